@@ -450,6 +450,9 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the worker belongs to another node now, and still runs on `node`."""
     version: int | None = None
     """Version of the assignment that says so. None: not known."""
+    replaces: frozenset[str] | None = None
+    """Ledgers of the node that .status named when the session began. The report may take the place
+    of their reports, because the node has lost these ledgers. None: of any ledger's reports."""
 
 
 class Column(msgspec.Struct, frozen=True):

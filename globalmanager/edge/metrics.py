@@ -38,7 +38,7 @@ class EdgeMetrics:
         self.messages_in = frames.labels("in")
         self.messages_out = frames.labels("out")
         self.reports = Counter(
-            "edgeai_edge_reports", "Answered reports by outcome", ["outcome"], registry=registry
+            "edgeai_edge_reports", "Settled reports by outcome", ["outcome"], registry=registry
         )
         self.inbox_reports = Gauge(
             "edgeai_edge_inbox_reports", "Reports not yet acknowledged", registry=registry

@@ -97,6 +97,7 @@ class SessionDriver:
         self.node = node
         self.session_id = session_id
         self.ledger_id = ""  # identity of the node's ledger; "" until the Hello
+        self.replaces: frozenset[str] = frozenset()  # see Sender; set before the Welcome
         self.synced = False  # the node has acknowledged its whole desired set in this session
         self.last_report_at: datetime | None = None
         self._websocket = websocket

@@ -21,6 +21,10 @@ class Sender(Protocol):
         """Identity of the node's ledger. The identity changes when the node has lost its ledger."""
 
     @property
+    def replaces(self) -> frozenset[str]:
+        """Ledgers of the node that this replica had found in .status when the session began."""
+
+    @property
     def is_live(self) -> bool: ...
 
     def acknowledge(self, seq: int, *, refused: str = "") -> None:
@@ -28,6 +32,9 @@ class Sender(Protocol):
 
     def resume(self) -> None:
         """Read reports again, because there is room. Called after `offer` returned False."""
+
+    def close(self, code: int, reason: str) -> None:
+        """End the session. The node sends again what was not acknowledged."""
 
 
 class WorkerKey(NamedTuple):

@@ -10,11 +10,11 @@ Event tells the user of the job, at most once in TELL_EVERY_S.
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from common.errors import EdgeAIError
-from common.ids import TaskKey, Uid
+from common.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
     Object,
@@ -24,7 +24,8 @@ from globalmanager.contract import (
     Severity,
     WorkerReport,
 )
-from globalmanager.edge.sessions.inbox import GONE, Done, Outcome, Refused, Retry
+from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
+from globalmanager.rules.status import mapping
 
 Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
@@ -47,6 +48,16 @@ RecordEvent = Callable[[Object, Event], None]
 REPORT_REFUSED: Final = "ReportRefused"
 TELL_EVERY_S: Final = 60.0
 _MAX_TOLD: Final = 1000  # largest number of jobs whose last Event is remembered
+
+
+class _UnknownOrder(EdgeAIError):
+    """Nobody knows which of two ledgers of a node is the newer one."""
+
+    def __init__(self, report: WorkerReport) -> None:
+        super().__init__(
+            f"another ledger of node {report.node} has reported worker {report.worker} since the "
+            "session began"
+        )
 
 
 class StatusFold:
@@ -92,9 +103,11 @@ class StatusFold:
             await self._update(
                 served.ref,
                 uid,
-                lambda status: kind.fold(status, report),
+                lambda status: kind.fold(_checked(status, report), report),
                 generation=report.version,
             )
+        except _UnknownOrder as error:
+            return Dropped(str(error))
         except EdgeAIError as error:
             if self._is_gone(error):
                 return Refused(GONE)
@@ -102,6 +115,14 @@ class StatusFold:
                 return self._refuse(served, uid, report, error)
             return Retry(str(error), getattr(error, "retry_after_s", 0.0))
         return Done()
+
+    def ledgers_of(
+        self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
+    ) -> Iterable[str]:
+        served = self._find(key)
+        known = _workers(served.object.get("status")) if served is not None else {}
+        entries = [mapping(known.get(worker)) for worker in workers]
+        return {ledger for each in entries if (ledger := _ledger_of(node, each))}
 
     def _refuse(
         self, served: Served, uid: Uid, report: WorkerReport, error: EdgeAIError
@@ -118,3 +139,27 @@ class StatusFold:
             )
             self._record(served.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message))
         return Refused(str(error))
+
+
+def _checked(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any]:
+    """`status`, in which the report may take the place of the worker's entry.
+
+    The node has reported from the ledger of `report` after the session began. So it had lost every
+    ledger that .status named before. A ledger that .status names since then may be the newer one:
+    the session may have lost its node without noticing.
+
+    Raises: _UnknownOrder
+    """
+    ledger = _ledger_of(report.node, mapping(_workers(status).get(report.worker)))
+    if report.replaces is not None and ledger not in ("", report.ledger_id, *report.replaces):
+        raise _UnknownOrder(report)
+    return status
+
+
+def _ledger_of(node: NodeName, entry: Mapping[str, Any]) -> str:
+    """The ledger of `node` that has reported the worker last; "": another node has."""
+    return str(entry.get("instance") or "") if entry.get("node") == node else ""
+
+
+def _workers(status: Any) -> Mapping[str, Any]:
+    return mapping(mapping(status).get("workers"))

@@ -15,8 +15,8 @@ must not suffer.
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -64,11 +64,28 @@ class Retry(msgspec.Struct, frozen=True):
     after_s: float = 0.0
 
 
-Outcome = Done | Refused | Retry
+class Dropped(msgspec.Struct, frozen=True):
+    """Only a new session of the node can show whether the report still holds. The report is dropped
+    without an acknowledgement, and its sessions end. A node that still has the report sends it
+    again.
+    """
 
-FoldAndWrite = Callable[[TaskKey, Uid, WorkerReport], Awaitable[Outcome]]
-"""Writes a report into the status of exactly the object with this uid. Done means that the API has
-stored the report."""
+    reason: str
+
+
+Outcome = Done | Refused | Retry | Dropped
+
+
+class FoldAndWrite(Protocol):
+    def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Awaitable[Outcome]:
+        """Write a report into the status of exactly the object with this uid. Done means that the
+        API has stored the report.
+        """
+
+    def ledgers_of(
+        self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
+    ) -> Iterable[str]:
+        """The ledgers of `node` that have reported these workers, as far as this replica knows."""
 
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,12 +189,22 @@ class Inbox:
             revision=report.revision,
             body=body,
             group=group_of(binding.key),
+            replaces=sender.replaces,
         )
         self._put(
             key,
             Entry(binding.key, taken, len(report.body), (Receipt(sender, report.seq),)),
         )
         return self._has_room(sender)
+
+    def ledgers_of(self, node: NodeName, uids: Iterable[Uid]) -> frozenset[str]:
+        """The ledgers that have reported workers of these tasks from `node`."""
+        bindings = filter(None, (self._binding_of(node, uid) for uid in uids))
+        return frozenset(
+            ledger
+            for binding in bindings
+            for ledger in self._fold_and_write.ledgers_of(node, binding.key, binding.workers)
+        )
 
     def drop(self, sender: Sender) -> None:
         """Note that the session is over. The session's reports still take effect, but get no
@@ -208,8 +235,9 @@ class Inbox:
         self._discount(older)
         self._discount(newer)
         kept = older if is_stale_after(older.report, newer.report) else newer
+        report = msgspec.structs.replace(kept.report, replaces=newer.report.replaces)
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
-        merged = kept._replace(receipts=live)
+        merged = kept._replace(report=report, receipts=live)
         self._count(merged)
         return merged
 
@@ -302,18 +330,23 @@ class Inbox:
         if isinstance(outcome, Retry):
             self._retry(key, entry, outcome)
         else:
-            self._answer(key, entry, outcome)
+            self._conclude(key, entry, outcome)
         self._resume_paused()
 
-    def _answer(self, key: WorkerKey, entry: Entry, outcome: Done | Refused) -> None:
+    def _conclude(self, key: WorkerKey, entry: Entry, outcome: Done | Refused | Dropped) -> None:
         self._discount(entry)
         self._backoffs.pop(key, None)
-        refused = outcome.reason if isinstance(outcome, Refused) else ""
-        if refused:
-            log.warning("report refused", task=entry.task, worker=key.worker, reason=refused)
-        self._metrics.reports.labels("refused" if refused else "done").inc(len(entry.receipts))
-        for receipt in entry.receipts:
-            receipt.sender.acknowledge(receipt.seq, refused=refused)
+        name = type(outcome).__name__.lower()
+        reason = "" if isinstance(outcome, Done) else outcome.reason
+        if reason:
+            told = {"task": entry.task, "worker": key.worker, "outcome": name, "reason": reason}
+            log.warning("report not written", **told)
+        self._metrics.reports.labels(name).inc(len(entry.receipts))
+        for sender, seq in entry.receipts:
+            if isinstance(outcome, Dropped):
+                sender.close(wire.Close.GOING_AWAY, reason)
+            else:
+                sender.acknowledge(seq, refused=reason)
         if key in self._waiting:
             self._schedule(key)
 

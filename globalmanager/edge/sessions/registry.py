@@ -215,7 +215,12 @@ class Sessions:
         self._claim(session)
         self._open[session.node] = session
         self._problems.pop(session.node, None)
-        session.welcome(epoch=self._epoch(), desired=self._desired.for_node(session.node))
+        desired = self._desired.for_node(session.node)
+        # Before the Welcome, which the node's reports wait for: no ledger that the node makes later
+        # is among them.
+        uids = (task.uid for task in desired.values())
+        session.replaces = self._inbox.ledgers_of(session.node, uids)
+        session.welcome(epoch=self._epoch(), desired=desired)
         self._metrics.sessions.set(len(self._open))
         log.info(
             "session open",

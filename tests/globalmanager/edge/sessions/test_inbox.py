@@ -35,6 +35,7 @@ class Sender:
         self.node = node
         self.ledger_id = ledger_id
         self.is_live = True
+        self.replaces: frozenset[str] = frozenset()
         self.acks: list[tuple[int, str]] = []
         self.resumed = 0
 
@@ -44,6 +45,9 @@ class Sender:
 
     def resume(self) -> None:
         self.resumed += 1
+
+    def close(self, code: int, reason: str) -> None:
+        self.is_live = False
 
 
 class Office:
@@ -126,6 +130,19 @@ async def test_one_that_fails_is_tried_again_and_takes_effect_once() -> None:
         o.inbox.offer(sender, report(1))
         await async_eventually("sender.acks == [(1, '')]", lambda: sender.acks == [(1, "")])
         assert o.statuses.writes == [(uid(), "w")]
+
+
+async def test_a_report_that_a_newer_session_repeats_may_replace_what_that_session_knows() -> None:
+    async with office() as o:
+        o.statuses.fail = [Retry("api is away", 0.05)]
+        repeated = msgspec.structs.replace(report(1), revision=7)
+        o.inbox.offer(Sender(), repeated)
+        await async_eventually("not o.statuses.fail", lambda: not o.statuses.fail)
+        newer = Sender()
+        newer.replaces = frozenset({"lost-ledger"})
+        o.inbox.offer(newer, repeated)
+        await async_eventually("newer.acks", lambda: newer.acks)
+        assert o.statuses.reports[-1].replaces == newer.replaces
 
 
 async def test_what_waits_to_be_tried_again_is_refused_once_its_worker_has_moved() -> None:
