@@ -108,7 +108,7 @@ class Core:
             timing=lease_timing(settings),
             fence=fence,
             contacts=contacts,
-            edge_url=lambda: settings.edge_url if self.can_serve_edges() else None,
+            edge_url=lambda: settings.edge_url if self.can_open_sessions() else None,
             clocks=clocks,
         )
         elector = self.membership.elector
@@ -156,6 +156,12 @@ class Core:
         replicas.
         """
         return self.engine.initially_assigned.is_set() and not self.membership.unknown()
+
+    def can_open_sessions(self) -> bool:
+        """Whether this replica also knows the newest tasks. A node that comes from another replica
+        drops the tasks that this replica does not know.
+        """
+        return self.can_serve_edges() and self.membership.roster.is_current()
 
 
 # ---- slices of the settings ----

@@ -94,6 +94,7 @@ class Roster:
         self._others: dict[str, OtherReplica] = {}  # process -> replica
         # Until this time no news arrived at all, so the silence of a single replica proves nothing.
         self._deaf_until = -math.inf
+        self._late_until = -math.inf  # the last time at which the watch of Leases was late
         # Every replica renews its Lease, this replica too. So a short silence of the watch of
         # Leases already shows a fault.
         self._leases = Informer(
@@ -216,6 +217,7 @@ class Roster:
         replica again has the whole duration of its Lease to send a heartbeat.
         """
         now = self._clock()
+        self.is_current()  # notes a watch that is late now, also when no edge asks
         if self.is_deaf():
             self._deaf_until = now
             return
@@ -234,8 +236,22 @@ class Roster:
         within the Lease's duration, and the watch delivers these changes too. So when no change
         arrives for half the duration, the watch is broken.
         """
-        is_late = self._leases.silent_for_s() > self._duration_s / 2
-        return is_late or bool(self.problem)
+        return self._is_late() or bool(self.problem)
+
+    def is_current(self) -> bool:
+        """Whether this replica knows what the API holds: the watch of the Leases is not broken, and
+        was not broken within the last duration of a Lease. In this time all other watches have
+        dialled the API again, too.
+        """
+        if self.problem:
+            return False  # this replica starts: all that it lists now is new
+        now = self._clock()
+        if self._is_late():
+            self._late_until = now
+        return now >= self._late_until + self._duration_s
+
+    def _is_late(self) -> bool:
+        return self._leases.silent_for_s() > self._duration_s / 2
 
     def _duration_of(self, other: OtherReplica) -> float:
         spec = (other.lease or {}).get("spec") or {}

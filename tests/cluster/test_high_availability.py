@@ -41,6 +41,8 @@ SESSION: Final = (
 # The lease runs out, the other one looks, and two slow cores do the rest.
 TAKEOVER_S: Final = DURATION_S + 5.0
 RELEASED_S: Final = 2.0
+NOT_NOW: Final = "GlobalManager answers the handshake with 503"
+REFUSALS: Final = 3
 EVERYBODYS: Final = ("/secrets", "/leases", "/configmaps")
 
 
@@ -246,6 +248,32 @@ def test_a_leader_that_is_cut_off_writes_nothing_more(world: World, edge: Edge) 
     assert reconciler_writes(leader, since=follows_at) == []
     assert world.children("digits") == before
     assert world.leader() is follower
+
+
+def test_a_replica_that_does_not_hear_the_api_takes_no_task_from_a_node(
+    world: World, edge: Edge
+) -> None:
+    """The node comes from a replica that has given it a task which the other does not know."""
+    current, deaf = world.roles()
+    world.send_edge_to(current)
+    edge.start()
+    known = world.create_job("faces")
+    world.wait_for_contact(known, "True")
+    deaf.line.cut("silently")
+    eventually("its silence", lambda: "replica is silent" in current.manager.logs())
+    later = world.create_job()
+    world.report(edge, later, uploaded=3)
+    world.wait_for_count(later, 3)
+
+    current.manager.stop(signal.SIGKILL)
+    world.send_edge_to(deaf)
+    eventually("refusals", lambda: edge.logs().count(NOT_NOW) >= REFUSALS)
+    assert edge.tasks(world.namespace) == {"faces", "digits"}
+    world.report(edge, later, uploaded=5)
+
+    deaf.line.mend()
+    world.wait_for_count(later, 5)
+    assert edge.tasks(world.namespace) == {"faces", "digits"}
 
 
 def test_a_leader_that_is_told_to_end_hands_over_at_once(world: World, edge: Edge) -> None:

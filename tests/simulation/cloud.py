@@ -75,7 +75,7 @@ class Manager:
     # ---- the edge port, as far as the network needs it ------------------------------------------
 
     def refusal(self, node: str) -> int:
-        if self.core is None or not self._serving or not self.core.can_serve_edges():
+        if self.core is None or not self._serving or not self.core.can_open_sessions():
             return 503
         return 0 if self.core.sessions.must_wait_s(NodeName(node)) is None else 503
 

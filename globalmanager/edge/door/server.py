@@ -72,7 +72,8 @@ class EdgeServer:
         sessions: serves the authenticated connections of sessions
         relays: serves the authenticated connections of relays
         authenticator: finds the node of a connection
-        is_ready: whether this replica knows the desired set of every node and so can serve sessions
+        may_open_sessions: whether this replica knows the present desired set of every node
+        may_relay: whether this replica knows a desired set of every node, which may be out of date
         tls: None when a proxy in front of the GlobalManager terminates TLS
         review_s: seconds between two reviews of a live session's credential
     """
@@ -85,7 +86,8 @@ class EdgeServer:
         sessions: Sessions,
         relays: Relays,
         authenticator: Authenticator,
-        is_ready: Callable[[], bool],
+        may_open_sessions: Callable[[], bool],
+        may_relay: Callable[[], bool],
         metrics: EdgeMetrics,
         limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
         tls: ServerTls | None = None,
@@ -95,7 +97,7 @@ class EdgeServer:
         self._sessions = sessions
         self._relays = relays
         self._authenticator = authenticator
-        self._is_ready = is_ready
+        self._is_ready = {wire.SUBPROTOCOL: may_open_sessions, relay_frames.SUBPROTOCOL: may_relay}
         self._metrics = metrics
         self._limits = limits
         self._turnstile = Turnstile(per_pass=HANDSHAKES_PER_PASS)
@@ -284,12 +286,13 @@ class EdgeServer:
             return connection.respond(
                 http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
             )
-        if not set(SUBPROTOCOLS) & set(offered_subprotocols(request)):
+        offers = set(SUBPROTOCOLS) & set(offered_subprotocols(request))
+        if not offers:
             required = " or ".join(SUBPROTOCOLS)
             return connection.respond(
                 http.HTTPStatus.BAD_REQUEST, f"subprotocol {required} is required\n"
             )
-        if not self._is_ready():
+        if not all(self._is_ready[each]() for each in offers):
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
             now = asyncio.get_running_loop().time()

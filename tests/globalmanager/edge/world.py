@@ -170,6 +170,7 @@ class World:
         self.contacts = Contacts()
         self.contacts.subscribe(contact=self.contact_changes.append, clash=self.duplicates.append)
         self.is_ready = True
+        self.may_relay = True
         self.epoch = 7
         self.inbox = Inbox(
             binding_of=self.desired.binding_of,
@@ -202,7 +203,8 @@ class World:
             sessions=self.sessions,
             relays=self.relays,
             authenticator=authenticator or TokenAuthenticator(token_file),
-            is_ready=lambda: self.is_ready,
+            may_open_sessions=lambda: self.is_ready,
+            may_relay=lambda: self.may_relay,
             metrics=self.metrics,
             limits=limits or AdmissionLimits(),
             tls=tls,

@@ -267,6 +267,35 @@ async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, wo
     assert not one.is_connected()
 
 
+async def test_who_did_not_hear_the_api_is_current_a_lease_after_it_hears_again(
+    bare_cluster: Cluster, world: World
+) -> None:
+    one = await world.join("one")
+    await async_eventually("a Lease", lambda: world.find(LEASES, "one"))
+    assert one.roster.is_current()
+    await bare_cluster.stop()
+    await async_eventually("silence", lambda: not one.roster.is_current())
+    await bare_cluster.start()
+    await async_eventually("news", lambda: not one.roster.is_deaf())
+    one.roster.mark_dead()
+    world.clock.now += DURATION_S - 0.1
+    assert not one.roster.is_current(), "other watches may not have dialled the API again"
+    world.clock.now += 0.2
+    assert one.roster.is_current()
+
+
+async def test_a_silence_that_no_edge_asks_about_is_remembered(
+    bare_cluster: Cluster, world: World
+) -> None:
+    one = await world.join("one")
+    await bare_cluster.stop()
+    await async_eventually("silence", one.roster.is_deaf)
+    one.roster.mark_dead()
+    await bare_cluster.start()
+    await async_eventually("news", lambda: not one.roster.is_deaf())
+    assert not one.roster.is_current()
+
+
 # ---- what is written ---------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from common import wire
+from common.relay import frames as relay_frames
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.connection import MAX_HEAD_BYTES
 from globalmanager.edge.door.server import ARRIVALS, USER_TIMEOUT_S
@@ -171,6 +172,18 @@ async def test_before_the_desired_sets_are_known_nodes_are_told_to_come_back(wor
     world.is_ready = True
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
+
+
+async def test_a_relay_is_admitted_while_only_sessions_need_the_newest_tasks(world: World) -> None:
+    world.is_ready = False
+    request = GOOD.replace(wire.SUBPROTOCOL, relay_frames.SUBPROTOCOL)
+    async with raw(world) as (reader, writer):
+        writer.write(UPGRADE.format(path="/", headers=request).encode())
+        assert b"101 Switching" in await asyncio.wait_for(reader.readline(), 5)
+    world.may_relay = False
+    assert (await ask(world, request))[0] == 503
+    both = GOOD.replace(wire.SUBPROTOCOL, f"{relay_frames.SUBPROTOCOL}, {wire.SUBPROTOCOL}")
+    assert (await ask(world, both))[0] == 503
 
 
 async def test_admissions_are_bounded(tmp_path: Path) -> None:
