@@ -34,6 +34,7 @@ class Rules:
         self._lives: dict[WorkerId, int] = {}
         self._sequence: dict[WorkerId, int] = {}
         self._evil = 0
+        self._lies: set[tuple[str, str]] = set()  # (node, uid of the job that it reported)
 
     # ---- users ----------------------------------------------------------------------------------
 
@@ -42,7 +43,11 @@ class Rules:
 
     def edit_job(self) -> None:
         name, node = self._random.choice(JOBS), self._random.choice(NODES)
-        self._cluster.edit_job(name, node, self._random.choice(MINING))
+        mining = self._random.choice(MINING)
+        jobs = [each for key, each in self._cluster.api.of(SERVICES) if key.name == name]
+        # A lie that waits to be read would be no lie once the job has come to the node.
+        if not any((node, each["metadata"]["uid"]) in self._lies for each in jobs):
+            self._cluster.edit_job(name, node, mining)
 
     def delete_job(self) -> None:
         self._cluster.delete_job(self._random.choice(JOBS))
@@ -299,6 +304,7 @@ class Rules:
             return
         job = self._cluster.oracle.job(uid)
         assert job is not None
+        self._lies.add((connection.node, uid))
         worker = WorkerName(f"{job['metadata']['name']}-edge")
         body = wire.pack(wire.ReportBody(phase=EVIL, task_info={"seen": 10**6}))
         self._evil += 1
