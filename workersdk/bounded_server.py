@@ -14,6 +14,7 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -160,6 +161,7 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
     """
 
     is_authenticated = True
+    unread_bytes = 0  # of the body of the current request
     _has_asked = False  # whether a request has ended on this connection
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edgeai", ""
@@ -215,6 +217,11 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def read_request_body(self) -> bytes:
         """Raises: RequestRefused, OSError (TimeoutError: the client is too slow)"""
+        self.begin_request_body()
+        return self.read_request_bytes(self.unread_bytes)
+
+    def begin_request_body(self) -> None:
+        """Set `unread_bytes` to the length of the body. Raises: RequestRefused"""
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not length:
             raise RequestRefused(411, "send the body with a Content-Length", is_last=True)
@@ -223,31 +230,40 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         limit = self.server.limits.max_request_bytes
         if int(length) > limit:
             raise RequestRefused(413, f"body of {length} bytes, limit {limit}", is_last=True)
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
+        self.unread_bytes = int(length)
+
+    def read_request_bytes(self, count: int) -> bytes:
+        """The next bytes of the body, at most `unread_bytes`. Raises: OSError"""
+        part = self.rfile.read(count)
+        if len(part) < count:
             raise ConnectionError("the request's body was cut short")
-        self.server.set_stage(self.connection, Stage.ANSWERING)
-        return body
+        self.unread_bytes -= count
+        if not self.unread_bytes:
+            self.server.set_stage(self.connection, Stage.ANSWERING)
+        return part
 
     def refuse(self, refusal: RequestRefused) -> None:
-        self.close_connection = self.close_connection or refusal.is_last
+        is_last = refusal.is_last or self.unread_bytes > 0
+        self.close_connection = self.close_connection or is_last
         body = json.dumps({"error": refusal.problem}).encode()
         self.reply(refusal.status, body, "application/json")
-        if refusal.is_last:
+        if is_last:
             self._drain()
 
-    def reply(self, status: int, body: bytes, content_type: str) -> None:
+    def reply(self, status: int, body: bytes | Sequence[bytes], content_type: str) -> None:
+        parts = [body] if isinstance(body, bytes) else body
         self.connection.deadline = Deadline(self.server.limits.write_timeout_s)
         self.close_connection = self.close_connection or self.server.is_stopping
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(sum(map(len, parts))))
         if status == 503:
             self.send_header("Retry-After", "1")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        for part in parts:
+            self.wfile.write(part)
         self.wfile.flush()
 
     def handle_expect_100(self) -> bool:

@@ -18,11 +18,11 @@ import msgspec
 
 from workersdk.deadline import Deadline
 from workersdk.errors import AggregationError, WeightsError
+from workersdk.federated import bundles, protocol
 from workersdk.federated import layout as layouts
-from workersdk.federated import protocol
 from workersdk.federated.aggregations import Aggregation
 from workersdk.federated.participants import Participants
-from workersdk.federated.protocol import Commit, Damaged, Join, RoundState, Welcome
+from workersdk.federated.protocol import Commit, Damaged, Data, Join, RoundState, Welcome
 from workersdk.federated.rounds import FIRST, SEED, Rounds, RoundSettings
 from workersdk.federated.store import NotFinite, RoundOver, RoundStore
 
@@ -113,7 +113,8 @@ class Aggregator:
                 # Write outside the condition, so that beats do not wait for the disk.
                 self._store.add_recipient(name)
         log.info("participant joined: name=%s instance=%s", name, join.instance)
-        return Welcome(self._store.state.encoding, self._settings.gone_after_s / BEATS)
+        beat_s = self._settings.gone_after_s / BEATS
+        return Welcome(self._store.state.encoding, beat_s, bundles.MAX_PIECES)
 
     def require_joined(self, instance: str, *, name: str) -> None:
         """Raises: Refused if the process `instance` of `name` has not joined, or was displaced
@@ -180,7 +181,7 @@ class Aggregator:
                     raise RoundOver("another participant gives the first weights")
             return self._store.offer(round_, name, checksum)
 
-    def receive(self, name: str, round_: int, piece: int, body: bytes) -> None:
+    def receive(self, name: str, round_: int, piece: int, body: Data) -> None:
         """Raises: Refused"""
         self.note_beat(name)
         encoding, numbers = self._store.state.encoding, self._store.numbers

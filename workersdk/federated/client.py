@@ -12,6 +12,7 @@ import functools
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -22,12 +23,13 @@ from common.backoff import Backoff
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import FederationError
-from workersdk.federated import protocol
+from workersdk.federated import bundles, protocol
 from workersdk.federated.heartbeat import Heartbeat
 from workersdk.federated.layout import Layout, Vector
 from workersdk.federated.protocol import (
     Commit,
     Damaged,
+    Data,
     Encoding,
     Join,
     Message,
@@ -89,6 +91,8 @@ class AggregatorClient:
         self._where = f"aggregator at {address.host}:{address.port}"
         self._layout = Layout(())
         self._encoding = Encoding()
+        self._max_pieces = 1  # in one request, as the aggregator says
+        self._fetching, self._sending = bundles.Pace(), bundles.Pace()
         self._logged_problem = ""  # the last logged problem, "" when the aggregator answers
         self._outages = 0
         self._is_closed = threading.Event()
@@ -124,7 +128,7 @@ class AggregatorClient:
 
     def _welcome(self, body: bytes) -> None:
         welcome = self._decoded(body, Welcome)
-        self._encoding = welcome.encoding
+        self._encoding, self._max_pieces = welcome.encoding, welcome.max_pieces
         self._heartbeat.set_period(welcome.beat_s)
 
     def _beat(self) -> None:
@@ -155,12 +159,11 @@ class AggregatorClient:
     def fetch(self, round_: int, numbers: int) -> Vector:
         """Fetch the model with which the round starts. Raises: RoundClosed, FederationError"""
         vector = np.empty(numbers, dtype=np.float32)
-        for piece in range(protocol.pieces(numbers)):
-            start = piece * protocol.PIECE_NUMBERS
-            count = protocol.numbers_of(piece, numbers)
-            vector[start : start + count] = self._resending(
-                functools.partial(self._fetch_piece, round_, piece, count), _Resends()
-            )
+        piece, total = 0, protocol.pieces(numbers)
+        while piece < total:
+            count = self._fetching.pieces(min(self._max_pieces, total - piece))
+            fetch = functools.partial(self._fetch_pieces, round_, vector, piece, count)
+            piece += self._resending(fetch, _Resends())
         return vector
 
     def send(self, round_: int, vector: Vector, *, commit: Commit) -> None:
@@ -185,25 +188,73 @@ class AggregatorClient:
         encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
         checksum = protocol.digest(protocol.wire_parts(vector, encoding))
-        path = self._update(round_)
-        received = self._decoded(
-            self._call("POST", path, protocol.encode(Offer(checksum))), Received
-        )
-        resends.note_progress(received.pieces)
-        for piece, data in enumerate(protocol.wire_parts(vector, encoding)):
-            if piece >= received.pieces:
-                body = protocol.packed(data, encoding)
-                self._call("PUT", f"{path}/{piece}", body)
-                self.sent_bytes += len(body)
+        path, total = self._update(round_), protocol.pieces(len(vector))
+        piece = self._offer(path, checksum, resends)
+        while piece < total:
+            count = self._sending.pieces(min(self._max_pieces, total - piece))
+            start, end = (each * protocol.PIECE_NUMBERS for each in (piece, piece + count))
+            parts = protocol.wire_parts(vector[start:end], encoding)
+            if self._send_pieces(path, piece, [protocol.packed(part, encoding) for part in parts]):
+                piece += count
+            else:  # a part of the bundle may have arrived
+                piece = self._offer(path, checksum, resends)
         whole = msgspec.structs.replace(commit, checksum=checksum)
         self._call("POST", f"{path}/commit", protocol.encode(whole))
 
-    def _fetch_piece(self, round_: int, piece: int, count: int) -> Vector:
-        body = self._call("GET", f"/v1/rounds/{round_}/model/{piece}")
-        self.received_bytes += len(body)
-        encoding = self._encoding
-        data = protocol.unpacked(body, numbers=count, encoding=encoding)
-        return protocol.from_wire(data, encoding)
+    def _offer(self, path: str, checksum: str, resends: "_Resends") -> int:
+        """The number of pieces that the aggregator has already."""
+        body = self._call("POST", path, protocol.encode(Offer(checksum)))
+        received = self._decoded(body, Received)
+        resends.note_progress(received.pieces)
+        return received.pieces
+
+    def _send_pieces(self, path: str, first: int, pieces: list[bytes]) -> bool:
+        """Returns: False after a bundle that failed: then the next piece travels alone"""
+        began_s = time.monotonic()
+        if len(pieces) == 1:
+            self._call("PUT", f"{path}/{first}", pieces[0])
+        else:
+            body = b"".join(bundles.joined(pieces))
+            if self._bundle("PUT", f"{path}/{first}-{first + len(pieces) - 1}", body) is None:
+                self._sending.note_failure()
+                return False
+        self._sending.note_success(time.monotonic() - began_s)
+        self.sent_bytes += sum(map(len, pieces))
+        return True
+
+    def _fetch_pieces(self, round_: int, vector: Vector, first: int, count: int) -> int:
+        """Returns: how many pieces came; 0 after a bundle that failed: then one travels alone"""
+        began_s = time.monotonic()
+        path = f"/v1/rounds/{round_}/model/{first}"
+        if count == 1:
+            self._unpack(self._call("GET", path), vector, first)
+        else:
+            body, count = self._bundle("GET", f"{path}-{first + count - 1}") or b"", 0
+            with contextlib.suppress(Damaged):
+                for packed in bundles.split_bytes(body):
+                    self._unpack(packed, vector, first + count)
+                    count += 1
+            if not count:
+                self._fetching.note_failure()
+                return 0
+        self._fetching.note_success(time.monotonic() - began_s)
+        return count
+
+    def _unpack(self, packed: Data, vector: Vector, piece: int) -> None:
+        """Write a packed piece of the model into `vector`. Raises: Damaged"""
+        self.received_bytes += len(packed)
+        encoding, start = self._encoding, piece * protocol.PIECE_NUMBERS
+        count = protocol.numbers_of(piece, len(vector))
+        data = protocol.unpacked(packed, numbers=count, encoding=encoding)
+        vector[start : start + count] = protocol.from_wire(data, encoding)
+
+    def _bundle(self, method: str, path: str, body: bytes = b"") -> bytes | None:
+        """The answer; None if the bundle failed.
+
+        A bundle is never sent again: a piece that travels alone finds out what is wrong.
+        """
+        response, _ = self._exchange(method, path, body)
+        return response.body if response is not None and response.status == 200 else None
 
     def _resending(self, attempt: Callable[[], T], resends: "_Resends") -> T:
         """Run `attempt` again after damage. Raises: FederationError, the errors of `attempt`"""

@@ -7,6 +7,8 @@
     GET    /v1/rounds/{round}/model/{piece}         → piece
     POST   /v1/rounds/{round}/updates/{name}        Offer → Received
     PUT    /v1/rounds/{round}/updates/{name}/{piece}   piece
+    GET    /v1/rounds/{round}/model/{first}-{last}     → bundle of these pieces
+    PUT    /v1/rounds/{round}/updates/{name}/{first}-{last}   bundle
     POST   /v1/rounds/{round}/updates/{name}/commit    Commit
 
 Each request names the sender in PARTICIPANT_HEADER, and has the secret of this participant as a
@@ -24,9 +26,11 @@ name.
 
 A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers; the last piece may have fewer. The
 numbers are little-endian and have the aggregator's precision. They are compressed if the
-aggregator's Welcome says so. An Offer contains the SHA-256 of the whole vector in this precision.
-The same Offer again continues an upload; another Offer begins a new upload. Round 0 is the seed: if
-the aggregator has no model, one participant sends the weights with which all participants start.
+aggregator's Welcome says so. A bundle has at most as many pieces as `max_pieces` of the
+Welcome; the Welcome of an earlier release has no such field, and its aggregator takes pieces only.
+An Offer contains the SHA-256 of the whole vector in this precision. The same Offer again continues
+an upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has no model,
+one participant sends the weights with which all participants start.
 """
 
 import hashlib
@@ -47,6 +51,8 @@ PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: the largest upload in one re
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64
 CRC_BYTES: Final = 4
+# zlib makes numbers that it cannot compress longer, by less than a thousandth.
+MAX_PACKED_BYTES: Final = CRC_BYTES + 4 * PIECE_NUMBERS + 4 * PIECE_NUMBERS // 1000
 
 Precision = Literal["float32", "float16"]
 Compression = Literal["none", "zlib"]
@@ -82,6 +88,8 @@ class Welcome(msgspec.Struct, frozen=True):
     encoding: Encoding
     beat_s: float
     """Period of the beats. A participant that is silent for three periods counts as gone."""
+    max_pieces: int = 1
+    """Most pieces in one bundle. 1: the aggregator takes no bundles."""
 
 
 class RoundState(msgspec.Struct, frozen=True):
@@ -171,7 +179,7 @@ def packed(data: Data, encoding: Encoding) -> bytes:
     return b"".join((zlib.crc32(data).to_bytes(CRC_BYTES, "big"), body))
 
 
-def unpacked(body: bytes, *, numbers: int, encoding: Encoding) -> Data:
+def unpacked(body: Data, *, numbers: int, encoding: Encoding) -> Data:
     """The content of a packed piece. Raises: Damaged for a wrong length or checksum"""
     wanted = numbers * itemsize(encoding)
     sent = memoryview(body)[CRC_BYTES:]

@@ -30,13 +30,13 @@ from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefus
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import WeightsError
-from workersdk.federated import protocol
+from workersdk.federated import bundles, protocol
 from workersdk.federated.aggregations import Aggregation, named
 from workersdk.federated.aggregator import Aggregator, Refused, RoundResult, StopRule
 from workersdk.federated.environment import FederationEnvironment, from_environ, require_secret
 from workersdk.federated.estimator import FederatedEstimator, require_savable, save_model
 from workersdk.federated.participants import Participants
-from workersdk.federated.protocol import Commit, Encoding, Join, Offer, Received
+from workersdk.federated.protocol import Commit, Data, Encoding, Join, Offer, Received
 from workersdk.federated.rounds import RoundSettings
 from workersdk.federated.store import RoundStore
 from workersdk.stop_signals import handling_stop_signals
@@ -244,8 +244,7 @@ class _Handler(BoundedHandler):
     def _answer(self) -> None:
         try:
             self._authenticate()
-            body = self.read_request_body() if self.command in ("POST", "PUT") else b""
-            self.reply(200, self._route(body), MSGPACK)
+            self.reply(200, self._route(*self._body()), MSGPACK)
         except Refused as refusal:
             self.refuse(RequestRefused(refusal.status, refusal.problem))
         except WeightsError as error:
@@ -268,7 +267,7 @@ class _Handler(BoundedHandler):
     def _sender(self) -> str:
         return self.headers.get(protocol.PARTICIPANT_HEADER, "")
 
-    def _route(self, body: bytes) -> bytes:
+    def _route(self, body: bytes, pieces: Iterator[Data]) -> bytes | list[bytes]:
         url = self._url()
         for method, pattern, answer in _ROUTES:
             match = pattern.fullmatch(url.path)
@@ -276,11 +275,19 @@ class _Handler(BoundedHandler):
                 instance = self.headers.get(protocol.INSTANCE_HEADER, "")
                 if answer not in (_join, _leave):
                     self.server.aggregator.require_joined(instance, name=self._sender())
-                call = _Call.of(match, body, url.query, instance)
+                call = _Call.of(match, body, pieces, url.query, instance)
                 if self.server.secret and call.name not in ("", self._sender()):
                     raise Refused(403, f"participant {call.name} can only speak for itself")
                 return answer(self.server.aggregator, call)
         raise Refused(404, f"no such path: {self.command} {url.path[:200]}")
+
+    def _body(self) -> tuple[bytes, Iterator[Data]]:
+        """The body, and its pieces. Those of a bundle are read one by one, when they are wanted."""
+        if self.command == "PUT" and _BUNDLE.search(self.path):
+            self.begin_request_body()
+            return b"", bundles.split(self.unread_bytes, self.read_request_bytes)
+        body = self.read_request_body() if self.command in ("POST", "PUT") else b""
+        return body, iter((body,))
 
     def _url(self) -> SplitResult:
         try:
@@ -293,14 +300,18 @@ class _Call(NamedTuple):
     """The parsed parts of one request."""
 
     body: bytes
+    pieces: Iterator[Data]
     query: dict[str, str]
     name: str
     round: int
     piece: int
+    last: int
     instance: str
 
     @classmethod
-    def of(cls, match: re.Match[str], body: bytes, query: str, instance: str) -> "_Call":
+    def of(
+        cls, match: re.Match[str], body: bytes, pieces: Iterator[Data], query: str, instance: str
+    ) -> "_Call":
         """Raises: Refused"""
         said = {key: values[0] for key, values in parse_qs(query).items()}
         path = match.groupdict()
@@ -311,8 +322,8 @@ class _Call(NamedTuple):
             raise Refused(
                 422, f"participant {name[:20]}…: a name has {MAX_NAME} characters at most"
             )
-        round_, piece = int(path.get("round") or 0), int(path.get("piece") or 0)
-        return cls(body, said, name, round_, piece, instance)
+        round_, piece, last = (int(path.get(key) or 0) for key in ("round", "piece", "last"))
+        return cls(body, pieces, said, name, round_, piece, last, instance)
 
     def number(self, key: str, default: float) -> float:
         """Raises: Refused"""
@@ -353,13 +364,20 @@ def _model(aggregator: Aggregator, call: _Call) -> bytes:
     return aggregator.model_piece(call.round, call.piece)
 
 
+def _bundle(aggregator: Aggregator, call: _Call) -> list[bytes]:
+    end = min(call.last + 1, call.piece + bundles.MAX_PIECES)
+    pieces = range(call.piece, end)
+    return bundles.joined(aggregator.model_piece(call.round, piece) for piece in pieces)
+
+
 def _offer(aggregator: Aggregator, call: _Call) -> bytes:
     offer = protocol.decode(call.body, Offer)
     return protocol.encode(Received(aggregator.offer(call.name, call.round, offer.checksum)))
 
 
-def _piece(aggregator: Aggregator, call: _Call) -> bytes:
-    aggregator.receive(call.name, call.round, call.piece, call.body)
+def _update(aggregator: Aggregator, call: _Call) -> bytes:
+    for piece, body in enumerate(call.pieces, start=call.piece):
+        aggregator.receive(call.name, call.round, piece, body)
     return b""
 
 
@@ -371,14 +389,18 @@ def _commit(aggregator: Aggregator, call: _Call) -> bytes:
 _NUMBER: Final = r"[0-9]{1,9}"
 _PARTICIPANT: Final = r"/v1/participants/(?P<name>[^/]+)"
 _MODEL: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/model/(?P<piece>{_NUMBER})"
+_LAST: Final = rf"-(?P<last>{_NUMBER})"
 _UPDATE: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/updates/(?P<name>[^/]+)"
-_ROUTES: Final[list[tuple[str, re.Pattern[str], Callable[[Aggregator, _Call], bytes]]]] = [
+_BUNDLE: Final = re.compile(f"/{_NUMBER}{_LAST}$")
+_Answer = Callable[[Aggregator, _Call], bytes | list[bytes]]
+_ROUTES: Final[list[tuple[str, re.Pattern[str], _Answer]]] = [
     ("POST", re.compile(_PARTICIPANT), _join),
     ("POST", re.compile(f"{_PARTICIPANT}/beat"), _beat),
     ("DELETE", re.compile(_PARTICIPANT), _leave),
     ("GET", re.compile("/v1/round"), _round),
     ("GET", re.compile(_MODEL), _model),
+    ("GET", re.compile(f"{_MODEL}{_LAST}"), _bundle),
     ("POST", re.compile(_UPDATE), _offer),
-    ("PUT", re.compile(rf"{_UPDATE}/(?P<piece>{_NUMBER})"), _piece),
+    ("PUT", re.compile(rf"{_UPDATE}/(?P<piece>{_NUMBER})({_LAST})?"), _update),
     ("POST", re.compile(f"{_UPDATE}/commit"), _commit),
 ]
