@@ -27,6 +27,7 @@ class Disk:
         self._generation = 0
         self.fails_at_next_sync = False
         self.is_frozen = False  # the power is gone in the middle of the present work
+        self._at_cut: dict[str, bytes] = {}  # name of the file -> its content when the power went
         self.syncs = 0
         self._durable: dict[str, bytes] = {}  # name of the file -> its content at the last sync
         self.directory = self._next_directory()
@@ -34,22 +35,20 @@ class Disk:
     def note_sync(self, path: Path) -> None:
         if path.parent != self.directory:
             return  # of a process that is dead
-        self.is_frozen |= self.fails_at_next_sync
+        if self.fails_at_next_sync and not self.is_frozen:
+            self.is_frozen, self._at_cut = True, self._contents()
         if self.is_frozen:
-            return
+            return  # the present work goes on, and reaches no disk
         self.syncs += 1
         with path.open("rb", buffering=0) as file:
             self._durable[path.name] = file.read()
 
     def cut_power(self, random_: random.Random) -> None:
         """Give the next process the files with what was synced, and any part of the rest."""
-        before, self.directory = self.directory, self._next_directory()
-        for name, durable in self._durable.items():
-            path = before / name
-            if not path.exists():
-                continue  # SQLite syncs the directory when it deletes its journal
-            current = path.read_bytes()
-            (self.directory / name).write_bytes(torn(durable, current, random_))
+        contents = self._at_cut if self.is_frozen else self._contents()
+        self.directory = self._next_directory()
+        for name, current in contents.items():
+            (self.directory / name).write_bytes(torn(self._durable[name], current, random_))
         self._adopt()
 
     def end_process(self) -> None:
@@ -70,6 +69,13 @@ class Disk:
         """What a process finds after a power cut is on the disk."""
         self.is_frozen = self.fails_at_next_sync = False
         self._durable = {file.name: file.read_bytes() for file in self.directory.iterdir()}
+
+    def _contents(self) -> dict[str, bytes]:
+        """What the files with synced content have now. SQLite syncs the directory when it deletes
+        its journal, so a file that is gone stays gone.
+        """
+        paths = [self.directory / name for name in self._durable]
+        return {path.name: path.read_bytes() for path in paths if path.exists()}
 
     def _next_directory(self) -> Path:
         self._generation += 1

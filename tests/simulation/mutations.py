@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "globalmanager", "localcontroller", "tests/simulation")
 MODULES: Final = ("tests/__init__.py", "tests/sqlite_vfs.py")
-SEEDS: Final = 60
+SEEDS: Final = 300
 STEPS: Final = 4500
 
 
@@ -167,6 +167,17 @@ MUTATIONS: Final = (
                 "globalmanager/rules/status.py",
                 "if report.is_former and entry",
                 "if False and entry",
+            ),
+        ),
+    ),
+    Mutation(
+        "a report of a lost ledger replaces one of the node's new ledger",
+        "I3",
+        (
+            Edit(
+                "globalmanager/edge/sessions/fold.py",
+                "        raise _UnknownOrder(report)",
+                "        pass",
             ),
         ),
     ),

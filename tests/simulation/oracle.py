@@ -16,6 +16,7 @@ from globalmanager.ha.elector import LEASES
 from localcontroller.ledger.tables import LEFT, LedgerView
 from tests.simulation import bounds
 from tests.simulation.api import Api, Key, Object
+from tests.simulation.claims import PublishedClaims
 from tests.simulation.cloud import Manager
 from tests.simulation.edge import Controller, Rows
 from tests.simulation.network import Connection
@@ -61,11 +62,13 @@ class _Received:
 class Oracle:
     def __init__(self, world: World, api: Api) -> None:
         self.world, self.api = world, api
+        self._claims = PublishedClaims(world, api)
         self.truth = Truth()
         self.managers: list[Manager] = []
         self.controllers: list[Controller] = []
         self.bound: dict[str, set[str]] = defaultdict(set)  # uid -> nodes that it was ever bound to
         self._views: dict[Controller, LedgerView] = {}
+        self._machines: dict[str, str] = {}  # ledger id -> the machine that had or has the ledger
         self._epochs: dict[str, int] = {}  # ledger id -> highest epoch of its sessions
         self._frames: dict[Controller, list[CloudFrame]] = defaultdict(list)
         self._rows: dict[str, list[Rows]] = {}  # controller -> states that a restart may find
@@ -95,6 +98,7 @@ class Oracle:
             if ledger is not None and ledger.view is not self._views.get(controller):
                 before = self._views.get(controller)
                 self._views[controller] = ledger.view
+                self._machines[ledger.view.ledger_id] = controller.name
                 if before is None:
                     self._check_survived(controller)
                 else:
@@ -110,6 +114,8 @@ class Oracle:
         assert manager.core is not None
         for problem in bounds.beyond(manager.core, manager.process):
             self.fail("I10", f"{manager.process.name}: {problem}")
+        if problem := self._claims.problem(manager):
+            self.fail("I13", problem)
 
     def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
         name = controller.process.name
@@ -260,6 +266,8 @@ class Oracle:
             known = before.get(worker)
             if entry == known:
                 continue
+            if not {"node", "instance", "attempt"} <= entry.keys():
+                self.fail("I4", f"{worker} of {key.name} had {known}, and has {entry}")
             if entry.get("phase") == EVIL:
                 self.fail("I9", f"{entry['node']} reports {worker} of {key.name}, not bound to it")
             if entry["node"] not in self.bound[uid]:
@@ -274,9 +282,14 @@ class Oracle:
                 self.fail("I3", f"{worker} of {key.name} has {seen_of(entry)}, of {most} sent")
 
     def _check_entry(self, key: Key, worker: str, old: Object, new: Object) -> None:
-        if (old["instance"], old["node"]) != (new["instance"], new["node"]):
+        name, ledger, newer = f"{worker} of {key.name}", new["instance"], old["instance"]
+        if new["node"] != old["node"]:
             return
-        name = f"{worker} of {key.name}"
+        if ledger != newer:
+            # The number in the id of a ledger grows.
+            if ledger < newer and self._machines[ledger] == self._machines[newer]:
+                self.fail("I4", f"{ledger}, which {new['node']} has lost, reports {name} again")
+            return
         if new["attempt"] < old["attempt"]:
             self.fail("I4", f"attempt of {name}: {new['attempt']} after {old['attempt']}")
         own = {**new, _ELSEWHERE: old.get(_ELSEWHERE)}  # a former node may still count

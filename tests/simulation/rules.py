@@ -42,12 +42,32 @@ class Rules:
         self._cluster.create_job(self._random.choice(JOBS), self._random.choice(NODES))
 
     def edit_job(self) -> None:
-        name, node = self._random.choice(JOBS), self._random.choice(NODES)
+        self._edit(self._random.choice(JOBS), self._random.choice(NODES))
+
+    def _edit(self, name: str, node: str) -> None:
         mining = self._random.choice(MINING)
         jobs = [each for key, each in self._cluster.api.of(SERVICES) if key.name == name]
         # A lie that waits to be read would be no lie once the job has come to the node.
         if not any((node, each["metadata"]["uid"]) in self._lies for each in jobs):
             self._cluster.edit_job(name, node, mining)
+
+    def borrow_job(self) -> None:
+        """A job goes to another node and comes back. Its own node hears nothing of it."""
+        name, node = self._service()
+        if not name:
+            return
+        borrower = self._random.choice(sorted(self._cluster.nodes - {node}))
+        self._cut(node, mean_s=30)
+        self._edit(name, borrower)
+        self._later(5, lambda: self._send_from(borrower))
+        self._later(15, lambda: self._edit(name, node))
+
+    def _service(self) -> tuple[str, str]:
+        """A service that a node knows, and this node; "": none was found."""
+        found = self.worker()
+        job = self._cluster.oracle.job(found[1]) if found else None
+        name = job["metadata"]["name"] if job else ""
+        return (name, found[0].node) if found and name in JOBS else ("", "")
 
     def delete_job(self) -> None:
         self._cluster.delete_job(self._random.choice(JOBS))
@@ -107,6 +127,18 @@ class Rules:
     def report_end(self) -> None:
         self._send("completed" if self._random.random() < 0.5 else "failed")
 
+    def chatter(self) -> None:
+        """A worker reports again while its node gets the answers to its first reports."""
+        found = self.worker()
+        for _ in range(self._random.randint(3, 8) if found else 0):
+            self._later(0.3, lambda: self._send("running", found))
+
+    def _send_from(self, node: str) -> None:
+        """All workers of the node report."""
+        controller = self._cluster.controllers[node]
+        for uid, worker in controller.granted() if controller.process.is_alive else ():
+            self._send("running", (controller, uid, worker))
+
     def restart_worker(self) -> None:
         self._restart(self.worker())
 
@@ -143,7 +175,7 @@ class Rules:
     def _send(self, status: wire.WorkerStatus, found: Place | None = None) -> None:
         """Args: found: the worker that sends; None: any"""
         found = found or self.worker()
-        if found is None:
+        if found is None or not found[0].process.is_alive:
             return
         controller, uid, worker = found
         known = self._id(*found)
@@ -177,6 +209,21 @@ class Rules:
         if connection is not None:
             self._cluster.network.break_(connection)
 
+    def flap_connection(self) -> None:
+        """A node's connection breaks again and again, while answers of the API are lost."""
+        connection, weather = self._connection(), self._cluster.weather
+        if connection is None:
+            return
+        weather.lost_answer = 0.5
+        for mean_s in (0.0, 2.0, 3.0, 4.0):
+            self._later(mean_s, lambda: self._break(connection.node))
+        self._later(6, self._cluster.calm)
+
+    def _break(self, node: str) -> None:
+        for connection in self._cluster.network.connections:
+            if connection.is_open and connection.node == node:
+                self._cluster.network.break_(connection)
+
     def silence_connection(self) -> None:
         """Half-open: nothing arrives any more, and nobody is told."""
         connection = self._connection()
@@ -184,13 +231,14 @@ class Rules:
             connection.is_dead = True
 
     def cut_node(self) -> None:
-        node = self._random.choice(NODES)
+        self._cut(self._random.choice(NODES), mean_s=90)
+
+    def _cut(self, node: str, *, mean_s: float) -> None:
         network = self._cluster.network
         network.is_cut[node] = True
         for connection in network.connections:
-            if connection.node == node:
-                connection.is_dead = True
-        self._later(90, lambda: network.is_cut.update({node: False}))
+            connection.is_dead |= connection.node == node
+        self._later(mean_s, lambda: network.is_cut.update({node: False}))
 
     def _connection(self) -> Connection | None:
         connections = [each for each in self._cluster.network.connections if each.is_open]
@@ -213,10 +261,11 @@ class Rules:
     def lose_disk(self) -> None:
         self._stop_controller("lost")
 
-    def _stop_controller(self, how: str) -> None:
-        name = self._random.choice(sorted(self._cluster.controllers))
-        self._cluster.stop_controller(name, how=how)
-        self._later(20, lambda: self._cluster.start_controller(name))
+    def _stop_controller(self, how: str, name: str = "") -> None:
+        """Args: name: "": any"""
+        chosen = name or self._random.choice(sorted(self._cluster.controllers))
+        self._cluster.stop_controller(chosen, how=how)
+        self._later(20, lambda: self._cluster.start_controller(chosen))
 
     def kill_manager(self) -> None:
         self._stop_manager(is_silent=False)
@@ -265,21 +314,35 @@ class Rules:
     def isolate_manager(self) -> None:
         """A replica does not reach the API, and goes on to serve its edges. They may leave it."""
         manager = self._manager()
-        name = manager.process.name
-        self._cluster.weather.unreachable.add(name)
-        self._later(120, lambda: self._cluster.weather.unreachable.discard(name))
+        self._isolate(manager.process.name)
         if self._random.random() < 0.5:
             self._later(20, lambda: self._leave(manager))
 
+    def _isolate(self, name: str) -> None:
+        self._cluster.weather.unreachable.add(name)
+        self._later(120, lambda: self._cluster.weather.unreachable.discard(name))
+
+    def replace_disk(self) -> None:
+        """A node reports to a replica that does not reach the API. Then it gets a new disk."""
+        connection = self._connection()
+        if connection is None:
+            return
+        self._isolate(connection.cloud_end.process.name)
+        self._send_from(connection.node)
+        self._later(3, lambda: self._stop_controller("lost", connection.node))
+
     def delay_watches(self) -> None:
-        """A replica learns late of changes, and edges come to it from the others."""
+        """A replica learns late of changes of a job, and edges come to it from the others."""
         late = self._manager()
         lag_s, name = self._cluster.weather.lag_s, late.process.name
-        lag_s[name] = self._random.choice((1.0, 3.0, 5.0, 30.0))
+        lag_s[name] = self._random.choice((1.0, 2.0, 3.0, 5.0, 30.0))
         self._later(40, lambda: lag_s.update({name: 0.0}))
+        job, node = self._service()
+        for place in (node, self._random.choice(NODES)) if job else ():
+            self._later(0.3, functools.partial(self._edit, job, place))
         for manager in self._cluster.managers.values():
             if manager is not late:
-                self._later(5, functools.partial(self._leave, manager))
+                self._later(self._random.choice((0.6, 5)), functools.partial(self._leave, manager))
 
     def _manager(self) -> Manager:
         return self._cluster.managers[self._random.choice(self._cluster.replicas)]
@@ -333,6 +396,7 @@ class Rules:
 WEIGHTS: Final = {
     Rules.create_job: 10,
     Rules.edit_job: 12,
+    Rules.borrow_job: 1.5,
     Rules.delete_job: 3,
     Rules.recreate_job: 4,
     Rules.create_learning: 3,
@@ -343,15 +407,18 @@ WEIGHTS: Final = {
     Rules.report: 40,
     Rules.report_burst: 8,
     Rules.report_end: 6,
+    Rules.chatter: 4,
     Rules.restart_worker: 5,
     Rules.crash_worker: 3,
     Rules.break_connection: 5,
+    Rules.flap_connection: 1.5,
     Rules.silence_connection: 3,
     Rules.cut_node: 1,
     Rules.kill_controller: 2,
     Rules.cut_power: 2,
     Rules.cut_power_in_commit: 2,
     Rules.lose_disk: 0.3,
+    Rules.replace_disk: 0.8,
     Rules.kill_manager: 1,
     Rules.lose_manager: 0.5,
     Rules.begin_twin: 0.2,
@@ -359,8 +426,8 @@ WEIGHTS: Final = {
     Rules.stop_api: 0.7,
     Rules.break_watches: 2,
     Rules.forget_history: 1,
-    Rules.isolate_manager: 0.7,
-    Rules.delay_watches: 1,
+    Rules.isolate_manager: 1,
+    Rules.delay_watches: 2,
     Rules.lie: 5,
     Rules.flood: 1,
 }

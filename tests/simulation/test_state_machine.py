@@ -10,7 +10,13 @@ from tests.simulation.driver import Run, quiet_python
 from tests.simulation.rules import WEIGHTS, Rules
 
 USERS = [Rules.create_job, Rules.edit_job, Rules.delete_job, Rules.recreate_job]
-WORKERS = [Rules.report, Rules.report_burst, Rules.report_end, Rules.restart_worker]
+WORKERS = [
+    Rules.report,
+    Rules.report_burst,
+    Rules.report_end,
+    Rules.chatter,
+    Rules.restart_worker,
+]
 FAULTS = [each for each in WEIGHTS if each not in (*USERS, *WORKERS)]
 
 
