@@ -1,6 +1,8 @@
 """Entry point of the `edgeai` command."""
 
+import asyncio
 import contextlib
+import enum
 import os
 import sys
 import time
@@ -30,6 +32,11 @@ REFRESH_S = 1.0
 UNLIMITED_WIDTH = 10_000
 _REMEDY_OF_URL = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 MAX_EDGES = 20  # each edge node is a process with timers
+
+
+class Output(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
 
 
 def default_state_dir() -> Path:
@@ -134,6 +141,40 @@ def _page_or_reason(rest_url: str) -> status.RenderableType:
         return status.page(rest_url)
     except status.RestUnavailable as error:
         return f"[yellow]{error}"
+
+
+@app.command("doctor")
+def show_doctor(
+    state_dir: StateDir,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="default: $KUBECONFIG, the local cluster's, or ~/.kube/config"),
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
+    ] = "edgeai-system",
+    output: Annotated[
+        Output, typer.Option("-o", "--output", help="a table for people, or JSON for programs")
+    ] = Output.TABLE,
+) -> None:
+    """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
+
+    The exit code is 1 when there is an error.
+    """
+    # Import the Kubernetes client late, because it loads more slowly than all other commands.
+    from edgeai.doctor import diagnosis
+
+    file = diagnosis.kubeconfig_of(kubeconfig, state_dir)
+    found = asyncio.run(diagnosis.diagnose(file, namespace))
+    if output is Output.JSON:
+        typer.echo(diagnosis.as_json(found))
+    else:
+        console = Console()
+        if not sys.stdout.isatty():
+            console.width = UNLIMITED_WIDTH
+        console.print(diagnosis.table(found), crop=False)
+    if any(each.level == "error" for each in found):
+        raise typer.Exit(1)
 
 
 @demo.command("joint-inference")

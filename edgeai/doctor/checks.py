@@ -1,0 +1,38 @@
+"""All checks, in the order in which a reader should repair what they find.
+
+Each check is a pure function of the facts. It tells at least one thing, also when all is well, so
+that a reader sees what was looked at.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from edgeai.doctor.certificates import certificates
+from edgeai.doctor.definitions import definitions
+from edgeai.doctor.edges import edges
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.files import files
+from edgeai.doctor.finding import Finding, NotAllowed, Told
+from edgeai.doctor.managers import clocks, leader, managers
+
+CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
+    "definitions": definitions,
+    "files": files,
+    "globalmanager": managers,
+    "leader": leader,
+    "clocks": clocks,
+    "certificates": certificates,
+    "edges": edges,
+}
+_RIGHT: Final = "ask for this right, or let an administrator run edgeai doctor"
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """What all checks have found. A check that the caller may not make is unknown."""
+    found = []
+    for name, check in CHECKS.items():
+        try:
+            found += [Finding(name, *told) for told in check(facts)]
+        except NotAllowed as denied:
+            found.append(Finding(name, "unknown", str(denied), _RIGHT))
+    return found

@@ -1,0 +1,69 @@
+"""Whether the API server serves the resources of edgeai, with all their fields."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.finding import INSTALL, Told, readable
+from globalmanager.contract import Object
+from globalmanager.kinds import KINDS
+from globalmanager.manifests import crds
+
+
+def definitions(facts: Facts) -> Iterator[Told]:
+    installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
+    wanted = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
+    groups = {each["spec"]["group"] for name, each in wanted.items() if name in installed}
+    if not groups:
+        yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
+        return
+    broken = 0
+    for name, definition in wanted.items():
+        if definition["spec"]["group"] not in groups:
+            continue  # an installation may leave a whole group out
+        problem = _definition_problem(installed.get(name), definition)
+        if problem:
+            broken += 1
+            apply = "kubectl apply -f deploy/crds, of the release that runs"
+            yield "error", f"CustomResourceDefinition {name} {problem}", apply
+    if not broken:
+        yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(groups))}"
+
+
+def _definition_problem(installed: Object | None, wanted: Object) -> str:
+    if installed is None:
+        return "is not installed, though others of its group are"
+    conditions = (installed.get("status") or {}).get("conditions") or ()
+    for each in conditions:
+        if (each["type"], each["status"]) in (("NamesAccepted", "False"), ("Established", "False")):
+            return f"is not served: {each.get('message') or each.get('reason')}"
+    served = {each["name"] for each in installed["spec"]["versions"] if each.get("served")}
+    missing = {each["name"] for each in wanted["spec"]["versions"]} - served
+    if missing:
+        return f"does not serve version {', '.join(sorted(missing))}; it is of an older release"
+    absent = _absent_fields(_spec_fields(installed), _spec_fields(wanted))
+    if absent:
+        return f"has no field {absent}, so the API server drops it; it is of an older release"
+    return ""
+
+
+def _spec_fields(definition: Object) -> Any:
+    """The schema of the stored version."""
+    stored = next(each for each in definition["spec"]["versions"] if each.get("storage"))
+    return (stored.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def _absent_fields(installed: Any, wanted: Any, path: str = "") -> str:
+    """The path of the first field that the installed schema lacks; "" when it has all."""
+    if installed.get("x-kubernetes-preserve-unknown-fields"):
+        return ""
+    present = installed.get("properties") or {}
+    for name, schema in (wanted.get("properties") or {}).items():
+        here = f"{path}.{name}"
+        if name not in present:
+            return here
+        if found := _absent_fields(present[name], schema, here):
+            return found
+    if "items" in wanted and "items" in installed:
+        return _absent_fields(installed["items"], wanted["items"], f"{path}[]")
+    return ""

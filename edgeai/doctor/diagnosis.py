@@ -1,0 +1,78 @@
+"""Finds the cluster, reads the facts, shows what the checks have found. Called by the command."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from common import times
+from common.errors import EdgeAIError, SettingsError
+from common.text import printable
+from edgeai import environment
+from edgeai.doctor.checks import findings
+from edgeai.doctor.facts import gather
+from edgeai.doctor.finding import Finding
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Unauthorized
+
+_STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
+_HOME: Final = Path(".kube") / "config"
+
+
+def kubeconfig_of(given: Path | None, state_dir: Path) -> Path:
+    """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster if it
+    runs, else ~/.kube/config.
+
+    Raises: SettingsError when $KUBECONFIG names several files, which kubectl would merge
+    """
+    if given is not None:
+        return given
+    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    if len(named) > 1:
+        problem = f"names {len(named)} files; name one with --kubeconfig"
+        raise SettingsError("environment variable KUBECONFIG", problem)
+    if named:
+        return Path(named[0])
+    running = environment.find(state_dir)
+    return Path.home() / _HOME if running is None else running.kubeconfig
+
+
+async def diagnose(
+    kubeconfig: Path, namespace: str, now: times.Clock = times.utc_now
+) -> list[Finding]:
+    """What is wrong, or well, with the installation in `namespace`. An API that does not answer is
+    a finding.
+    """
+    try:
+        async with await KubeClient.from_kubeconfig(kubeconfig) as client:
+            facts = await gather(client, namespace, now)
+    except Unauthorized as error:
+        remedy = f"renew the credential in {kubeconfig}, or name another file with --kubeconfig"
+        return [Finding("api", "error", str(error), remedy)]
+    except EdgeAIError as error:
+        remedy = f"check the server in {kubeconfig}, and whether this machine reaches it"
+        return [Finding("api", "error", str(error), remedy)]
+    return [Finding("api", "ok", f"the Kubernetes API of {kubeconfig} answers"), *findings(facts)]
+
+
+def table(found: Sequence[Finding]) -> Table:
+    """One row for each finding, the remedy below the message."""
+    rows = Table(box=None)
+    for header in ("CHECK", "", "FINDING"):
+        rows.add_column(header, overflow="fold")
+    for each in found:
+        text = Text(printable(each.message))
+        if each.remedy:
+            text.append(f"\n→ {printable(each.remedy)}", style="bold")
+        rows.add_row(each.check, Text(each.level, style=_STYLES[each.level]), text)
+    return rows
+
+
+def as_json(found: Sequence[Finding]) -> str:
+    """A list of objects with check, level, message and remedy."""
+    return json.dumps(msgspec.to_builtins(found), indent=2)

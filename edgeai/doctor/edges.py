@@ -1,0 +1,83 @@
+"""Whether each edge node has a LocalController, and a session with a GlobalManager."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.finding import (
+    CONTROLLER,
+    Told,
+    is_silent,
+    look,
+    name_label,
+    pod_problem,
+    readable,
+)
+from globalmanager.ha import claims
+from globalmanager.ha.elector import REPLICA_LABEL
+from globalmanager.ha.presence import CLAIMS_FIELD
+from globalmanager.rules.faults import node_of
+
+EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+MAX_NAMED: Final = 5  # nodes that are named one by one
+
+
+def edges(facts: Facts) -> Iterator[Told]:
+    edges = [
+        each["metadata"]["name"]
+        for each in readable(facts.nodes)
+        if EDGE_LABEL in (each["metadata"].get("labels") or {})
+    ]
+    if not edges:
+        message = f"no node has the label {EDGE_LABEL}, so none gets a LocalController"
+        yield "warning", message, f"kubectl label node NODE {EDGE_LABEL}="
+        return
+    pods = {
+        node_of(each): each
+        for each in readable(facts.pods)
+        if name_label(each).startswith(CONTROLLER)
+    }
+    try:
+        served = _served(facts)
+    except claims.ClaimsError as error:
+        yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
+        return
+    missing = [node for node in edges if node not in pods]
+    if missing:
+        message = f"no LocalController on {_some(missing)}"
+        remedy = f"see the DaemonSet: kubectl -n {facts.namespace} describe daemonset {CONTROLLER}"
+        yield "error", message, remedy
+    lost = [node for node in edges if node in pods and node not in served]
+    for node in lost[:MAX_NAMED]:
+        why = pod_problem([pods[node]])
+        pod = pods[node]["metadata"]["name"]
+        log = f"its LocalController says why: kubectl -n {facts.namespace} logs {pod}"
+        message = f"{node} has no session with a GlobalManager"
+        yield "error", f"{message}: {why}" if why else message, look(facts) if why else log
+    if len(lost) > MAX_NAMED:
+        yield "error", f"{len(lost) - MAX_NAMED} further edge nodes have no session", look(facts)
+    if not missing and not lost:
+        yield "ok", f"all {len(edges)} edge nodes have a session"
+
+
+def _served(facts: Facts) -> set[str]:
+    """The nodes of which a live replica says that it has their session. A replica writes its Lease
+    and its ConfigMap under one name. Raises: claims.ClaimsError
+    """
+    live = {
+        each["metadata"]["name"]
+        for each in readable(facts.leases)
+        if not is_silent(each.get("spec") or {}, facts.now)
+    }
+    found: set[str] = set()
+    for each in readable(facts.config_maps):
+        labels = each["metadata"].get("labels") or {}
+        if REPLICA_LABEL in labels and each["metadata"]["name"] in live:
+            text = (each.get("data") or {}).get(CLAIMS_FIELD, "")
+            found |= set(claims.decode(text)) if text else set()
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,39 @@
+"""Whether the Secrets and ConfigMaps that pods mount are there."""
+
+from collections.abc import Iterator
+
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.finding import INSTALL, Told, readable
+from globalmanager.contract import Object
+
+
+def files(facts: Facts) -> Iterator[Told]:
+    """A pod whose Secret or ConfigMap is missing waits without a word in its status."""
+    present = {
+        "secret": {each["metadata"]["name"] for each in readable(facts.secrets)},
+        "configMap": {each["metadata"]["name"] for each in readable(facts.config_maps)},
+    }
+    missing = [
+        (owner, source, name)
+        for owner in (*readable(facts.deployments), *readable(facts.daemon_sets))
+        for source, name in _mounted(owner)
+        if name not in present[source]
+    ]
+    for owner, source, name in missing:
+        kind = "Secret" if source == "secret" else "ConfigMap"
+        message = f"{kind} {facts.namespace}/{name} is missing"
+        yield "error", f"{message}, which the pods of {owner['metadata']['name']} mount", INSTALL
+    if not missing:
+        yield "ok", "all Secrets and ConfigMaps that pods mount are there"
+
+
+def _mounted(owner: Object) -> Iterator[tuple[str, str]]:
+    """("secret" or "configMap", name) of each volume that must be there before a pod starts."""
+    for volume in owner["spec"]["template"]["spec"].get("volumes") or ():
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for each in sources:
+            for source, field in (("secret", "secretName"), ("configMap", "name")):
+                reference = each.get(source) or {}
+                name = reference.get(field) or reference.get("name")
+                if name and not reference.get("optional"):
+                    yield source, name

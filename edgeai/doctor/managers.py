@@ -1,0 +1,79 @@
+"""Whether GlobalManagers run, one leads, and their clocks are right."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.finding import (
+    INSTALL,
+    MANAGER,
+    NAME_LABEL,
+    Level,
+    Told,
+    age_s,
+    is_silent,
+    look,
+    part_of,
+    pod_problem,
+    readable,
+)
+from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
+
+CLOCK_S: Final = 5.0
+"""A Lease of the GlobalManager is this much in the future at most, in seconds: clocks that differ
+by more make ages and timeouts in .status wrong."""
+
+
+def managers(facts: Facts) -> Iterator[Told]:
+    deployments = part_of(readable(facts.deployments), MANAGER)
+    if not deployments:
+        message = f"no Deployment with {NAME_LABEL}={MANAGER} in namespace {facts.namespace}"
+        yield "error", message, f"{INSTALL}; or name its namespace with --namespace"
+        return
+    for each in deployments:
+        name = f"Deployment {facts.namespace}/{each['metadata']['name']}"
+        wanted = (each.get("spec") or {}).get("replicas", 1)
+        available = (each.get("status") or {}).get("availableReplicas", 0)
+        if wanted == 0:
+            scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
+            yield "error", f"{name} is scaled to 0, so no job makes progress", scale
+        elif available < wanted:
+            why = pod_problem(part_of(readable(facts.pods), MANAGER)) or "no pod says why yet"
+            level: Level = "warning" if available else "error"
+            yield level, f"{name} has {available} of {wanted} replicas: {why}", look(facts)
+        else:
+            yield "ok", f"{name} has {available} of {wanted} replicas"
+
+
+def leader(facts: Facts) -> Iterator[Told]:
+    leases = {each["metadata"]["name"]: each for each in readable(facts.leases)}
+    spec = (leases.get(LEASE_NAME) or {}).get("spec") or {}
+    remedy = f"see why in the log: kubectl -n {facts.namespace} logs deployment/{MANAGER}"
+    if not spec.get("holderIdentity"):
+        yield "error", "no GlobalManager leads, so no job is reconciled", remedy
+        return
+    if is_silent(spec, facts.now):
+        silent_s = age_s(spec.get("renewTime"), facts.now)
+        holder = spec["holderIdentity"]
+        yield "error", f"the leader {holder} has not renewed its Lease for {silent_s:.0f} s", remedy
+    else:
+        yield "ok", f"{spec['holderIdentity']} leads"
+
+
+def clocks(facts: Facts) -> Iterator[Told]:
+    """A Lease that was renewed in the future shows a clock that is ahead of this machine's. A clock
+    that is behind cannot be told from a Lease that is not renewed any more.
+    """
+    ahead = 0
+    for each in readable(facts.leases):
+        if REPLICA_LABEL not in (each["metadata"].get("labels") or {}):
+            continue
+        spec = each.get("spec") or {}
+        ahead_s = -age_s(spec.get("renewTime"), facts.now)
+        if ahead_s > CLOCK_S:
+            ahead += 1
+            holder = spec.get("holderIdentity")
+            message = f"the clock of {holder} is {ahead_s:.0f} s ahead of this machine's"
+            yield "warning", message, "set both clocks by NTP; ages are wrong till then"
+    if not ahead:
+        yield "ok", "no GlobalManager's clock is ahead of this machine's"

@@ -1,0 +1,127 @@
+"""An installation in good health, as objects of a real API: what the doctor reads, and no more."""
+
+import base64
+import contextlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from common.ids import NodeName
+from common.times import micro_time
+from edgeai.doctor.certificates import CA, TLS_SECRET
+from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.doctor.facts import DEFINITIONS
+from edgeai.doctor.finding import CONTROLLER, MANAGER, NAME_LABEL
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    SECRETS,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
+from globalmanager.ha import claims
+from globalmanager.ha.claims import Claim
+from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
+from globalmanager.ha.presence import CONFIG_MAPS
+from globalmanager.kinds import KINDS
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound
+from globalmanager.manifests import crds
+from tests.certificates import Authority
+
+NAMESPACE: Final = "edgeai-system"
+NOW: Final = datetime.now(UTC)  # openssl gives a new CA the present time
+EDGES: Final = ("edge0", "edge1")
+TLS: Final = "globalmanager-tls"
+VALID: Final = timedelta(days=20)  # a certificate of a test begins 30 days before its end
+
+
+class Installation:
+    """Args:
+    kube: of an empty API
+    directory: empty; gets certificates
+    """
+
+    def __init__(self, kube: KubeClient, directory: Path) -> None:
+        self.kube = kube
+        self.directory = directory
+        self.authority = Authority(directory)
+
+    async def apply(self) -> None:
+        for kind in KINDS:
+            for type_ in kind.resources:
+                await self.kube.create(DEFINITIONS, crds.crd(kind, type_))
+        labels = {NAME_LABEL: MANAGER}
+        volumes = [
+            {"name": "tls", "secret": {"secretName": TLS}},
+            {"name": "ca", "configMap": {"name": CA}},
+            {"name": "more", "configMap": {"name": "absent", "optional": True}},
+            {"name": "projected", "projected": {"sources": [{"configMap": {"name": CA}}]}},
+        ]
+        pod_spec = {"containers": [container_of(MANAGER)], "volumes": volumes}
+        pod = {"metadata": {"labels": labels}, "spec": pod_spec}
+        spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": pod}
+        await self._create(DEPLOYMENTS, MANAGER, MANAGER, spec=spec)
+        await self.set_status(DEPLOYMENTS, MANAGER, availableReplicas=2)
+        await self.add_pod("globalmanager-a", MANAGER, "cloud0")
+        for node in EDGES:
+            await self.add_edge(node)
+            await self.add_pod(f"localcontroller-{node}", CONTROLLER, node)
+        await self.certify(self.authority)
+        data = {"ca.crt": self.authority.certificate.read_text()}
+        await self._create(CONFIG_MAPS, CA, CA, data=data)
+        await self._create(LEASES, LEASE_NAME, "", spec=lease("globalmanager-a_1"))
+        await self._create(LEASES, f"{LEASE_NAME}-1", "", spec=lease("globalmanager-a_1"))
+        await self._create(CONFIG_MAPS, f"{LEASE_NAME}-1", "", data={"claims": claims_of(*EDGES)})
+
+    async def add_edge(self, name: str) -> None:
+        metadata = {"name": name, "labels": {EDGE_LABEL: ""}}
+        await self.kube.create(NODES, {"metadata": metadata})
+
+    async def add_pod(self, name: str, part: str, node: str) -> None:
+        spec = {"nodeName": node, "containers": [container_of(part)]}
+        await self._create(PODS, name, part, spec=spec)
+
+    async def certify(self, authority: Authority, lasts: timedelta = VALID) -> None:
+        """Give the edge port another certificate."""
+        pair = authority.issue(f"tls-{lasts.days}", usage="serverAuth", lasts=lasts)
+        data = {
+            "tls.crt": base64.b64encode(pair.certificate.read_bytes()).decode(),
+            "tls.key": base64.b64encode(pair.key.read_bytes()).decode(),
+        }
+        with contextlib.suppress(NotFound):
+            await self.kube.delete(self.ref(SECRETS, TLS))
+        await self._create(SECRETS, TLS, TLS, type=TLS_SECRET, data=data)
+
+    async def _create(self, type_: ResourceType, name: str, part: str, **fields: Any) -> None:
+        labels = {NAME_LABEL: part} if part else {REPLICA_LABEL: name}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+        await self.kube.create(type_, {"metadata": metadata, **fields})
+
+    async def set_status(self, type_: ResourceType, name: str, **status: Any) -> None:
+        await self.kube.merge_patch(self.ref(type_, name), {"status": status}, subresource="status")
+
+    async def change(self, type_: ResourceType, name: str, patch: Object) -> None:
+        await self.kube.merge_patch(self.ref(type_, name), patch)
+
+    async def delete(self, type_: ResourceType, name: str) -> None:
+        # no kubelet is here that would end a pod
+        await self.kube.delete(self.ref(type_, name), grace_period_s=0 if type_ is PODS else None)
+
+    def ref(self, type_: ResourceType, name: str) -> ObjectRef:
+        return ObjectRef(type_, NAMESPACE if type_.namespaced else "", name)
+
+
+def container_of(part: str) -> Object:
+    return {"name": part, "image": "edgeai/any"}
+
+
+def lease(holder: str, *, renewed_ago_s: float = 1.0) -> Object:
+    renewed = micro_time(NOW - timedelta(seconds=renewed_ago_s))
+    return {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+
+
+def claims_of(*nodes: str) -> str:
+    return claims.encode({NodeName(node): Claim(1, 0, "a", 0) for node in nodes})

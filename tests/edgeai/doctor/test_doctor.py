@@ -1,0 +1,334 @@
+"""Each installation is broken in one way, on a real API, and the doctor names that way alone."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from common.errors import SettingsError
+from edgeai.doctor.certificates import CA
+from edgeai.doctor.checks import CHECKS, findings
+from edgeai.doctor.diagnosis import diagnose, kubeconfig_of
+from edgeai.doctor.facts import DEFINITIONS, gather
+from edgeai.doctor.finding import CONTROLLER, MANAGER, Finding
+from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
+from globalmanager.ha.elector import LEASE_NAME, LEASES
+from globalmanager.ha.presence import CONFIG_MAPS
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Forbidden
+from tests.certificates import Authority
+from tests.edgeai.command import edgeai
+from tests.edgeai.doctor.installation import (
+    NAMESPACE,
+    NOW,
+    TLS,
+    Installation,
+    claims_of,
+    lease,
+)
+from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.scripted_api import write_kubeconfig
+
+CLAIMS: Final = f"{LEASE_NAME}-1"
+JOBS: Final = "jointinferenceservices.edgeai.io"
+IMAGE: Final = {"reason": "ImagePullBackOff", "message": "no such image edgeai/any"}
+Break = Callable[[Installation], Awaitable[object]]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def installation(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
+        (tmp_path / "pki").mkdir()
+        installation = Installation(kube, tmp_path / "pki")
+        await installation.apply()
+        yield installation
+
+
+async def found_at(cluster: Cluster, namespace: str = NAMESPACE) -> list[Finding]:
+    return await diagnose(cluster.kubeconfig, namespace, now=lambda: NOW)
+
+
+def bad(found: list[Finding]) -> list[Finding]:
+    return [each for each in found if each.level != "ok"]
+
+
+async def test_of_a_good_installation_all_is_well(
+    cluster: Cluster, installation: Installation
+) -> None:
+    found = await found_at(cluster)
+    assert bad(found) == []
+    assert [each.check for each in found] == ["api", *CHECKS]
+
+
+async def without_a_field(installation: Installation) -> None:
+    """As a definition of an earlier release, which lacks what came later."""
+    definition = await installation.kube.get(installation.ref(DEFINITIONS, JOBS))
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["edgeWorker"]
+    await installation.change(DEFINITIONS, JOBS, {"spec": definition["spec"]})
+
+
+async def without_definitions(installation: Installation) -> None:
+    for each in (await installation.kube.list(DEFINITIONS)).items:
+        await installation.delete(DEFINITIONS, each["metadata"]["name"])
+
+
+async def no_image(installation: Installation) -> None:
+    await installation.set_status(DEPLOYMENTS, MANAGER, availableReplicas=1)
+    waits = {"name": MANAGER, "state": {"waiting": IMAGE}}
+    await installation.set_status(PODS, "globalmanager-a", containerStatuses=[waits])
+
+
+async def no_room(installation: Installation) -> None:
+    await installation.set_status(DEPLOYMENTS, MANAGER, availableReplicas=0)
+    message = "0/3 nodes are available: 3 Insufficient memory."
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    await installation.set_status(PODS, "globalmanager-a", conditions=[condition])
+
+
+async def crashing_controller(installation: Installation) -> None:
+    await installation.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": claims_of("edge0")}})
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
+    ended = {"exitCode": 4, "message": "token: gone"}
+    container = {"name": CONTROLLER, "state": {"waiting": waiting}}
+    container["lastState"] = {"terminated": ended}
+    await installation.set_status(PODS, "localcontroller-edge1", containerStatuses=[container])
+
+
+def renewed(name: str, ago_s: float) -> Break:
+    spec = lease("globalmanager-a_1", renewed_ago_s=ago_s)
+    return lambda installation: installation.change(LEASES, name, {"spec": spec})
+
+
+# What is broken -> how, the check that names it, its level, and words of the message.
+BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
+    "no definition at all": (without_definitions, "definitions", "error", "no Custom"),
+    "one definition is missing": (
+        lambda it: it.delete(DEFINITIONS, JOBS),
+        "definitions",
+        "error",
+        f"{JOBS} is not installed",
+    ),
+    "a definition of an older release": (
+        without_a_field,
+        "definitions",
+        "error",
+        "has no field .spec.edgeWorker",
+    ),
+    "no GlobalManager": (
+        lambda it: it.delete(DEPLOYMENTS, MANAGER),
+        "globalmanager",
+        "error",
+        f"in namespace {NAMESPACE}",
+    ),
+    "a GlobalManager that is scaled to none": (
+        lambda it: it.change(DEPLOYMENTS, MANAGER, {"spec": {"replicas": 0}}),
+        "globalmanager",
+        "error",
+        "scaled to 0",
+    ),
+    "an image that is not there": (no_image, "globalmanager", "warning", IMAGE["message"]),
+    "no room for the GlobalManager": (no_room, "globalmanager", "error", "Insufficient memory"),
+    "no leader": (
+        lambda it: it.change(LEASES, LEASE_NAME, {"spec": {"holderIdentity": ""}}),
+        "leader",
+        "error",
+        "no GlobalManager leads",
+    ),
+    "a leader that is silent": (renewed(LEASE_NAME, 31), "leader", "error", "for 31 s"),
+    "a clock that is ahead": (renewed(CLAIMS, -90), "clocks", "warning", "90 s ahead"),
+    "no Secret of the edge port": (
+        lambda it: it.delete(SECRETS, TLS),
+        "files",
+        "error",
+        f"Secret {NAMESPACE}/{TLS} is missing",
+    ),
+    "no CA for the edges": (
+        lambda it: it.delete(CONFIG_MAPS, CA),
+        "files",
+        "error",
+        f"ConfigMap {NAMESPACE}/{CA} is missing",
+    ),
+    "a certificate that has ended": (
+        lambda it: it.certify(it.authority, timedelta(days=-1)),
+        "certificates",
+        "error",
+        "ended at",
+    ),
+    "a certificate that begins later": (
+        lambda it: it.certify(it.authority, timedelta(days=60)),
+        "certificates",
+        "error",
+        "valid only from",
+    ),
+    "a certificate that ends soon": (
+        lambda it: it.certify(it.authority, timedelta(days=10)),
+        "certificates",
+        "warning",
+        "ends at",
+    ),
+    "a certificate of another CA of the same name": (
+        lambda it: it.certify(Authority(it.directory, "other")),
+        "certificates",
+        "error",
+        "has no such CA",
+    ),
+    "a certificate that is none": (
+        lambda it: it.change(SECRETS, TLS, {"data": {"tls.crt": "bm90aGluZw=="}}),
+        "certificates",
+        "error",
+        "tls.crt cannot be read",
+    ),
+    "no LocalController on a node": (
+        lambda it: it.delete(PODS, "localcontroller-edge1"),
+        "edges",
+        "error",
+        "no LocalController on edge1",
+    ),
+    "a node without session": (
+        lambda it: it.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": claims_of("edge0")}}),
+        "edges",
+        "error",
+        "edge1 has no session",
+    ),
+    "a GlobalManager that died with its sessions": (
+        renewed(CLAIMS, 31),
+        "edges",
+        "error",
+        "edge0 has no session",
+    ),
+    "a LocalController that crashes": (crashing_controller, "edges", "error", "token: gone"),
+    "claims that nobody can read": (
+        lambda it: it.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": "?"}}),
+        "edges",
+        "error",
+        "cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize(("break_it", "check", "level", "words"), BROKEN.values(), ids=BROKEN)
+async def test_a_broken_installation_is_named(
+    cluster: Cluster,
+    installation: Installation,
+    break_it: Break,
+    check: str,
+    level: str,
+    words: str,
+) -> None:
+    await break_it(installation)
+    finding, *others = bad(await found_at(cluster))
+    assert {each.check for each in others} <= {check}
+    assert (finding.check, finding.level) == (check, level)
+    assert words in finding.message
+    assert finding.remedy
+
+
+async def test_many_nodes_without_session_are_counted(
+    cluster: Cluster, installation: Installation
+) -> None:
+    for number in range(2, 9):
+        await installation.add_edge(f"edge{number}")
+        await installation.add_pod(f"localcontroller-edge{number}", CONTROLLER, f"edge{number}")
+    messages = [each.message for each in bad(await found_at(cluster))]
+    assert len(messages) == 6
+    assert messages[-1] == "2 further edge nodes have no session"
+
+
+async def test_a_cluster_without_edge_nodes_is_told_how_to_label_one(
+    cluster: Cluster, installation: Installation
+) -> None:
+    for node in ("edge0", "edge1"):
+        await installation.delete(NODES, node)
+    (finding,) = bad(await found_at(cluster))
+    assert (finding.check, finding.level) == ("edges", "warning")
+    assert "kubectl label node" in finding.remedy
+
+
+async def test_what_the_caller_may_not_read_is_unknown_and_hides_nothing_else(
+    installation: Installation,
+) -> None:
+    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW)
+    denied = Forbidden("list", "deployments.apps", message='"eve" cannot list "deployments"')
+    found = bad(findings(msgspec.structs.replace(facts, deployments=denied)))
+    assert [(each.check, each.level) for each in found] == [
+        ("files", "unknown"),
+        ("globalmanager", "unknown"),
+    ]
+    assert "eve" in found[0].message
+    assert "administrator" in found[0].remedy
+
+
+async def test_an_api_that_is_away_is_the_only_finding(cluster: Cluster) -> None:
+    await cluster.stop()
+    (finding,) = await found_at(cluster)
+    assert (finding.check, finding.level) == ("api", "error")
+    assert "Connect call failed" in finding.message
+
+
+async def test_a_credential_that_the_api_does_not_know_is_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    stranger = write_kubeconfig(tmp_path / "stranger", cluster.url, "guess")
+    (finding,) = await diagnose(stranger, NAMESPACE)
+    assert (finding.check, finding.level) == ("api", "error")
+    assert "guess" not in str(finding)
+
+
+async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (finding,) = await diagnose(tmp_path / "none", NAMESPACE)
+    assert str(tmp_path / "none") in finding.message
+
+
+# ---- the command ----
+
+
+async def test_the_command_prints_the_findings_and_fails_for_an_error(
+    cluster: Cluster, installation: Installation, tmp_path: Path
+) -> None:
+    where = ("--kubeconfig", str(cluster.kubeconfig), "--state-dir", str(tmp_path / "none"))
+    code, text = await run("doctor", *where)
+    assert (code, "error" in text) == (0, False), text
+    await installation.change(DEPLOYMENTS, MANAGER, {"spec": {"replicas": 0}})
+    code, text = await run("doctor", *where)
+    assert code == 1
+    assert "scaled to 0" in text
+    assert "kubectl -n edgeai-system scale deployment" in text
+    code, text = await run("doctor", *where, "-o", "json")
+    found: list[dict[str, Any]] = json.loads(text)
+    assert code == 1
+    assert {each["check"] for each in found} == {"api", *CHECKS}
+    assert set(found[0]) == {"check", "level", "message", "remedy"}
+
+
+async def run(*arguments: str) -> tuple[int, str]:
+    done = await asyncio.to_thread(edgeai, *arguments)
+    return done.returncode, done.stdout
+
+
+def test_the_kubeconfig_is_the_given_one_or_the_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert kubeconfig_of(None, tmp_path / "none") == tmp_path / ".kube" / "config"
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "named"))
+    assert kubeconfig_of(None, tmp_path / "none") == tmp_path / "named"
+    assert kubeconfig_of(tmp_path / "given", tmp_path / "none") == tmp_path / "given"
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(("a", "b")))
+    with pytest.raises(SettingsError, match="--kubeconfig"):
+        kubeconfig_of(None, tmp_path / "none")
