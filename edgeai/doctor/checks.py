@@ -13,11 +13,12 @@ from edgeai.doctor.edges import edges
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.files import files
 from edgeai.doctor.finding import Finding, NotAllowed, Told
-from edgeai.doctor.managers import clocks, leader, managers
+from edgeai.doctor.managers import clocks, leader, managers, rights
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "definitions": definitions,
     "files": files,
+    "rights": rights,
     "globalmanager": managers,
     "leader": leader,
     "clocks": clocks,

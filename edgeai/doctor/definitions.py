@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from edgeai.doctor.facts import Facts
+from edgeai.doctor.facts import Facts, installed_groups
 from edgeai.doctor.finding import INSTALL, Told, readable
 from globalmanager.contract import Object
 from globalmanager.kinds import KINDS
@@ -13,7 +13,7 @@ from globalmanager.manifests import crds
 def definitions(facts: Facts) -> Iterator[Told]:
     installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
     wanted = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
-    groups = {each["spec"]["group"] for name, each in wanted.items() if name in installed}
+    groups = installed_groups(installed.values())
     if not groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return

@@ -1,17 +1,19 @@
 """Whether each edge node has a LocalController, and a session with a GlobalManager."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import (
     CONTROLLER,
+    MAX_NAMED,
     Told,
     is_silent,
     look,
     name_label,
     pod_problem,
     readable,
+    some,
 )
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
@@ -19,7 +21,6 @@ from globalmanager.ha.presence import CLAIMS_FIELD
 from globalmanager.rules.faults import node_of
 
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
-MAX_NAMED: Final = 5  # nodes that are named one by one
 
 
 def edges(facts: Facts) -> Iterator[Told]:
@@ -44,7 +45,7 @@ def edges(facts: Facts) -> Iterator[Told]:
         return
     missing = [node for node in edges if node not in pods]
     if missing:
-        message = f"no LocalController on {_some(missing)}"
+        message = f"no LocalController on {some(missing)}"
         remedy = f"see the DaemonSet: kubectl -n {facts.namespace} describe daemonset {CONTROLLER}"
         yield "error", message, remedy
     lost = [node for node in edges if node in pods and node not in served]
@@ -76,8 +77,3 @@ def _served(facts: Facts) -> set[str]:
             text = (each.get("data") or {}).get(CLAIMS_FIELD, "")
             found |= set(claims.decode(text)) if text else set()
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,15 +1,18 @@
 """Reads from the Kubernetes API what the checks need. Called by `diagnosis`."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from common import times
+from edgeai.doctor.rights import Denied, denied
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ResourceType
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
+from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden, NotFound
 
@@ -41,6 +44,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     leases: Objects
     config_maps: Objects
     secrets: Objects
+    denied: Denied
 
 
 async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
@@ -63,6 +67,7 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
     namespaced = (DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
     definitions, *others = await asyncio.gather(of(DEFINITIONS), *map(of, namespaced))
     deployments, daemon_sets, pods, leases, config_maps, secrets = others
+    groups = () if isinstance(definitions, Forbidden) else installed_groups(definitions)
     return Facts(
         namespace=namespace,
         now=now(),
@@ -74,4 +79,12 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
         leases=leases,
         config_maps=config_maps,
         secrets=secrets,
+        denied=await denied(client, namespace, groups),
     )
+
+
+def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
+    """The API groups of edgeai of which at least one definition is installed."""
+    names = {each["metadata"]["name"] for each in definitions}
+    types = [type_ for kind in KINDS for type_ in kind.resources]
+    return tuple(dict.fromkeys(type_.group for type_ in types if str(type_) in names))

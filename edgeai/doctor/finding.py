@@ -22,6 +22,7 @@ MANAGER: Final = "globalmanager"
 CONTROLLER: Final = "localcontroller"
 INSTALL: Final = "docs/install.md says how to install edgeai"
 
+MAX_NAMED: Final = 5  # things that one finding names
 _LEASE_S: Final = 15  # the default duration of a Lease
 
 
@@ -73,3 +74,9 @@ def is_silent(lease_spec: Object, now: datetime) -> bool:
     """Whether its holder has not renewed a Lease for twice its duration."""
     duration_s = float(lease_spec.get("leaseDurationSeconds", _LEASE_S))
     return age_s(lease_spec.get("renewTime"), now) > 2 * duration_s
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Whether GlobalManagers run, one leads, and their clocks are right."""
+"""Whether GlobalManagers run with their rights, one leads, and their clocks are right."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +9,7 @@ from edgeai.doctor.finding import (
     MANAGER,
     NAME_LABEL,
     Level,
+    NotAllowed,
     Told,
     age_s,
     is_silent,
@@ -16,8 +17,11 @@ from edgeai.doctor.finding import (
     part_of,
     pod_problem,
     readable,
+    some,
 )
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
+from globalmanager.kube.errors import Forbidden
+from globalmanager.manifests.rbac import ACCOUNT
 
 CLOCK_S: Final = 5.0
 """A Lease of the GlobalManager is this much in the future at most, in seconds: clocks that differ
@@ -77,3 +81,16 @@ def clocks(facts: Facts) -> Iterator[Told]:
             yield "warning", message, "set both clocks by NTP; ages are wrong till then"
     if not ahead:
         yield "ok", "no GlobalManager's clock is ahead of this machine's"
+
+
+def rights(facts: Facts) -> Iterator[Told]:
+    if facts.denied is None:
+        yield "ok", "this API server gives all rights to everybody it knows"
+        return
+    if isinstance(facts.denied, Forbidden):
+        raise NotAllowed(facts.denied.message or str(facts.denied))
+    if not facts.denied:
+        yield "ok", f"ServiceAccount {facts.namespace}/{ACCOUNT} has all its rights"
+        return
+    message = f"ServiceAccount {facts.namespace}/{ACCOUNT} may not {some(facts.denied)}"
+    yield "error", message, "apply the overlay of your installation again, of the release that runs"

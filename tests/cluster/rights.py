@@ -52,6 +52,12 @@ class Rights:
             self._client.request("POST", _collection(kind, metadata), head | {"rules": []})
             self._client.request("POST", _collection(f"{kind}Binding", metadata), head | binding)
 
+    def unbind(self) -> None:
+        """Take back what `bind` has made."""
+        for kind, metadata, _ in _ROLES:
+            for made in (kind, f"{kind}Binding"):
+                self._client.delete(f"{_collection(made, metadata)}/{metadata['name']}")
+
     def grant(self, is_granted: Callable[[Right], bool] = lambda _right: True) -> None:
         """Exactly those rights of deploy/."""
         for kind, metadata, rules in _ROLES:

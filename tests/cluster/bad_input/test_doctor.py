@@ -1,0 +1,65 @@
+"""What only a real API server tells `edgeai doctor`: rights, and definitions as it keeps them."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edgeai.doctor.checks import CHECKS
+from edgeai.doctor.diagnosis import diagnose
+from edgeai.doctor.finding import Finding
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
+from tests.cluster.bad_input.unready import USER
+from tests.cluster.conftest import install_crds
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.rights import Right, Rights
+from tests.waiting import eventually
+
+MISSING: Final = Right("apps", "deployments", "create")
+
+
+@pytest.fixture
+def rights(plane: ControlPlane) -> Iterator[Rights]:
+    """Of the GlobalManager's ServiceAccount: none."""
+    install_crds(plane)
+    rights = Rights(plane.client, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+    rights.bind()
+    yield rights
+    rights.unbind()
+
+
+def told(kubeconfig: Path, check: str) -> list[Finding]:
+    return [each for each in asyncio.run(diagnose(kubeconfig, NAMESPACE)) if each.check == check]
+
+
+def test_a_right_that_is_missing_is_named(plane: ControlPlane, rights: Rights) -> None:
+    (finding,) = told(plane.kubeconfig, "rights")
+    assert finding.level == "error"
+    assert " more" in finding.message
+
+    rights.grant()
+    eventually("all rights", lambda: told(plane.kubeconfig, "rights")[0].level == "ok")
+    rights.grant_all_but(MISSING)
+    eventually("a missing right", lambda: told(plane.kubeconfig, "rights")[0].level == "error")
+    (finding,) = told(plane.kubeconfig, "rights")
+    assert finding.message.endswith(" may not create deployments.apps")
+    assert "overlay" in finding.remedy
+
+
+def test_the_definitions_of_deploy_are_good(plane: ControlPlane) -> None:
+    install_crds(plane)
+    (finding,) = told(plane.kubeconfig, "definitions")
+    assert finding.level == "ok", finding.message
+
+
+def test_who_may_read_nothing_learns_only_that(plane: ControlPlane, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    plane.write_kubeconfig(kubeconfig, user=USER)
+    found = asyncio.run(diagnose(kubeconfig, NAMESPACE))
+    assert {each.check: each.level for each in found} == {
+        "api": "ok",
+        **dict.fromkeys(CHECKS, "unknown"),
+    }
+    assert all(f'"{USER}" cannot' in each.message for each in found[1:])
