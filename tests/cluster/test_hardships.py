@@ -342,6 +342,8 @@ def test_a_frozen_api_server_keeps_nobody_from_their_work(
     secret = world.secret_of(job)
     localcontroller.report(WORKER, secret=secret, seen=20, uploaded=2)
     wait_for_count(world.client, job, 2)
+    # The first dial may come too early, when the hardship of the test before has just ended.
+    dialled = road.connections
 
     with world.hardship() as began:
         with world.control_plane.frozen_api_server():
@@ -357,7 +359,7 @@ def test_a_frozen_api_server_keeps_nobody_from_their_work(
                 time.sleep(0.5)
         world.wait_for_contact()
         wait_for_count(world.client, job, uploaded)
-    assert road.connections == 1
+    assert road.connections == dialled
     told = world.client.get(path_of(job))["status"]
     assert {"key": "seen", "value": f"{10 * uploaded}"} in told["metrics"], told
 
