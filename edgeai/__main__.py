@@ -159,7 +159,7 @@ def show_doctor(
 ) -> None:
     """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
 
-    The exit code is 1 when there is an error.
+    The exit code is 1 when there is an error, else 2 when something could not be looked at.
     """
     # Import the Kubernetes client late, because it loads more slowly than all other commands.
     from edgeai.doctor import diagnosis
@@ -173,8 +173,9 @@ def show_doctor(
         if not sys.stdout.isatty():
             console.width = UNLIMITED_WIDTH
         console.print(diagnosis.table(found), crop=False)
-    if any(each.level == "error" for each in found):
-        raise typer.Exit(1)
+    levels = {each.level for each in found}
+    if levels & {"error", "unknown"}:
+        raise typer.Exit(1 if "error" in levels else 2)
 
 
 @demo.command("joint-inference")

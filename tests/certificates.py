@@ -32,12 +32,14 @@ class Pair(NamedTuple):
 class Authority:
     """A CA with its files in `directory`; each has a key of its own, whatever its name."""
 
-    def __init__(self, directory: Path, name: str = "ca", *, subject: str = "/CN=test-ca") -> None:
+    def __init__(
+        self, directory: Path, name: str = "ca", *, subject: str = "/CN=test-ca", days: int = 2
+    ) -> None:
         self._directory, self._name = directory, name
         self.certificate = directory / f"{name}.crt"
         self._key = _new_key(directory / f"{name}.key")
         _openssl(
-            *("req", "-x509", "-new", "-key", str(self._key), "-subj", subject, "-days", "2"),
+            *("req", "-x509", "-new", "-key", str(self._key), "-subj", subject, "-days", str(days)),
             *("-addext", "basicConstraints=critical,CA:TRUE", "-out", str(self.certificate)),
             *("-addext", "keyUsage=critical,keyCertSign"),
         )

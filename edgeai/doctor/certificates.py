@@ -1,76 +1,94 @@
 """Whether the certificates of the edge port are valid, and edges trust who has signed them."""
 
 import base64
-import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
 from common.times import rfc3339
 from edgeai.doctor.facts import Facts
+from edgeai.doctor.files import mounted
 from edgeai.doctor.finding import Level, Told, readable
+from edgeai.doctor.parts import MANAGER, part_of
 
 RENEW: Final = "replace the Secret as in docs/install.md, section 3; the files are read again"
 CA: Final = "globalmanager-ca"
-TLS_SECRET: Final = "kubernetes.io/tls"
 ENDS_SOON: Final = timedelta(days=14)
 
 
 def certificates(facts: Facts) -> Iterator[Told]:
-    """The certificates of the edge port, in the Secrets of type kubernetes.io/tls."""
-    secrets = [each for each in readable(facts.secrets) if each.get("type") == TLS_SECRET]
-    authorities = _authorities(facts)
-    good = 0
-    for secret in secrets:
+    """The certificates of the edge port, in the Secrets that the GlobalManager mounts."""
+    managers = part_of(readable(facts.deployments), MANAGER)
+    mounts = {name for each in managers for source, name in mounted(each) if source == "secret"}
+    try:
+        authorities = _authorities(facts)
+    except ValueError as error:
+        yield "error", f"ConfigMap {facts.namespace}/{CA}: ca.crt cannot be read: {error}", RENEW
+        return
+    good = bad = 0
+    for secret in readable(facts.secrets):
+        data = secret.get("data") or {}
+        if secret["metadata"]["name"] not in mounts or "tls.crt" not in data:
+            continue
         name = f"Secret {facts.namespace}/{secret['metadata']['name']}"
         try:
-            chain = certificates_in((secret.get("data") or {}).get("tls.crt", ""))
+            told = _chain_problem(certificates_in(data["tls.crt"]), authorities, facts.now)
         except ValueError as error:
-            yield "error", f"{name}: tls.crt cannot be read: {error}", RENEW
-            continue
-        told = _certificate_problem(chain, authorities, facts.now)
+            told = "error", f"tls.crt cannot be read: {error}"
         if told is None:
             good += 1
         else:
+            bad += 1
             yield told[0], f"{name}: {told[1]}", RENEW
-    if good == len(secrets):
-        kept = f"{good} certificates are valid" if good else "no certificate is in this namespace"
+    if not bad:
+        kept = f"{good} valid certificates" if good else "the GlobalManager mounts no certificate"
         yield "ok", kept
 
 
-def _certificate_problem(
+def _chain_problem(
     chain: Sequence[Certificate], authorities: Sequence[Certificate], now: datetime
 ) -> tuple[Level, str] | None:
-    leaf = chain[0]
-    if now < leaf.not_valid_before_utc:
-        return (
-            "error",
-            f"its certificate is valid only from {rfc3339(leaf.not_valid_before_utc)} on",
-        )
-    left = leaf.not_valid_after_utc - now
-    until = rfc3339(leaf.not_valid_after_utc)
-    if left <= timedelta():
-        return "error", f"its certificate ended at {until}, so edges refuse the GlobalManager"
-    last = chain[-1]
-    is_trusted = any(last == each or _has_signed(each, last) for each in authorities)
-    if authorities and not is_trusted:
-        issuer = last.issuer.rfc4514_string()
-        return "error", f"{issuer} has signed its certificate, and ConfigMap {CA} has no such CA"
-    if left < ENDS_SOON:
-        return "warning", f"its certificate ends at {until}"
+    """What is wrong on the way from the leaf to an authority that edges trust. Where none is known,
+    the leaf alone is looked at.
+    """
+    current, others = chain[0], list(chain[1:])
+    while True:
+        if told := _date_problem(current, now):
+            return told
+        issuers = [each for each in authorities if each == current or _has_signed(each, current)]
+        if issuers or not authorities:
+            return _date_problem(issuers[0], now) if issuers else None
+        following = next((each for each in others if _has_signed(each, current)), None)
+        if following is None:
+            issuer = current.issuer.rfc4514_string()
+            return "error", f"{issuer} has signed it, and ConfigMap {CA} has no such CA"
+        others.remove(following)
+        current = following
+
+
+def _date_problem(certificate: Certificate, now: datetime) -> tuple[Level, str] | None:
+    name = certificate.subject.rfc4514_string() or "the certificate"
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begins:
+        return "error", f"{name} is valid only from {rfc3339(begins)} on"
+    if ends <= now:
+        return "error", f"{name} ended at {rfc3339(ends)}, so edges refuse the GlobalManager"
+    if ends < now + ENDS_SOON:
+        return "warning", f"{name} ends at {rfc3339(ends)}"
     return None
 
 
 def _authorities(facts: Facts) -> tuple[Certificate, ...]:
-    """The CAs that edges trust; none when the ConfigMap is missing, which another check tells."""
+    """The CAs that edges trust; none where the ConfigMap is missing, which another check tells.
+    Raises: ValueError
+    """
     for each in readable(facts.config_maps):
         if each["metadata"]["name"] == CA:
-            with contextlib.suppress(ValueError):
-                text = (each.get("data") or {}).get("ca.crt", "")
-                return tuple(load_pem_x509_certificates(text.encode()))
+            text = (each.get("data") or {}).get("ca.crt") or ""
+            return tuple(load_pem_x509_certificates(text.encode()))
     return ()
 
 
@@ -82,6 +100,6 @@ def certificates_in(data: str) -> list[Certificate]:
 def _has_signed(authority: Certificate, certificate: Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True

@@ -25,6 +25,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "certificates": certificates,
     "edges": edges,
 }
+_ODD: Final = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 _RIGHT: Final = "ask for this right, or let an administrator run edgeai doctor"
 
 
@@ -33,7 +34,11 @@ def findings(facts: Facts) -> list[Finding]:
     found = []
     for name, check in CHECKS.items():
         try:
-            found += [Finding(name, *told) for told in check(facts)]
+            for told in check(facts):  # what was told before an exception stays
+                found.append(Finding(name, *told))
         except NotAllowed as denied:
             found.append(Finding(name, "unknown", str(denied), _RIGHT))
+        except _ODD as error:
+            message = f"an object has a form that no API server keeps: {type(error).__name__}"
+            found.append(Finding(name, "unknown", f"{message}: {error}"))
     return found

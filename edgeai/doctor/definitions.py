@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from edgeai.doctor.facts import Facts, installed_groups
+from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import INSTALL, Told, readable
+from edgeai.doctor.parts import installed_groups, served_groups
 from globalmanager.contract import Object
 from globalmanager.kinds import KINDS
+from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests import crds
 
 
@@ -14,6 +16,8 @@ def definitions(facts: Facts) -> Iterator[Told]:
     installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
     wanted = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
     groups = installed_groups(installed.values())
+    if not isinstance(facts.deployments, Forbidden):
+        groups = tuple(each for each in groups if each in served_groups(facts.deployments))
     if not groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return

@@ -1,5 +1,6 @@
 """Finds the cluster, reads the facts, shows what the checks have found. Called by the command."""
 
+import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from common import times
-from common.errors import EdgeAIError, SettingsError
+from common.errors import EdgeAIError, InvalidName, SettingsError
+from common.ids import is_subdomain
 from common.text import printable
 from edgeai import environment
 from edgeai.doctor.checks import findings
@@ -21,6 +23,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Unauthorized
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
+DEADLINE_S: Final = 30.0
 _HOME: Final = Path(".kube") / "config"
 
 
@@ -49,8 +52,16 @@ async def diagnose(
     a finding.
     """
     try:
-        async with await KubeClient.from_kubeconfig(kubeconfig) as client:
-            facts = await gather(client, namespace, now)
+        if not is_subdomain(namespace):
+            raise InvalidName("namespace", namespace, "letters, digits and -")
+        async with asyncio.timeout(DEADLINE_S):
+            async with await KubeClient.from_kubeconfig(kubeconfig) as client:
+                facts = await gather(client, namespace, now)
+    except TimeoutError:
+        message = f"the Kubernetes API of {kubeconfig} has not told all within {DEADLINE_S:g} s"
+        return [Finding("api", "error", message, "see whether the API server is overloaded")]
+    except (SettingsError, InvalidName) as error:
+        return [Finding("api", "error", str(error))]
     except Unauthorized as error:
         remedy = f"renew the credential in {kubeconfig}, or name another file with --kubeconfig"
         return [Finding("api", "error", str(error), remedy)]
@@ -68,7 +79,7 @@ def table(found: Sequence[Finding]) -> Table:
     for each in found:
         text = Text(printable(each.message))
         if each.remedy:
-            text.append(f"\n→ {printable(each.remedy)}", style="bold")
+            text.append(f"\n=> {printable(each.remedy)}", style="bold")
         rows.add_row(each.check, Text(each.level, style=_STYLES[each.level]), text)
     return rows
 

@@ -4,17 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from edgeai.doctor.facts import Facts
-from edgeai.doctor.finding import (
-    CONTROLLER,
-    MAX_NAMED,
-    Told,
-    is_silent,
-    look,
-    name_label,
-    pod_problem,
-    readable,
-    some,
-)
+from edgeai.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
+from edgeai.doctor.parts import CONTROLLER, name_label
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
@@ -43,7 +34,8 @@ def edges(facts: Facts) -> Iterator[Told]:
     except claims.ClaimsError as error:
         yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
         return
-    missing = [node for node in edges if node not in pods]
+    # A LocalController may run outside Kubernetes; then its session is all that is seen.
+    missing = [node for node in edges if node not in pods and node not in served]
     if missing:
         message = f"no LocalController on {some(missing)}"
         remedy = f"see the DaemonSet: kubectl -n {facts.namespace} describe daemonset {CONTROLLER}"

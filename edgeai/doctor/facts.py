@@ -1,18 +1,17 @@
 """Reads from the Kubernetes API what the checks need. Called by `diagnosis`."""
 
 import asyncio
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from common import times
+from edgeai.doctor.parts import installed_groups, served_groups
 from edgeai.doctor.rights import Denied, denied
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ResourceType
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden, NotFound
 
@@ -62,15 +61,23 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
         except Forbidden as error:
             return error
 
+    moment = now()  # slow lists make no Lease look silent
     # The first request fails alone when the API is away: its error is the answer to all.
-    nodes = await of(NODES)
+    try:
+        nodes: Objects = tuple((await client.list(NODES)).items)
+    except Forbidden as error:
+        if not error.reason:
+            raise  # a proxy's page, and no Kubernetes API
+        nodes = error
     namespaced = (DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
     definitions, *others = await asyncio.gather(of(DEFINITIONS), *map(of, namespaced))
     deployments, daemon_sets, pods, leases, config_maps, secrets = others
     groups = () if isinstance(definitions, Forbidden) else installed_groups(definitions)
+    if not isinstance(deployments, Forbidden):
+        groups = tuple(group for group in groups if group in served_groups(deployments))
     return Facts(
         namespace=namespace,
-        now=now(),
+        now=moment,
         definitions=definitions,
         nodes=nodes,
         deployments=deployments,
@@ -81,10 +88,3 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
         secrets=secrets,
         denied=await denied(client, namespace, groups),
     )
-
-
-def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
-    """The API groups of edgeai of which at least one definition is installed."""
-    names = {each["metadata"]["name"] for each in definitions}
-    types = [type_ for kind in KINDS for type_ in kind.resources]
-    return tuple(dict.fromkeys(type_.group for type_ in types if str(type_) in names))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import INSTALL, Told, readable
+from edgeai.doctor.parts import CONTROLLER, MANAGER, name_label
 from globalmanager.contract import Object
 
 
@@ -16,7 +17,8 @@ def files(facts: Facts) -> Iterator[Told]:
     missing = [
         (owner, source, name)
         for owner in (*readable(facts.deployments), *readable(facts.daemon_sets))
-        for source, name in _mounted(owner)
+        if name_label(owner) == MANAGER or name_label(owner).startswith(CONTROLLER)
+        for source, name in mounted(owner)
         if name not in present[source]
     ]
     for owner, source, name in missing:
@@ -27,7 +29,7 @@ def files(facts: Facts) -> Iterator[Told]:
         yield "ok", "all Secrets and ConfigMaps that pods mount are there"
 
 
-def _mounted(owner: Object) -> Iterator[tuple[str, str]]:
+def mounted(owner: Object) -> Iterator[tuple[str, str]]:
     """("secret" or "configMap", name) of each volume that must be there before a pod starts."""
     for volume in owner["spec"]["template"]["spec"].get("volumes") or ():
         sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]

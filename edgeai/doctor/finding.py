@@ -17,9 +17,6 @@ Level = Literal["ok", "warning", "error", "unknown"]
 Told = tuple[Level, str] | tuple[Level, str, str]
 """Level, message and, if there is something to do, the remedy."""
 
-NAME_LABEL: Final = "app.kubernetes.io/name"
-MANAGER: Final = "globalmanager"
-CONTROLLER: Final = "localcontroller"
 INSTALL: Final = "docs/install.md says how to install edgeai"
 
 MAX_NAMED: Final = 5  # things that one finding names
@@ -44,15 +41,6 @@ def readable(objects: Objects) -> tuple[Object, ...]:
     if isinstance(objects, Forbidden):
         raise NotAllowed(objects.message or str(objects))
     return objects
-
-
-def name_label(object_: Object) -> str:
-    return str((object_["metadata"].get("labels") or {}).get(NAME_LABEL, ""))
-
-
-def part_of(objects: Sequence[Object], name: str) -> list[Object]:
-    """The objects whose label says that they belong to this part of edgeai."""
-    return [each for each in objects if name_label(each) == name]
 
 
 def look(facts: Facts) -> str:

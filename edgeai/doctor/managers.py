@@ -6,19 +6,17 @@ from typing import Final
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import (
     INSTALL,
-    MANAGER,
-    NAME_LABEL,
     Level,
     NotAllowed,
     Told,
     age_s,
     is_silent,
     look,
-    part_of,
     pod_problem,
     readable,
     some,
 )
+from edgeai.doctor.parts import MANAGER, NAME_LABEL, part_of
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
 from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests.rbac import ACCOUNT
@@ -30,6 +28,7 @@ by more make ages and timeouts in .status wrong."""
 
 def managers(facts: Facts) -> Iterator[Told]:
     deployments = part_of(readable(facts.deployments), MANAGER)
+    pods = () if isinstance(facts.pods, Forbidden) else facts.pods  # they only say why
     if not deployments:
         message = f"no Deployment with {NAME_LABEL}={MANAGER} in namespace {facts.namespace}"
         yield "error", message, f"{INSTALL}; or name its namespace with --namespace"
@@ -42,7 +41,7 @@ def managers(facts: Facts) -> Iterator[Told]:
             scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
             yield "error", f"{name} is scaled to 0, so no job makes progress", scale
         elif available < wanted:
-            why = pod_problem(part_of(readable(facts.pods), MANAGER)) or "no pod says why yet"
+            why = pod_problem(part_of(pods, MANAGER)) or "no pod says why yet"
             level: Level = "warning" if available else "error"
             yield level, f"{name} has {available} of {wanted} replicas: {why}", look(facts)
         else:
@@ -68,15 +67,17 @@ def clocks(facts: Facts) -> Iterator[Told]:
     """A Lease that was renewed in the future shows a clock that is ahead of this machine's. A clock
     that is behind cannot be told from a Lease that is not renewed any more.
     """
-    ahead = 0
+    ahead: set[str] = set()
     for each in readable(facts.leases):
         if REPLICA_LABEL not in (each["metadata"].get("labels") or {}):
             continue
         spec = each.get("spec") or {}
         ahead_s = -age_s(spec.get("renewTime"), facts.now)
         if ahead_s > CLOCK_S:
-            ahead += 1
-            holder = spec.get("holderIdentity")
+            holder = str(spec.get("holderIdentity"))
+            if holder in ahead:
+                continue  # the leader has two Leases
+            ahead.add(holder)
             message = f"the clock of {holder} is {ahead_s:.0f} s ahead of this machine's"
             yield "warning", message, "set both clocks by NTP; ages are wrong till then"
     if not ahead:

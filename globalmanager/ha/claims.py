@@ -5,7 +5,6 @@ the claims of all replicas. This module only encodes and decodes; it does no I/O
 """
 
 import base64
-import binascii
 import hashlib
 import zlib
 from collections.abc import Mapping
@@ -83,7 +82,7 @@ def decode(text: str) -> Claims:
         if inflater.unconsumed_tail or not inflater.eof:
             raise ClaimsError("too large, or cut off")
         return msgspec.json.decode(raw, type=dict[NodeName, Claim])
-    except (binascii.Error, zlib.error, msgspec.DecodeError) as error:
+    except (ValueError, zlib.error, msgspec.DecodeError) as error:
         raise ClaimsError(str(error)) from error
 
 

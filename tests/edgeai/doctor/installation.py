@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from common.ids import NodeName
 from common.times import micro_time
-from edgeai.doctor.certificates import CA, TLS_SECRET
+from edgeai.doctor.certificates import CA
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.doctor.facts import DEFINITIONS
-from edgeai.doctor.finding import CONTROLLER, MANAGER, NAME_LABEL
+from edgeai.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
 from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,
@@ -32,7 +32,7 @@ from globalmanager.manifests import crds
 from tests.certificates import Authority
 
 NAMESPACE: Final = "edgeai-system"
-NOW: Final = datetime.now(UTC)  # openssl gives a new CA the present time
+NOW: Final = datetime.now(UTC) + timedelta(hours=1)  # a CA that openssl makes begins at once
 EDGES: Final = ("edge0", "edge1")
 TLS: Final = "globalmanager-tls"
 VALID: Final = timedelta(days=20)  # a certificate of a test begins 30 days before its end
@@ -47,7 +47,7 @@ class Installation:
     def __init__(self, kube: KubeClient, directory: Path) -> None:
         self.kube = kube
         self.directory = directory
-        self.authority = Authority(directory)
+        self.authority = Authority(directory, days=365)
 
     async def apply(self) -> None:
         for kind in KINDS:
@@ -56,7 +56,6 @@ class Installation:
         labels = {NAME_LABEL: MANAGER}
         volumes = [
             {"name": "tls", "secret": {"secretName": TLS}},
-            {"name": "ca", "configMap": {"name": CA}},
             {"name": "more", "configMap": {"name": "absent", "optional": True}},
             {"name": "projected", "projected": {"sources": [{"configMap": {"name": CA}}]}},
         ]
@@ -93,7 +92,13 @@ class Installation:
         }
         with contextlib.suppress(NotFound):
             await self.kube.delete(self.ref(SECRETS, TLS))
-        await self._create(SECRETS, TLS, TLS, type=TLS_SECRET, data=data)
+        await self._create(SECRETS, TLS, TLS, type="kubernetes.io/tls", data=data)
+
+    async def renew(self) -> None:
+        """Renew the Leases at the present time, for a command that has this machine's clock."""
+        for name in (LEASE_NAME, f"{LEASE_NAME}-1"):
+            spec = {"renewTime": micro_time(datetime.now(UTC))}
+            await self.change(LEASES, name, {"spec": spec})
 
     async def _create(self, type_: ResourceType, name: str, part: str, **fields: Any) -> None:
         labels = {NAME_LABEL: part} if part else {REPLICA_LABEL: name}

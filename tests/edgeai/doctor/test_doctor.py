@@ -10,13 +10,15 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from common.errors import SettingsError
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
 from edgeai.doctor.diagnosis import diagnose, kubeconfig_of
 from edgeai.doctor.facts import DEFINITIONS, gather
-from edgeai.doctor.finding import CONTROLLER, MANAGER, Finding
+from edgeai.doctor.finding import Finding
+from edgeai.doctor.parts import CONTROLLER, MANAGER
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
 from globalmanager.ha.elector import LEASE_NAME, LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
@@ -33,7 +35,7 @@ from tests.edgeai.doctor.installation import (
     lease,
 )
 from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
 
 CLAIMS: Final = f"{LEASE_NAME}-1"
 JOBS: Final = "jointinferenceservices.edgeai.io"
@@ -107,6 +109,19 @@ async def crashing_controller(installation: Installation) -> None:
     container = {"name": CONTROLLER, "state": {"waiting": waiting}}
     container["lastState"] = {"terminated": ended}
     await installation.set_status(PODS, "localcontroller-edge1", containerStatuses=[container])
+
+
+async def new_authority(installation: Installation) -> None:
+    """Of two days."""
+    authority = Authority(installation.directory, "short")
+    await installation.certify(authority)
+    data = {"ca.crt": authority.certificate.read_text()}
+    await installation.change(CONFIG_MAPS, CA, {"data": data})
+
+
+async def no_controller(installation: Installation) -> None:
+    await installation.delete(PODS, "localcontroller-edge1")
+    await installation.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": claims_of("edge0")}})
 
 
 def renewed(name: str, ago_s: float) -> Break:
@@ -187,6 +202,24 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
         "error",
         "has no such CA",
     ),
+    "a CA that ends soon": (
+        new_authority,
+        "certificates",
+        "warning",
+        "CN=test-ca ends at",
+    ),
+    "a CA that is none": (
+        lambda it: it.change(CONFIG_MAPS, CA, {"data": {"ca.crt": "nothing"}}),
+        "certificates",
+        "error",
+        "ca.crt cannot be read",
+    ),
+    "claims that are no ASCII": (
+        lambda it: it.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": "ü"}}),
+        "edges",
+        "error",
+        "cannot be read",
+    ),
     "a certificate that is none": (
         lambda it: it.change(SECRETS, TLS, {"data": {"tls.crt": "bm90aGluZw=="}}),
         "certificates",
@@ -194,7 +227,7 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
         "tls.crt cannot be read",
     ),
     "no LocalController on a node": (
-        lambda it: it.delete(PODS, "localcontroller-edge1"),
+        no_controller,
         "edges",
         "error",
         "no LocalController on edge1",
@@ -268,9 +301,58 @@ async def test_what_the_caller_may_not_read_is_unknown_and_hides_nothing_else(
     assert [(each.check, each.level) for each in found] == [
         ("files", "unknown"),
         ("globalmanager", "unknown"),
+        ("certificates", "unknown"),
     ]
     assert "eve" in found[0].message
     assert "administrator" in found[0].remedy
+
+
+async def test_what_a_check_told_stays_when_a_right_is_missing(
+    installation: Installation,
+) -> None:
+    await installation.set_status(DEPLOYMENTS, MANAGER, availableReplicas=0)
+    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW)
+    denied = Forbidden("list", "pods", message='"eve" cannot list "pods"')
+    found = bad(findings(msgspec.structs.replace(facts, pods=denied)))
+    levels = {each.check: each.level for each in found}
+    assert levels == {"globalmanager": "error", "edges": "unknown"}
+
+
+async def test_a_controller_outside_kubernetes_is_known_by_its_session(
+    cluster: Cluster, installation: Installation
+) -> None:
+    await installation.delete(PODS, "localcontroller-edge1")
+    assert bad(await found_at(cluster)) == []
+
+
+async def test_definitions_of_a_group_that_is_not_served_are_not_looked_at(
+    cluster: Cluster, installation: Installation
+) -> None:
+    """Kubeflow's operator may own those of kubeflow.org."""
+    await installation.delete(DEFINITIONS, "tfjobs.kubeflow.org")
+    assert [each.check for each in bad(await found_at(cluster))] == ["definitions"]
+    container = {"name": MANAGER, "image": "edgeai/any", "args": ["--groups", "edgeai.io,sedna.io"]}
+    template = {"spec": {"containers": [container]}}
+    await installation.change(DEPLOYMENTS, MANAGER, {"spec": {"template": template}})
+    assert bad(await found_at(cluster)) == []
+
+
+@pytest.mark.parametrize("namespace", ["", "..", "a/../b", "x?y"])
+async def test_a_namespace_that_is_no_name_is_refused(cluster: Cluster, namespace: str) -> None:
+    (finding,) = await found_at(cluster, namespace)
+    assert (finding.check, finding.level) == ("api", "error")
+    assert "namespace" in finding.message
+
+
+async def test_a_server_that_is_no_kubernetes_is_named(tmp_path: Path) -> None:
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(status=403, text="<html>no</html>", content_type="text/html")
+
+    async with serve_scripted() as api:
+        api.lists = [page]
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
+        (finding,) = await diagnose(kubeconfig, NAMESPACE)
+    assert (finding.check, finding.level) == ("api", "error")
 
 
 async def test_an_api_that_is_away_is_the_only_finding(cluster: Cluster) -> None:
@@ -286,6 +368,7 @@ async def test_a_credential_that_the_api_does_not_know_is_named(
     stranger = write_kubeconfig(tmp_path / "stranger", cluster.url, "guess")
     (finding,) = await diagnose(stranger, NAMESPACE)
     assert (finding.check, finding.level) == ("api", "error")
+    assert "renew the credential" in finding.remedy
     assert "guess" not in str(finding)
 
 
@@ -301,6 +384,7 @@ async def test_the_command_prints_the_findings_and_fails_for_an_error(
     cluster: Cluster, installation: Installation, tmp_path: Path
 ) -> None:
     where = ("--kubeconfig", str(cluster.kubeconfig), "--state-dir", str(tmp_path / "none"))
+    await installation.renew()
     code, text = await run("doctor", *where)
     assert (code, "error" in text) == (0, False), text
     await installation.change(DEPLOYMENTS, MANAGER, {"spec": {"replicas": 0}})

@@ -180,10 +180,10 @@ async def test_a_relay_is_admitted_while_only_sessions_need_the_newest_tasks(wor
     async with raw(world) as (reader, writer):
         writer.write(UPGRADE.format(path="/", headers=request).encode())
         assert b"101 Switching" in await asyncio.wait_for(reader.readline(), 5)
-    world.may_relay = False
-    assert (await ask(world, request))[0] == 503
     both = GOOD.replace(wire.SUBPROTOCOL, f"{relay_frames.SUBPROTOCOL}, {wire.SUBPROTOCOL}")
     assert (await ask(world, both))[0] == 503
+    world.may_relay = False
+    assert (await ask(world, request))[0] == 503
 
 
 async def test_admissions_are_bounded(tmp_path: Path) -> None:

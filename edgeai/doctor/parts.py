@@ -1,0 +1,48 @@
+"""The parts of an installation, and the API groups that it serves."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from globalmanager.contract import Object
+from globalmanager.kinds import KINDS
+
+NAME_LABEL: Final = "app.kubernetes.io/name"
+MANAGER: Final = "globalmanager"
+CONTROLLER: Final = "localcontroller"
+
+
+def name_label(object_: Object) -> str:
+    return str((object_["metadata"].get("labels") or {}).get(NAME_LABEL, ""))
+
+
+def part_of(objects: Iterable[Object], name: str) -> list[Object]:
+    """The objects whose label says that they belong to this part of edgeai."""
+    return [each for each in objects if name_label(each) == name]
+
+
+def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
+    """The API groups of edgeai of which at least one definition is installed."""
+    names = {each["metadata"]["name"] for each in definitions}
+    types = [type_ for kind in KINDS for type_ in kind.resources]
+    return tuple(dict.fromkeys(type_.group for type_ in types if str(type_) in names))
+
+
+def served_groups(deployments: Iterable[Object]) -> frozenset[str]:
+    """The API groups that the GlobalManager is told to serve; all where nothing is said. The
+    operator of Kubeflow may own the definitions of another group.
+    """
+    for deployment in part_of(deployments, MANAGER):
+        for container in deployment["spec"]["template"]["spec"].get("containers") or ():
+            named = [each.get("value") for each in container.get("env") or () if _is_groups(each)]
+            words = [*(container.get("command") or ()), *(container.get("args") or ())]
+            for word, following in pairwise([*words, ""]):
+                flag, _, value = word.partition("=")
+                named += [value or following] if flag == "--groups" else []
+            if named:
+                return frozenset(str(named[-1]).split(","))
+    return frozenset(type_.group for kind in KINDS for type_ in kind.resources)
+
+
+def _is_groups(variable: Object) -> bool:
+    return bool(variable.get("name") == "EDGEAI_GROUPS")
