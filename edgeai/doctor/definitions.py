@@ -5,25 +5,20 @@ from typing import Any
 
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import INSTALL, Told, readable
-from edgeai.doctor.parts import installed_groups, served_groups
 from globalmanager.contract import Object
 from globalmanager.kinds import KINDS
-from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests import crds
 
 
 def definitions(facts: Facts) -> Iterator[Told]:
     installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
     wanted = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
-    groups = installed_groups(installed.values())
-    if not isinstance(facts.deployments, Forbidden):
-        groups = tuple(each for each in groups if each in served_groups(facts.deployments))
-    if not groups:
+    if not facts.groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return
     broken = 0
     for name, definition in wanted.items():
-        if definition["spec"]["group"] not in groups:
+        if definition["spec"]["group"] not in facts.groups:
             continue  # an installation may leave a whole group out
         problem = _definition_problem(installed.get(name), definition)
         if problem:
@@ -31,7 +26,7 @@ def definitions(facts: Facts) -> Iterator[Told]:
             apply = "kubectl apply -f deploy/crds, of the release that runs"
             yield "error", f"CustomResourceDefinition {name} {problem}", apply
     if not broken:
-        yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(groups))}"
+        yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(facts.groups))}"
 
 
 def _definition_problem(installed: Object | None, wanted: Object) -> str:

@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     now: datetime
+    groups: tuple[str, ...]
+    """The API groups that are installed, of those that the GlobalManager is told to serve."""
     definitions: Objects
     nodes: Objects
     deployments: Objects
@@ -78,6 +80,7 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
     return Facts(
         namespace=namespace,
         now=moment,
+        groups=groups,
         definitions=definitions,
         nodes=nodes,
         deployments=deployments,
