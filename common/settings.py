@@ -150,11 +150,12 @@ def _parse_flags(
     known, unknown = parser.parse_known_args(list(argv))
     if unknown:
         names = [field.flag for field in fields] + [CONFIG_FLAG]
-        raise SettingsError(f"flag {unknown[0]}", "is unknown" + _suggest(unknown[0], names))
+        raise SettingsError(f"flag {unknown[0]}", "is unknown" + suggest(unknown[0], names))
     return dict(vars(known))
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
+    """The end of an error about an unknown name: the most similar known name, or all of them."""
     near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
@@ -177,7 +178,7 @@ def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:
     values = {}
     for key, value in document.items():
         if key not in by_key:
-            raise SettingsError(source, f"key {key!r} is unknown" + _suggest(str(key), [*by_key]))
+            raise SettingsError(source, f"key {key!r} is unknown" + suggest(str(key), [*by_key]))
         field = by_key[key]
         values[field.name] = _convert(field, value, f"{source}, key {key}")
     return values

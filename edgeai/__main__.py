@@ -16,6 +16,7 @@ from rich.live import Live
 
 from common.errors import EdgeAIError
 from edgeai import environment, interrupts, status
+from edgeai.install import commands as install_commands
 from localcluster.errors import ClusterError
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
 app.add_typer(demo, name="demo")
+install_commands.register(app)
 
 REFRESH_S = 1.0
 UNLIMITED_WIDTH = 10_000
