@@ -12,26 +12,22 @@ import math
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-
 from common.errors import SettingsError
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
-from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.relay import Relays
-from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.elector import Identity
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.metrics import Metrics
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
-from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 
@@ -44,19 +40,16 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises: SettingsError; OSError when the process cannot listen on an address
     """
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    metrics = EngineMetrics(registry)
+    metrics = Metrics()
     door = DoorConfiguration(settings)
     client = await KubeClient.from_kubeconfig(
         Path(settings.kubeconfig) if settings.kubeconfig else None,
         client_settings(settings),
-        on_request=metrics.observe_request,
+        on_request=metrics.engine.observe_request,
     )
     async with client, TaskGroup() as tasks:
         collecting = tasks.create_task(collect_when_quiet(), name="garbage")
-        manager = Manager(settings, client, door, registry, metrics)
+        manager = Manager(settings, client, door, metrics)
         serving = tasks.create_task(manager.run(), name="manager")
         stopping = tasks.create_task(stop.wait(), name="stop")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -73,25 +66,23 @@ class Manager:
         settings: Settings,
         client: KubeClient,
         door: DoorConfiguration,
-        registry: CollectorRegistry,
-        metrics: EngineMetrics,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._client = client
-        edge_metrics = EdgeMetrics(registry)
         self._core = Core(
             settings,
             client,
             identity=Identity.of_this_process(settings.replica_name),
-            metrics=metrics,
-            edge_metrics=edge_metrics,
+            metrics=metrics.engine,
+            edge_metrics=metrics.edge,
         )
         engine = self._core.engine
         relays = Relays(
             desired=self._core.desired,
             resolve=engine.cluster_ip,
             cluster_domain=settings.cluster_domain,
-            metrics=edge_metrics,
+            metrics=metrics.edge,
             timing=settings.timing,
         )
         api = Api(
@@ -102,13 +93,13 @@ class Manager:
             types=engine.types,
             is_populated=engine.initially_assigned.is_set,
             health=self._core.health,
-            registry=registry,
+            registry=metrics.registry,
             version=VERSION,
         )
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),
             routes=api.routes,
-            metrics=RestMetrics(registry),
+            metrics=metrics.rest,
         )
         self._edge = EdgeServer(
             *split_address(settings.edge_address, "setting edgeAddress"),
@@ -117,7 +108,7 @@ class Manager:
             authenticator=door.authenticator(TokenReviews(client)),
             may_open_sessions=self._core.can_open_sessions,
             may_relay=self._core.can_serve_edges,
-            metrics=edge_metrics,
+            metrics=metrics.edge,
             limits=door.limits,
             tls=door.tls,
             review_s=settings.edge_review_s,

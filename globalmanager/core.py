@@ -88,6 +88,10 @@ class Core:
         )
         desired.subscribe_left_out(left_out.tell)
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
+        lost = edge_metrics.nodes.labels("lost")
+        lost.set_function(lambda: sum(not contacts.has(node) for node in desired.nodes))
+        connected = edge_metrics.nodes.labels("open")
+        connected.set_function(lambda: sum(contacts.has(node) for node in desired.nodes))
         self.inbox = Inbox(
             binding_of=desired.binding_of,
             fold_and_write=StatusFold(

@@ -101,7 +101,7 @@ async def _run_with(
     ledger: Ledger, settings: Settings, stop: asyncio.Event, stack: contextlib.AsyncExitStack
 ) -> None:
     metrics = Metrics()
-    ledger.on_commit = metrics.count_commit
+    ledger.on_commit, ledger.on_refusal = metrics.count_commit, metrics.count_refusal
     heartbeats = Heartbeats(
         silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
     )

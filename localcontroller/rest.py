@@ -85,6 +85,8 @@ class StatusApi:
         metrics, ledger = self._metrics, self._ledger
         metrics.tasks.set(len(ledger.view.held))
         metrics.ledger_bytes.set(ledger.used_bytes)
+        metrics.ledger_limit_bytes.set(ledger.max_bytes)
+        metrics.ledgers_set_aside.set(ledger.set_aside)
         try:
             metrics.unacked.set(await ledger.count_unacked())
         except Unavailable:

@@ -227,6 +227,7 @@ class Engine:
         self._observer.settings = settings
         self._waits_for = ""
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        self._metrics.queue_oldest_s.set_function(lambda: self._queue.oldest_s)
         reconcilers = Reconcilers(
             self._queue,
             self._reconcile,

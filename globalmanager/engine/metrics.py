@@ -40,6 +40,11 @@ class EngineMetrics:
         self.queue_depth = Gauge(
             "edgeai_queue_depth", "Job resources that wait to be reconciled", registry=registry
         )
+        self.queue_oldest_s = Gauge(
+            "edgeai_queue_oldest_seconds",
+            "Time for which the job resource that is reconciled next has waited; 0 if none waits",
+            registry=registry,
+        )
         self.leading = Gauge(
             "edgeai_leading",
             "1 while this replica is the one that reconciles",

@@ -39,7 +39,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._new_backoff = new_backoff
         self._rest_s = rest_s
-        self._ready: deque[K] = deque()
+        self._ready: deque[tuple[K, float]] = deque()  # with the time since which each key waits
         self._dirty: set[K] = set()  # keys that need work; a superset of _ready
         self._active: set[K] = set()  # keys that a worker has, and keys that rest
         self._restless: set[K] = set()  # keys that had no rest after their last work
@@ -51,6 +51,13 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         """The number of keys that workers could take now."""
         return len(self._ready)
+
+    @property
+    def oldest_s(self) -> float:
+        """Seconds for which the key that workers take next has waited; 0 when none waits."""
+        if not self._ready:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._ready[0][1]
 
     def add(self, key: K) -> None:
         """Add a key. A key that is in the queue already stays there once."""
@@ -98,7 +105,7 @@ class WorkQueue(Generic[K]):
                 raise QueueClosed
             self._wake.clear()
             await self._wake.wait()
-        key = self._ready.popleft()
+        key, _since = self._ready.popleft()
         self._dirty.discard(key)
         self._active.add(key)
         return key
@@ -143,5 +150,5 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     def _offer(self, key: K) -> None:
-        self._ready.append(key)
+        self._ready.append((key, asyncio.get_running_loop().time()))
         self._wake.set()

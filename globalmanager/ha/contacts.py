@@ -130,6 +130,11 @@ class Contacts:
         """
         return _ContactsByNode(self._changes, self._clock, self._utcnow)
 
+    def has(self, node: NodeName) -> bool:
+        """Whether `node` has a session at any replica."""
+        change = self._changes.get(node)
+        return change is not None and change.connected
+
     @property
     def own_claims(self) -> Claims:
         """The claims of this replica, one for each open session. The mapping is read-only and shows

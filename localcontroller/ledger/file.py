@@ -95,7 +95,7 @@ class LedgerFile:
         self._directory = directory
         self._new_id = new_id
         self._path = directory / LEDGER
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock_state_dir(directory)
         self._db: sqlite3.Connection | None = None
@@ -112,6 +112,11 @@ class LedgerFile:
         """Bytes on disk: the ledger file and its write-ahead log."""
         files = (self._path, self._path.with_name(LEDGER + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+    @property
+    def set_aside(self) -> int:
+        """Number of damaged ledgers that the directory keeps."""
+        return len(_set_aside_numbers(self._path))
 
     @property
     def changes(self) -> int:
@@ -210,9 +215,9 @@ class LedgerFile:
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             _prepare_connection(db, self._directory)
-            db.execute(f"PRAGMA max_page_count = {self._max_bytes // _page_bytes(db)}")
+            db.execute(f"PRAGMA max_page_count = {self.max_bytes // _page_bytes(db)}")
             self.was_updated |= _update_schema(db, self._directory)
-            tables = LedgerTables(db, max_bytes=self._max_bytes)
+            tables = LedgerTables(db, max_bytes=self.max_bytes)
             with _transaction(db):
                 tables.ensure_ledger_id(self._new_id())
                 tables.check()
@@ -345,11 +350,7 @@ def _sync_ledger_directory(directory: Path) -> None:
 
 def _set_aside(path: Path) -> Path:
     """Give the damaged ledger and its log new names. Keep the newest MAX_DAMAGED such ledgers."""
-    taken = sorted(
-        int(suffix)
-        for file in path.parent.glob(f"{path.name}.damaged-*")
-        if (suffix := file.name.rpartition("-")[2]).isdecimal()
-    )
+    taken = _set_aside_numbers(path)
     number = taken[-1] + 1 if taken else 1
     for old in taken[: max(0, len(taken) + 1 - MAX_DAMAGED)]:
         for suffix in ("", "-wal"):
@@ -359,6 +360,15 @@ def _set_aside(path: Path) -> Path:
             path.with_name(path.name + suffix).rename(_damaged_path(path, number, suffix))
     _sync_ledger_directory(path.parent)
     return _damaged_path(path, number, "")
+
+
+def _set_aside_numbers(path: Path) -> list[int]:
+    """The numbers of the damaged ledgers that are kept, the oldest first."""
+    return sorted(
+        int(suffix)
+        for file in path.parent.glob(f"{path.name}.damaged-*")
+        if (suffix := file.name.rpartition("-")[2]).isdecimal()
+    )
 
 
 def _damaged_path(path: Path, number: int, suffix: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from common import times, wire
+from common.errors import EdgeAIError
 from common.ids import Uid, WorkerName
 from common.wire import WorkerStatus
 from localcontroller.ledger import attempts
@@ -54,11 +55,13 @@ class Ledger:
         self, file: LedgerFile, view: LedgerView, *, now: times.Clock, executor: Executor
     ) -> None:
         self.view = view  # the state after the newest commit
-        self.on_commit: Callable[[LedgerCommit], None] | None = None  # set by `app`, for metrics
+        # set by `app`, for metrics
+        self.on_commit: Callable[[LedgerCommit], None] | None = None
+        self.on_refusal: Callable[[EdgeAIError], None] | None = None
         self._file = file
         self._now = now
         self._changed = asyncio.Event()  # set at the next change of `view`, then replaced
-        self._writer = LedgerWriter(file, view, self._on_commit, executor)
+        self._writer = LedgerWriter(file, view, self._on_commit, self._on_refusal, executor)
 
     @classmethod
     async def open(
@@ -106,6 +109,16 @@ class Ledger:
     def used_bytes(self) -> int:
         """Bytes on disk: the ledger file and its write-ahead log."""
         return self._file.used_bytes
+
+    @property
+    def max_bytes(self) -> int:
+        """The limit of the ledger file."""
+        return self._file.max_bytes
+
+    @property
+    def set_aside(self) -> int:
+        """Number of damaged ledgers that the directory keeps."""
+        return self._file.set_aside
 
     async def change_since(self, seen: LedgerView) -> LedgerView:
         """Wait until `view` is not `seen` any more. Returns: the new view"""
@@ -196,6 +209,10 @@ class Ledger:
 
     def _observed_at(self) -> str:
         return times.rfc3339(self._now())
+
+    def _on_refusal(self, error: EdgeAIError) -> None:
+        if self.on_refusal is not None:
+            self.on_refusal(error)
 
     def _on_commit(self, commit: LedgerCommit) -> None:
         if self.on_commit is not None:

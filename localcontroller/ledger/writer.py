@@ -58,6 +58,7 @@ class LedgerWriter:
     """
     Args:
         on_commit: called on the event loop before the futures of the commit resolve
+        on_refusal: called on the event loop with the error of an operation that had no effect
         executor: runs one call after the other; nothing else uses `file` from now on
     """
 
@@ -66,11 +67,13 @@ class LedgerWriter:
         file: LedgerFile,
         view: LedgerView,
         on_commit: Callable[[LedgerCommit], None],
+        on_refusal: Callable[[EdgeAIError], None],
         executor: Executor,
     ) -> None:
         self._file = file
         self._view = view  # as of the last commit; used in the executor only
         self._on_commit = on_commit
+        self._on_refusal = on_refusal
         self._executor = executor
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # of the next two
@@ -200,6 +203,8 @@ class LedgerWriter:
 
     def _resolve(self, batch: list[PendingLedgerOperation], results: list[Any]) -> None:
         for pending, result in zip(batch, results, strict=True):
+            if isinstance(result, EdgeAIError):
+                self._on_refusal(result)
             if pending.done.done():
                 continue  # the caller was cancelled
             if isinstance(result, EdgeAIError):

@@ -11,6 +11,11 @@ def test_configuration_page_is_up_to_date() -> None:
     assert (DOCS / "configuration.md").read_text() == page(), "run: python docs/configuration.py"
 
 
+def test_metrics_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(DOCS / "metrics.py"))["page"]
+    assert (DOCS / "metrics.md").read_text() == page(), "run: python docs/metrics.py"
+
+
 def test_tables_of_the_page_on_scale_are_up_to_date() -> None:
     page = runpy.run_path(str(DOCS / "scale.py"))["page"]
     assert (DOCS / "scale.md").read_text() == page(), "run: python docs/scale.py"

@@ -112,6 +112,9 @@ class EdgeServer:
         self._full_warning = RateLimitedWarning("too many peers are not authenticated yet")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
+        if tls is not None:
+            metrics.certificate_expiry.labels("edge port").set_function(tls.expires_at)
+            metrics.certificate_expiry.labels("nodes").set_function(self._reviews.first_expiry)
         self._lobby = Lobby(
             total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
         )

@@ -11,6 +11,7 @@ counts as a session without a client certificate.
 """
 
 import hashlib
+import math
 import ssl
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -58,6 +59,13 @@ class ServerTls:
         self._reload_if_changed()
         return self._context
 
+    def expires_at(self) -> float:
+        """When the server's certificate, or one of its intermediate certificates, ends first. Unix
+        seconds.
+        """
+        self._reload_if_changed()
+        return self._expires_at
+
     def trusts(self, anchor: bytes) -> bool:
         """Whether the bundle now has the CA certificate with this SHA-256."""
         self._reload_if_changed()
@@ -66,6 +74,7 @@ class ServerTls:
     def _use(self, context: ssl.SSLContext) -> None:
         self._context = context
         self._anchors = anchors_of(context)
+        self._expires_at = _first_end(self._files.certificate)
 
     def _file_stamps(self) -> list[CredentialStamp | None]:
         return [stamp(path) for path in self._files.paths()]
@@ -126,6 +135,24 @@ def reason_of(error: Exception) -> str:
     reason = (error.reason or str(error)).replace("_", " ").lower()
     detail = getattr(error, "verify_message", "")
     return f"{reason}: {detail}" if detail else reason
+
+
+def _first_end(file: Path) -> float:
+    """When the first of the certificates in a PEM file ends, Unix seconds. Not a number when the
+    file has changed since OpenSSL could use it.
+
+    The standard library reads a leaf from a file only by a private function. The public library
+    cryptography takes 9 MiB.
+    """
+    decode: Any = ssl._ssl._test_decode_cert  # type: ignore[attr-defined]
+    try:
+        leaf = decode(str(file))
+        issuers = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        issuers.load_verify_locations(file)
+    except (OSError, ValueError):
+        return math.nan
+    chain = (leaf, *issuers.get_ca_certs())
+    return min(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in chain)
 
 
 def anchors_of(context: ssl.SSLContext) -> frozenset[bytes]:

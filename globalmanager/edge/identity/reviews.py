@@ -6,6 +6,7 @@ an outage of the Kubernetes API, ends no session.
 """
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -55,6 +56,13 @@ class Reviews:
 
     def __len__(self) -> int:
         return len(self._due)
+
+    def first_expiry(self) -> float:
+        """When the first client certificate of a live session ends, Unix seconds; infinite when
+        none has one.
+        """
+        certificates = (session.handshake.certificate for session in self._due)
+        return min((each.expires_at for each in certificates if each), default=math.inf)
 
     def add(self, session: Admitted) -> None:
         self._due[session] = self._now() + self._interval_s

@@ -6,7 +6,7 @@ an assignment. A namespace gets a part of each node (see quota): a task beyond t
 until the part has room.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -66,6 +66,11 @@ class DesiredSets:
     def left_out(self) -> int:
         """Number of pairs of node and task that wait, because the node has too many tasks."""
         return self._quota.left_out
+
+    @property
+    def nodes(self) -> Collection[NodeName]:
+        """The nodes that must hold a task."""
+        return self._by_node.keys()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)

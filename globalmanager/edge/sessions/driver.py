@@ -132,6 +132,13 @@ class SessionDriver:
         """The tasks that the node holds, according to its Hello and its acknowledgements."""
         return self._session.held
 
+    @property
+    def unacknowledged_since(self) -> float:
+        """When the oldest change that the node has not acknowledged was made, in the time of the
+        event loop; infinite when there is none.
+        """
+        return min((since for _task, since in self._unacknowledged.values()), default=math.inf)
+
     def is_on(self, websocket: ServerConnection) -> bool:
         return self._websocket is websocket
 

@@ -63,6 +63,8 @@ class Entry(NamedTuple):
     report: WorkerReport
     size_bytes: int
     receipts: tuple[Receipt, ...]
+    since: float
+    """When the oldest of these reports arrived, monotonic seconds."""
 
     @property
     def is_terminal(self) -> bool:

@@ -150,11 +150,16 @@ class Inbox:
         self._warned_at: dict[NodeName, float] = {}
         metrics.inbox_reports.set_function(lambda: self._reports)
         metrics.inbox_bytes.set_function(lambda: self._size_bytes)
+        metrics.inbox_oldest_s.set_function(self._oldest_s)
 
     @property
     def depth(self) -> int:
         """Number of reports that are not acknowledged yet."""
         return self._reports
+
+    def _oldest_s(self) -> float:
+        entries = (*self._waiting.values(), *self._active.values())
+        return self._clock() - min(entry.since for entry in entries) if entries else 0.0
 
     async def run(self) -> None:
         """Write reports until this task is cancelled. Then the waiting reports stay unacknowledged,
@@ -193,7 +198,13 @@ class Inbox:
         )
         self._put(
             key,
-            Entry(binding.key, taken, len(report.body), (Receipt(sender, report.seq),)),
+            Entry(
+                binding.key,
+                taken,
+                len(report.body),
+                (Receipt(sender, report.seq),),
+                since=self._clock(),
+            ),
         )
         return self._has_room(sender)
 
@@ -237,7 +248,7 @@ class Inbox:
         kept = older if is_stale_after(older.report, newer.report) else newer
         report = msgspec.structs.replace(kept.report, replaces=newer.report.replaces)
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
-        merged = kept._replace(report=report, receipts=live)
+        merged = kept._replace(report=report, receipts=live, since=older.since)
         self._count(merged)
         return merged
 

@@ -8,6 +8,7 @@ hold, reports go to the inbox, and REST reads `snapshot`.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -130,6 +131,7 @@ class Sessions:
         self._duplicates = DuplicateNodes()
         self._frame_rates: dict[NodeName, TokenBucket] = {}  # the node that came last is at the end
         self._last_id = 0
+        metrics.assignment_oldest_s.set_function(self._assignment_oldest_s)
         desired.subscribe(self._on_desired)
         contacts.subscribe(newer_claim=self._on_newer_claim)
 
@@ -142,6 +144,11 @@ class Sessions:
         replica.
         """
         return self._problems.get(node, "")
+
+    def _assignment_oldest_s(self) -> float:
+        sinces = (session.unacknowledged_since for session in self._open.values())
+        since = min(sinces, default=math.inf)
+        return 0.0 if math.isinf(since) else asyncio.get_running_loop().time() - since
 
     def desired_count(self, node: NodeName) -> int:
         """The number of tasks that `node` must hold, whether or not the node has a session."""

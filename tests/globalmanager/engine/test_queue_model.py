@@ -82,7 +82,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.active)))
-        self.queue.done(key)
+        self.in_loop(self.queue.done, key)
         self.active.remove(key)
         if key in self.again:
             self.again.remove(key)

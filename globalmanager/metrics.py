@@ -1,0 +1,21 @@
+"""All Prometheus metrics of one GlobalManager, in the registry that /metrics serves."""
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.rest.metrics import RestMetrics
+
+
+class Metrics:
+    """The metrics of each part. They are in their own registry, because a test may run several
+    GlobalManagers.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.engine = EngineMetrics(self.registry)
+        self.edge = EdgeMetrics(self.registry)
+        self.rest = RestMetrics(self.registry)
