@@ -331,6 +331,23 @@ class Rules:
         self._send_from(connection.node)
         self._later(3, lambda: self._stop_controller("lost", connection.node))
 
+    def outrun_watches(self) -> None:
+        """A job moves to a node of another replica. The replica of its former node hears of it only
+        after both nodes have reported.
+        """
+        job, former = self._service()
+        connections = [each for each in self._cluster.network.connections if each.is_open]
+        late = {each.cloud_end.process.name for each in connections if each.node == former}
+        others = [each.node for each in connections if each.cloud_end.process.name not in late]
+        if not (job and late and others):
+            return
+        present, lag_s = self._random.choice(others), self._cluster.weather.lag_s
+        lag_s.update(dict.fromkeys(late, 30.0))
+        self._later(40, lambda: lag_s.update(dict.fromkeys(late, 0.0)))
+        self._edit(job, present)
+        self._later(2, lambda: self._send_from(present))
+        self._later(6, lambda: self._send_from(former))
+
     def delay_watches(self) -> None:
         """A replica learns late of changes of a job, and edges come to it from the others."""
         late = self._manager()
@@ -428,6 +445,7 @@ WEIGHTS: Final = {
     Rules.forget_history: 1,
     Rules.isolate_manager: 1,
     Rules.delay_watches: 2,
+    Rules.outrun_watches: 1.5,
     Rules.lie: 5,
     Rules.flood: 1,
 }

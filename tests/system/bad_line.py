@@ -30,16 +30,16 @@ class BadLine(CuttingProxy):
         self.bytes_per_s = bytes_per_s
         self._piece_bytes = piece_bytes
         self._far: set[asyncio.StreamWriter] = set()
-        self._stalled: dict[Way, bytes] = {}  # way -> the mark of what still passes; b"": nothing
+        self._stalled: dict[Way, bytes] = {}  # way -> the mark of what is withheld; b"": everything
         self.withheld_bytes = 0
         self.pieces = 0
 
-    def stall(self, way: Way, *, unless: bytes = b"") -> None:
-        """From now on nothing passes this way, and nobody is told; connections stay.
+    def stall(self, way: Way, *, mark: bytes = b"") -> None:
+        """From now on this way is silent, and nobody is told; connections stay.
 
-        Args: unless: what has these bytes still passes
+        Args: mark: only pieces that contain these bytes are withheld
         """
-        self._stalled[way] = unless
+        self._stalled[way] = mark
 
     def mend(self) -> None:
         """What was withheld is lost with its connections."""
@@ -57,7 +57,7 @@ class BadLine(CuttingProxy):
 
     def _is_withheld(self, way: Way, data: bytes) -> bool:
         mark = self._stalled.get(way)
-        return mark is not None and (not mark or mark not in data)
+        return mark is not None and mark in data
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await super()._dial()

@@ -5,18 +5,19 @@ point; its successor finds what the fault has left. The LocalController is a rea
 on. The promises (DESIGN: I1, I3, I6, I7, I11) are checked after each end and at the last.
 """
 
+import contextlib
 import signal
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import pytest
 
-from globalmanager.kube import rootkey
 from tests.globalmanager.cluster import TOKEN
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.system.bad_line import BadLine
 from tests.system.faulty import hit, is_hit
-from tests.system.manager_world import Place, World, running_node, world
+from tests.system.manager_world import SERVICES, Place, World, running_node, world
 from tests.system.next_release import SKEWS, Skew
 from tests.waiting import async_eventually
 
@@ -103,7 +104,7 @@ async def test_a_clock_that_jumps_moves_neither_the_lead_nor_a_session(
 async def test_a_global_manager_that_does_not_know_the_jobs_yet_tells_a_node_nothing(
     world: World, tmp_path: Path
 ) -> None:
-    """At its start it gets the workers' key, and no list, until it has turned the node away."""
+    """It knows the other replicas, and not the jobs yet, and turns the node away."""
     with BadLine(world.api_address) as line:
         kubeconfig = write_kubeconfig(tmp_path / "held", f"http://127.0.0.1:{line.port}", TOKEN)
         held_up = world.east._replace(kubeconfig=kubeconfig)
@@ -112,24 +113,40 @@ async def test_a_global_manager_that_does_not_know_the_jobs_yet_tells_a_node_not
                 for name in ("digits", "faces"):
                     await world.add_job(name)
                     await world.report(node, name)
-            before = node.log.count(TOO_EARLY)
-            line.stall("up", unless=f"/secrets/{rootkey.SECRET_NAME}".encode())
+            line.stall("up", mark=f"/{SERVICES.plural}".encode())
             fault = ("kill", "after-synced", "1")
             async with world.manager(*fault, at=held_up, is_awaited=False) as manager:
                 await async_eventually(
-                    "an answer to the node",
+                    "everything but the jobs", lambda: _waits_for_jobs_alone(held_up)
+                )
+                before = node.log.count(TOO_EARLY)
+                await async_eventually(
+                    "an answer to a later dial of the node",
                     lambda: (
-                        node.log.count(TOO_EARLY) > before or manager.process.returncode is not None
+                        node.log.count(TOO_EARLY) > before + 1
+                        or manager.process.returncode is not None
                     ),
                 )
+                assert manager.process.returncode is None, "the node got a session"
                 assert line.withheld_bytes, "the lists were not held up"
                 line.mend()
                 await manager.process.wait()
             hit(manager.log, "after-synced")
             await world.check_kept(node)
-            assert node.log.count(TOO_EARLY) > before, "the node did not come too early"
             async with world.manager():
                 await async_eventually("what no fault leaves", lambda: world.is_settled(node))
+
+
+async def _waits_for_jobs_alone(place: Place) -> bool:
+    """/readyz first names what is unknown of the other replicas, then the jobs."""
+    with contextlib.suppress(aiohttp.ClientError):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{place.http_port}/readyz") as answer,
+        ):
+            text = await answer.text()
+            return SERVICES.plural in text and "replicas" not in text and "Lease" not in text
+    return False
 
 
 async def test_a_global_manager_whose_time_is_over_gets_no_edge(
