@@ -24,10 +24,13 @@ AT_A_TIME := --numprocesses 3 --dist loadfile
 test system-test: export SSL_CERT_FILE := /dev/null
 test system-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
 test: $(DEVELOP) ## Run the tests
+	@# What cannot be had here is said, and its tests are skipped.
+	@$(BIN)/python -m tests.monitoring.prometheus || true
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
 system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, bad input, two versions side by side
+	@$(BIN)/python -m tests.monitoring.prometheus || true
 	@$(BIN)/pytest tests/system $(AT_A_TIME)
 
 training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import hashlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -88,6 +88,7 @@ class World:
         at: Place | None = None,
         lease_s: int = 15,
         is_awaited: bool = True,
+        flags: Sequence[str] = (),
     ) -> AsyncIterator[Controller]:
         """From its readiness on, or after its end; the node faces it.
 
@@ -95,6 +96,7 @@ class World:
             fault: FAULT, POINT and N of `tests.system.faulty`; nothing: no fault
             is_awaited: until it is ready `line` is cut, so that the node does not wait some seconds
                 after a 503; False: from its start on the node can reach it
+            flags: take the place of those that it gets in any case
         """
         if is_awaited:
             self.line.cut("loudly")
@@ -108,6 +110,7 @@ class World:
             *("--lease-duration-s", str(lease_s), "--lease-renew-deadline-s", str(lease_s * 0.7)),
             *("--lease-retry-s", str(lease_s / 10)),
             *QUICK,
+            *flags,
         ) as manager:
             if is_awaited:
                 await async_eventually("readiness", lambda: _is_ready_or_over(manager, place))
@@ -148,14 +151,14 @@ class World:
         async with aiohttp.ClientSession() as session:
             while manager is None or manager.process.returncode is None:
                 with contextlib.suppress(NotFound):  # the first manager makes the key
-                    url = await node.worker_base(await self._secret(name), f"{name}-edge")
+                    url = await node.worker_base(await self.secret(name), f"{name}-edge")
                     async with session.post(url, json=message) as response:
                         if response.status == 200:
                             self.counted[name] = seen
                             return
                 await asyncio.sleep(0.05)
 
-    async def _secret(self, name: str) -> str:
+    async def secret(self, name: str) -> str:
         key = await self.client.get(ObjectRef(SECRETS, "default", "edgeai-worker-key"))
         uid = Uid(self.jobs[name]["metadata"]["uid"])
         return worker_secret(base64.b64decode(key["data"]["key"]), uid, "edge")

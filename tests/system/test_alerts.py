@@ -1,0 +1,270 @@
+"""Each alert's expression is true of the metrics of real managers in the state that it is about.
+
+A real Prometheus scrapes the processes. How long a state must last until the alert fires is for
+`tests/monitoring/test_alerts.py`.
+"""
+
+import asyncio
+import contextlib
+import functools
+import resource
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from globalmanager.contract import NODES, ResourceType
+from globalmanager.kube.errors import Malformed
+from tests.certificates import Authority
+from tests.globalmanager.cluster import TOKEN as API_TOKEN
+from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.localcontroller.test_process import Controller, command, started
+from tests.monitoring.faulty_api import Answers, FaultyApi
+from tests.monitoring.rules import alerts
+from tests.monitoring.scraper import Prometheus, scraping
+from tests.relay.world import authorization
+from tests.system.faulty import wrapped
+from tests.system.manager_world import NODE, QUICK, TOKEN, Place, World, world
+from tests.system.next_release import THIS, Release
+from tests.waiting import async_eventually
+
+__all__ = ["world"]  # a fixture
+
+T = TypeVar("T", bound=Callable[..., Any])
+pytestmark = pytest.mark.timeout(300)  # some states last for half a minute
+
+LATE_S: Final = 90.0  # some alerts are about what lasts for half a minute
+LEASE_S: Final = 3
+DATASETS: Final = ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset")
+TASKS_OF_A_NAMESPACE: Final = 1000
+FULL_BYTES: Final = 4096  # no file grows beyond, as on a full disk
+BALLOON: Final = "tests.monitoring.balloon"
+PROVOKED: Final[dict[str, tuple[str, ...]]] = {}  # test -> the alerts that it sees
+
+
+def provokes(*names: str) -> Callable[[T], T]:
+    """Name the alerts that a test sees."""
+
+    def note(test: T) -> T:
+        PROVOKED[test.__name__] = names
+        return test
+
+    return note
+
+
+def test_every_alert_is_provoked() -> None:
+    provoked = {name for names in PROVOKED.values() for name in names}
+    assert provoked == alerts().keys()
+
+
+async def until_true(prometheus: Prometheus, *names: str) -> None:
+    """Wait until the expression of each of these alerts is true."""
+    for name in names:
+        ask = functools.partial(prometheus.ask, alerts()[name]["expr"])
+        await async_eventually(f"the state of {name}", ask, timeout_s=LATE_S)
+
+
+@contextlib.asynccontextmanager
+async def node(
+    directory: Path, port: int, *flags: str, release: Release = THIS
+) -> AsyncIterator[tuple[Controller, int]]:
+    """A LocalController that finds its GlobalManager at `port`. Gives it and its metrics' port."""
+    token = directory / "token"
+    token.write_text(TOKEN)
+    _, _, module, *usual = command(directory / "node", *QUICK[:4])
+    address = ("--global-manager", f"ws://127.0.0.1:{port}", "--token-file", str(token))
+    python = (sys.executable, *wrapped(module, (), release))
+    async with started(*python, *usual, *address, *flags) as controller:
+        yield controller, await controller.until_listening("status")
+
+
+@contextlib.asynccontextmanager
+async def both(world: World, directory: Path, *flags: str) -> AsyncIterator[
+    tuple[Controller, Prometheus]
+]:  # fmt: skip
+    """A manager and a node, scraped; a job whose worker has reported."""
+    async with world.manager(lease_s=LEASE_S), node(directory, world.line.port, *flags) as (lc, at):
+        targets = {"east": world.east.http_port, NODE: at}
+        async with scraping(directory, targets) as prometheus:
+            await world.add_job("digits")
+            await world.report(lc, "digits")
+            await prometheus.scrapes(4)
+            yield lc, prometheus
+
+
+@contextlib.asynccontextmanager
+async def before_api(world: World, directory: Path, answers: Answers) -> AsyncIterator[Prometheus]:
+    """A manager that speaks to the API through a proxy, and has a job."""
+    async with FaultyApi(world.cluster.url, answers).running() as api:
+        kubeconfig = write_kubeconfig(directory / "faulty", api.url, API_TOKEN)
+        place = Place.of("east", kubeconfig)
+        async with (
+            world.manager(at=place, lease_s=LEASE_S),
+            scraping(directory, {"east": place.http_port}) as prometheus,
+        ):
+            await prometheus.scrapes(2)
+            await world.add_job("digits")
+            yield prometheus
+
+
+def on_creation_of(plural: str, status: int) -> Answers:
+    """The API answers each creation of these with an error."""
+    return lambda method, path: status if method == "POST" and path.endswith(plural) else 0
+
+
+async def ask_relay(port: int, secret: str) -> None:
+    """As the worker of the job, ask the proxy of the node for the job's Service."""
+    host = "digits-cloud.default:5000"
+    who = authorization("digits-edge", secret)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n{who}\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def test_no_alert_is_true_while_all_is_well(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (_lc, prometheus):
+        for name, rule in alerts().items():
+            found = await prometheus.ask(rule["expr"])
+            assert not found, f"{name} would fire: {found}"
+
+
+@provokes(
+    "EdgeAINobodyReconciles", "EdgeAIStaleCache", "EdgeAIReportsWait", "EdgeAIAPIErrors"
+)  # fmt: skip
+async def test_an_api_server_that_is_away(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (lc, prometheus):
+        secret = await world.secret("digits")
+        await world.cluster.stop()
+        assert await lc.post_message(2, worker="digits-edge", secret=secret) == 200
+        await until_true(prometheus, *PROVOKED["test_an_api_server_that_is_away"])
+
+
+@provokes("EdgeAIForbidden")
+async def test_an_api_server_that_forbids(world: World, tmp_path: Path) -> None:
+    async with before_api(world, tmp_path, on_creation_of("deployments", 403)) as prometheus:
+        await until_true(prometheus, "EdgeAIForbidden")
+
+
+@provokes("EdgeAIReconcileFails")
+async def test_an_api_server_that_fails(world: World, tmp_path: Path) -> None:
+    async with before_api(world, tmp_path, on_creation_of("deployments", 500)) as prometheus:
+        await until_true(prometheus, "EdgeAIReconcileFails")
+
+
+@provokes("EdgeAIAPIThrottles")
+async def test_an_api_server_that_wants_fewer_requests(world: World, tmp_path: Path) -> None:
+    async with before_api(world, tmp_path, on_creation_of("deployments", 429)) as prometheus:
+        await until_true(prometheus, "EdgeAIAPIThrottles")
+
+
+@provokes("EdgeAIQueueWaits")
+async def test_more_jobs_than_the_rate_of_requests_lets_through(
+    world: World, tmp_path: Path
+) -> None:
+    flags = ("--qps", "20", "--burst", "20", "--workers", "1")
+    async with (
+        world.manager(lease_s=LEASE_S, flags=flags),
+        scraping(tmp_path, {"east": world.east.http_port}) as prometheus,
+    ):
+        for number in range(300):
+            await world.add_job(f"digits-{number}")
+        await until_true(prometheus, "EdgeAIQueueWaits")
+
+
+@provokes("EdgeAIObjectsSetAside")
+async def test_a_job_that_is_too_deep(world: World, tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(120):
+        deep = {"next": deep}
+    async with both(world, tmp_path) as (_lc, prometheus):
+        with pytest.raises(Malformed):  # our own client cannot read it either
+            await world.client.create(NODES, {"metadata": {"name": "deep"}, "status": deep})
+        await until_true(prometheus, "EdgeAIObjectsSetAside")
+
+
+@provokes("EdgeAINodesOutOfContact")
+async def test_a_node_that_is_away(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (lc, prometheus):
+        lc.process.kill()
+        await until_true(prometheus, "EdgeAINodesOutOfContact")
+
+
+@provokes("EdgeAISessionsChurn")
+async def test_a_line_that_breaks_again_and_again(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (_lc, prometheus):
+
+        async def is_churning() -> bool:
+            world.line.reset()
+            await asyncio.sleep(0.3)
+            return bool(await prometheus.ask(alerts()["EdgeAISessionsChurn"]["expr"]))
+
+        await async_eventually("churn", is_churning)
+
+
+@provokes("EdgeAITasksLeftOut", "EdgeAIAssignmentsRefused", "EdgeAIEdgeLedgerFillsUp")
+async def test_more_tasks_than_a_node_can_have(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path, "--ledger-max-bytes", str(1024 * 1024)) as (_lc, prometheus):
+        for number in range(TASKS_OF_A_NAMESPACE + 1):
+            spec = {"url": "/data/" + "x" * 900, "format": "csv", "nodeName": NODE}
+            body = {"metadata": {"name": f"d{number}", "namespace": "default"}, "spec": spec}
+            kind = {"apiVersion": DATASETS.api_version, "kind": DATASETS.kind}
+            await world.client.create(DATASETS, {**kind, **body})
+        await until_true(prometheus, *PROVOKED["test_more_tasks_than_a_node_can_have"])
+
+
+@provokes("EdgeAIAssignmentsWait", "EdgeAIEdgeLedgerRefuses")
+async def test_a_node_whose_disk_is_full(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (lc, prometheus):
+        pid, (_soft, hard) = lc.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (FULL_BYTES, hard))
+        await world.add_job("letters")
+        await until_true(prometheus, *PROVOKED["test_a_node_whose_disk_is_full"])
+
+
+@provokes("EdgeAIRelayRefuses")
+async def test_a_worker_that_wants_a_service_nobody_serves(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (lc, prometheus):
+        secret = await world.secret("digits")
+        port = await lc.until_listening("worker")
+
+        async def is_refused() -> bool:
+            await ask_relay(port, secret)
+            return bool(await prometheus.ask(alerts()["EdgeAIRelayRefuses"]["expr"]))
+
+        await async_eventually("refused streams", is_refused)
+
+
+@provokes("EdgeAICertificateEndsSoon")
+async def test_a_certificate_that_ends_in_a_day(world: World, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("gm", usage="serverAuth", lasts=timedelta(days=1))
+    flags = ("--edge-plaintext", "refuse", "--edge-tls-certificate", str(pair.certificate))
+    async with (
+        world.manager(lease_s=LEASE_S, flags=(*flags, "--edge-tls-key", str(pair.key))),
+        scraping(tmp_path, {"east": world.east.http_port}) as prometheus,
+    ):
+        await until_true(prometheus, "EdgeAICertificateEndsSoon")
+
+
+@provokes("EdgeAIMemory", "EdgeAIEdgeMemory", "EdgeAIEdgeDisconnected")
+async def test_managers_that_have_too_much_memory(world: World, tmp_path: Path) -> None:
+    async with (
+        world.manager(lease_s=LEASE_S, release=(BALLOON, "830")),
+        node(tmp_path, 1, release=(BALLOON, "210")) as (_lc, at),
+        scraping(tmp_path, {"east": world.east.http_port, NODE: at}) as prometheus,
+    ):
+        await until_true(prometheus, *PROVOKED["test_managers_that_have_too_much_memory"])
+
+
+@provokes("EdgeAIEdgeLedgerDamaged")
+async def test_a_ledger_that_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "ledger.db").write_bytes(b"no database" * 1000)
+    async with (
+        node(tmp_path, 1) as (_lc, at),
+        scraping(tmp_path, {NODE: at}) as prometheus,
+    ):
+        await until_true(prometheus, "EdgeAIEdgeLedgerDamaged")
