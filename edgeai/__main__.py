@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import enum
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from rich.live import Live
 from common.errors import EdgeAIError
 from edgeai import environment, interrupts, status
 from edgeai.install import commands as install_commands
+from edgeai.kubeconfig import default_state_dir, kubeconfig_of
 from localcluster.errors import ClusterError
 
 app = typer.Typer(
@@ -39,11 +39,6 @@ MAX_EDGES = 20  # each edge node is a process with timers
 class Output(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
-
-
-def default_state_dir() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "edgeai"
 
 
 StateDir = Annotated[
@@ -166,7 +161,7 @@ def show_doctor(
     # Import the Kubernetes client late, because it loads more slowly than all other commands.
     from edgeai.doctor import diagnosis
 
-    file = diagnosis.kubeconfig_of(kubeconfig, state_dir)
+    file = kubeconfig_of(kubeconfig, state_dir)
     found = asyncio.run(diagnosis.diagnose(file, namespace))
     if output is Output.JSON:
         typer.echo(diagnosis.as_json(found))

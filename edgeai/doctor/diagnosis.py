@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from common import times
 from common.errors import EdgeAIError, InvalidName, SettingsError
 from common.ids import is_subdomain
 from common.text import printable
-from edgeai import environment
 from edgeai.doctor.checks import findings
 from edgeai.doctor.facts import gather
 from edgeai.doctor.finding import Finding
@@ -24,25 +22,6 @@ from globalmanager.kube.errors import Unauthorized
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
 DEADLINE_S: Final = 30.0
-_HOME: Final = Path(".kube") / "config"
-
-
-def kubeconfig_of(given: Path | None, state_dir: Path) -> Path:
-    """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster if it
-    runs, else ~/.kube/config.
-
-    Raises: SettingsError when $KUBECONFIG names several files, which kubectl would merge
-    """
-    if given is not None:
-        return given
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    if len(named) > 1:
-        problem = f"names {len(named)} files; name one with --kubeconfig"
-        raise SettingsError("environment variable KUBECONFIG", problem)
-    if named:
-        return Path(named[0])
-    running = environment.find(state_dir)
-    return Path.home() / _HOME if running is None else running.kubeconfig
 
 
 async def diagnose(

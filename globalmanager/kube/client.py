@@ -12,23 +12,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, Self
 
-import aiohttp
 import msgspec
 
 from common.ids import Uid
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard
-from globalmanager.kube.lines import LineSplitter
-from globalmanager.kube.objects import (
-    NotReadable,
-    Page,
-    Unreadable,
-    decode,
-    read,
-    read_page,
-    scan_page,
-)
+from globalmanager.kube.lines import lines_of, log_lines
+from globalmanager.kube.objects import NotReadable, Page, Unreadable, decode, items_of
 from globalmanager.kube.rate import Share
 from globalmanager.kube.sender import (
     ApiRequest,
@@ -42,6 +33,7 @@ from globalmanager.kube.sender import (
 from globalmanager.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"  # every JSON text is YAML
 WHOLE: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -154,13 +146,14 @@ class KubeClient:
         *,
         namespace: str = "",
         label_selector: str = "",
+        field_selector: str = "",
         metadata_only: bool = False,
     ) -> Listing:
         """The whole collection, read page by page. The namespace "" means all namespaces.
 
         Raises: Gone when the server forgot the list's version between two pages; list again
         """
-        query = {"labelSelector": label_selector}
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         accept = METADATA_LIST if metadata_only else WHOLE
         limit = self._settings.page_size
         listing = Listing([], [], "")
@@ -215,6 +208,21 @@ class KubeClient:
         request = request_for("patch", "PATCH", ref, body=patch, subresource=subresource)
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
+    async def apply(
+        self, type_: ResourceType, object_: Object, *, manager: str, is_forced: bool = False
+    ) -> Object:
+        """Create the object, or change the fields that `manager` applies. Fields of others stay.
+
+        Args: is_forced: take over the fields that another manager has set to other values
+        Raises: Conflict when another manager has set them and `is_forced` is False
+        """
+        body = _typed(type_, object_)
+        request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
+        query = {"fieldManager": manager, "force": "true" if is_forced else ""}
+        return await self._object(
+            msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
+        )
+
     async def delete(
         self,
         ref: ObjectRef,
@@ -253,6 +261,7 @@ class KubeClient:
         timeout_s: int,
         namespace: str = "",
         label_selector: str = "",
+        field_selector: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """The raw lines of a watch, until the server ends the watch. Each line has one JSON event.
@@ -276,15 +285,41 @@ class KubeClient:
                 "resourceVersion": resource_version,
                 "timeoutSeconds": str(timeout_s),
                 "labelSelector": label_selector,
+                "fieldSelector": field_selector,
             },
             accept=METADATA if metadata_only else WHOLE,
         )
         deadline_s = self._settings.deadline_s
         async with (
             self._sender.answered(request, deadline_s, is_stream=True) as response,
-            aclosing(_lines(response, request, timeout_s + deadline_s)) as lines,
+            aclosing(lines_of(response, request, timeout_s + deadline_s)) as lines,
         ):
             yield b""
+            async for line in lines:
+                yield line
+
+    async def log_lines(
+        self, ref: ObjectRef, *, container: str, follow: bool = False, tail: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of a container's log, each with its time (RFC 3339) and a space before it.
+
+        Iterate inside `contextlib.aclosing`, which releases the connection.
+
+        Args:
+            follow: go on until the container ends
+            tail: only so many of the lines that are there; None: all
+        Raises: ApiError; Invalid (400) while the container has not started
+        """
+        query = {"container": container, "timestamps": "true"}
+        query |= {"follow": "true"} if follow else {}
+        query |= {"tailLines": str(tail)} if tail is not None else {}
+        request = request_for("get", "GET", ref, subresource="log")
+        request = msgspec.structs.replace(request, query=query, accept="*/*")
+        deadline_s = self._settings.deadline_s
+        async with (
+            self._sender.answered(request, deadline_s, is_stream=True) as response,
+            aclosing(log_lines(response, request, None if follow else deadline_s)) as lines,
+        ):
             async for line in lines:
                 yield line
 
@@ -324,7 +359,7 @@ class KubeClient:
                 if len(body) > self._settings.page_bytes and query["limit"] != "1":
                     raise _PageTooLarge
         try:
-            return await _items_of(bytes(body))
+            return await items_of(bytes(body))
         except NotReadable as error:
             raise request.failed(errors.Malformed, str(error)) from error
 
@@ -341,40 +376,6 @@ class KubeClient:
 
 class _PageTooLarge(Exception):
     """The page has too many bytes. The client must ask for fewer objects."""
-
-
-async def _items_of(body: bytes) -> tuple[Page, _Items]:
-    """The page and its objects. Raises: NotReadable"""
-    try:
-        page = read_page(body)
-    except NotReadable:
-        # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
-        # sessions.
-        return await asyncio.to_thread(_scan_items, body)
-    return page, [read(item) for item in page.items]
-
-
-def _scan_items(body: bytes) -> tuple[Page, _Items]:
-    page = scan_page(body)
-    return page, [read(item) for item in page.items]
-
-
-async def _lines(
-    response: aiohttp.ClientResponse, request: ApiRequest, end_within_s: float
-) -> AsyncGenerator[bytes, None]:
-    splitter = LineSplitter()
-    end_at = asyncio.get_running_loop().time() + end_within_s
-    try:
-        while True:
-            async with asyncio.timeout_at(end_at):
-                data = await response.content.readany()
-            if not data:
-                return
-            for line in splitter.feed(data):
-                yield line
-    except TimeoutError as error:
-        problem = f"not ended after {end_within_s:g} s, as it should have"
-        raise request.failed(errors.Silent, problem) from error
 
 
 def _typed(type_: ResourceType, object_: Object) -> Object:

@@ -1,16 +1,22 @@
-"""Splits the bytes of a watch into lines. Each line is one JSON document.
+"""Splits the bytes of a watch into lines, each of which is one JSON document; and those of a log.
 
 Called by `client`. The splitter holds at most one incomplete line, of limited length. The splitter
 cuts a longer line off and yields its beginning, which names the object. So one huge object does not
 end the watch.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
+import aiohttp
+
+from globalmanager.kube import errors
 from globalmanager.kube.objects import MAX_OBJECT_BYTES
+from globalmanager.kube.sender import ApiRequest
 
 MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object and the event that wraps it
+MAX_LOG_LINE_BYTES: Final = 64 * 1024
 
 
 class LineSplitter:
@@ -39,3 +45,42 @@ class LineSplitter:
         if kept:
             self._pending_bytes += len(kept)
             self._parts.append(kept)
+
+
+async def lines_of(
+    response: aiohttp.ClientResponse, request: ApiRequest, end_within_s: float
+) -> AsyncGenerator[bytes, None]:
+    """The lines of a watch. Raises: Silent when the watch has not ended in time"""
+    splitter = LineSplitter()
+    end_at = asyncio.get_running_loop().time() + end_within_s
+    try:
+        while True:
+            async with asyncio.timeout_at(end_at):
+                data = await response.content.readany()
+            if not data:
+                return
+            for line in splitter.feed(data):
+                yield line
+    except TimeoutError as error:
+        problem = f"not ended after {end_within_s:g} s, as it should have"
+        raise request.failed(errors.Silent, problem) from error
+
+
+async def log_lines(
+    response: aiohttp.ClientResponse, request: ApiRequest, silence_s: float | None
+) -> AsyncGenerator[bytes, None]:
+    """The lines of a log. The last line may lack its end.
+
+    Args: silence_s: longest pause between two pieces; None: any
+    Raises: Silent after a longer pause
+    """
+    splitter = LineSplitter(max_line_bytes=MAX_LOG_LINE_BYTES)
+    data = b"\n"
+    while data:
+        try:
+            async with asyncio.timeout(silence_s):
+                data = await response.content.readany()
+        except TimeoutError as error:
+            raise request.failed(errors.Silent, f"nothing came for {silence_s:g} s") from error
+        for line in splitter.feed(data or b"\n"):
+            yield line

@@ -5,6 +5,7 @@ may also write a resource so deep that the code which walks it would fail. Such 
 Unreadable, with the parts of its name that can be found.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
@@ -286,3 +287,19 @@ def read_event(line: bytes) -> WatchEvent:
             raise NotReadable(f"a line that is no watch event: {error}") from error
         return WatchEvent(head[1].decode(), line[head.end() :].removesuffix(b"}"))
     return WatchEvent(event.type, bytes(event.object))
+
+
+async def items_of(body: bytes) -> tuple[Page, list[Object | Unreadable]]:
+    """The page and its objects. Raises: NotReadable"""
+    try:
+        page = read_page(body)
+    except NotReadable:
+        # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
+        # sessions.
+        return await asyncio.to_thread(_scan_items, body)
+    return page, [read(item) for item in page.items]
+
+
+def _scan_items(body: bytes) -> tuple[Page, list[Object | Unreadable]]:
+    page = scan_page(body)
+    return page, [read(item) for item in page.items]

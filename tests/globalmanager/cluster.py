@@ -30,6 +30,7 @@ from globalmanager.kube.errors import NotFound
 from globalmanager.kube.sender import ClientSettings
 from localcluster.api.server import Server, serve
 from localcluster.controllers.garbage_collector import GarbageCollector
+from localcluster.objects.podlogs import LogSource
 from localcluster.objects.store import Store
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
@@ -65,6 +66,11 @@ class Cluster:
         self._port = urlsplit(self.url).port or 0
         self._collector = asyncio.create_task(GarbageCollector(self._store).run(), name="collector")
         write_kubeconfig(self.kubeconfig, self._server.url, TOKEN)
+
+    def serve_logs(self, source: LogSource) -> None:
+        """Who has the logs of the pods, in place of a kubelet."""
+        assert self._server is not None
+        self._server.set_log_source(source)
 
     async def stop(self) -> None:
         if self._server is None:

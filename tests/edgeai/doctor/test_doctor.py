@@ -15,10 +15,11 @@ from aiohttp import web
 from common.errors import SettingsError
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
-from edgeai.doctor.diagnosis import diagnose, kubeconfig_of
+from edgeai.doctor.diagnosis import diagnose
 from edgeai.doctor.facts import DEFINITIONS, gather
 from edgeai.doctor.finding import Finding
 from edgeai.doctor.parts import CONTROLLER, MANAGER
+from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
 from globalmanager.ha.elector import LEASE_NAME, LEASES
 from globalmanager.ha.presence import CONFIG_MAPS

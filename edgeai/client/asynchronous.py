@@ -1,0 +1,177 @@
+"""The client of edgeai's kinds for programs with an event loop. `blocking` is for all others."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar
+
+import msgspec
+
+from edgeai.client import logs
+from edgeai.client.changes import Selection, Word, follow
+from edgeai.client.objects import Resource
+from edgeai.client.waiting import DELETED, Check, check_of, wait_for
+from edgeai.client.words import check_document, resource
+from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
+from globalmanager.contract import Object, ObjectRef
+from globalmanager.kube.client import KubeClient
+
+AnyResource = Resource[Any, Any]
+R = TypeVar("R", bound=AnyResource)
+MANAGER: Final = "edgeai-client"
+"""The field manager of what this client applies."""
+WAIT_S: Final = 300.0
+
+
+class Event(msgspec.Struct, Generic[R], frozen=True):
+    """One change of a watch."""
+
+    type: Word
+    object: R
+
+
+class AsyncClient:
+    """Reads and writes objects of edgeai's kinds. Every method may raise ApiError.
+
+    Args:
+        kube: the client of the API, which this client closes
+        namespace: where objects are that name none
+    """
+
+    def __init__(self, kube: KubeClient, namespace: str = "default") -> None:
+        self.kube = kube
+        self.namespace = namespace
+
+    @classmethod
+    async def open(cls, kubeconfig: str | Path | None = None, namespace: str = "") -> Self:
+        """A client for the current context of a kubeconfig.
+
+        Args:
+            kubeconfig: None: $KUBECONFIG, else the local cluster's, else ~/.kube/config
+            namespace: "" for the namespace of the context
+        Raises: SettingsError, which names the file and its fault
+        """
+        given = None if kubeconfig is None else Path(kubeconfig)
+        file = kubeconfig_of(given, default_state_dir())
+        kube = await KubeClient.from_kubeconfig(file)
+        return cls(kube, namespace or namespace_of(file))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.kube.close()
+
+    async def get(self, kind: type[R], name: str, *, namespace: str = "", group: str = "") -> R:
+        """Args: group: one of the kind's API groups; "" for the first"""
+        ref = ObjectRef(kind.type_in(group), namespace or self.namespace, name)
+        return kind(await self.kube.get(ref))
+
+    async def list(
+        self, kind: type[R], *, namespace: str | None = None, group: str = "", labels: str = ""
+    ) -> list[R]:
+        """All objects of the kind in one of its groups.
+
+        Args:
+            namespace: "" for all namespaces; None for the namespace of the client
+            labels: a label selector
+        """
+        where = self.namespace if namespace is None else namespace
+        type_ = kind.type_in(group)
+        listing = await self.kube.list(type_, namespace=where, label_selector=labels)
+        return [kind(each) for each in listing.items]
+
+    async def apply(self, object_: R, *, is_forced: bool = False) -> R:
+        """Create the object, or change the fields of .spec, labels and annotations that it has.
+
+        By server-side apply: fields that others have set stay, and a field that this client has
+        applied before and that is not there any more goes.
+
+        Args: is_forced: take over fields that somebody else has set to other values
+        Raises: Conflict, which names these fields
+        """
+        document = await self.apply_document(object_.object, is_forced=is_forced)
+        return type(object_)(document)
+
+    async def apply_document(
+        self, document: Mapping[str, Any], *, is_forced: bool = False
+    ) -> Object:
+        """`apply` for an object as a file has it. Raises: UnknownKind, InvalidObject"""
+        checked = check_document(document, "the document")
+        given = checked["metadata"]
+        where = given.get("namespace") or self.namespace
+        metadata: Object = {"name": given["name"], "namespace": where}
+        metadata |= {key: given[key] for key in ("labels", "annotations") if given.get(key)}
+        body: Object = {
+            key: checked[key] for key in ("apiVersion", "kind", "spec") if key in checked
+        }
+        type_ = resource(checked).type
+        return await self.kube.apply(
+            type_, {**body, "metadata": metadata}, manager=MANAGER, is_forced=is_forced
+        )
+
+    async def delete(self, object_: AnyResource) -> None:
+        """Delete the object, and no other one that may have its name now. Its workers go with it.
+
+        Raises: Conflict when another object has the name
+        """
+        await self.kube.delete(self._ref(object_), uid=object_.metadata.get("uid"))
+
+    async def wait(
+        self, object_: R, condition: str | Callable[[R], bool], *, timeout_s: float = WAIT_S
+    ) -> R:
+        """The object once it is so.
+
+        Args:
+            condition: "TYPE" or "TYPE=STATUS" of a condition, "ended" (it has succeeded or failed),
+                "deleted", or a function of the object
+        Raises: WaitTimeout, which says what the object waits for; ObjectGone when it was deleted,
+            also when another one has its name
+        """
+        kind, uid = type(object_), object_.uid
+        check: Check | None = None
+        if not isinstance(condition, str):
+            wanted = condition
+            what, check = "what was waited for", lambda found: wanted(kind(found))
+        else:
+            what = condition
+            check = check_of(condition) if condition != DELETED else None
+        found = await wait_for(
+            self.kube, self._ref(object_), what, check, timeout_s=timeout_s, uid=uid
+        )
+        return kind(found)
+
+    async def watch(
+        self, kind: type[R], *, name: str = "", namespace: str | None = None, group: str = ""
+    ) -> AsyncGenerator[Event[R], None]:
+        """Every object as ADDED, and then every change, without end, also over restarts of the API
+        server. Iterate inside `contextlib.aclosing`.
+        """
+        where = self.namespace if namespace is None else namespace
+        selection = Selection(type=kind.type_in(group), namespace=where, name=name)
+        async with aclosing(follow(self.kube, selection)) as changes:
+            async for change in changes:
+                yield Event(change.type, kind(change.object))
+
+    async def logs(
+        self, job: AnyResource, *, worker: str = "", follow: bool = False, tail: int | None = None
+    ) -> AsyncGenerator[logs.LogLine, None]:
+        """The lines of the logs of all pods of the job. Iterate inside `contextlib.aclosing`.
+
+        Args:
+            worker: only of this worker: a pod, the end of its name, or a role
+            follow: go on until the job has ended or is gone
+            tail: only so many lines of each container
+        """
+        read = logs.follow_logs if follow else logs.read_logs
+        found = await self.kube.get(self._ref(job))
+        lines = read(self.kube, job.KIND, found, worker=worker, tail=tail)
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
+
+    def _ref(self, object_: AnyResource) -> ObjectRef:
+        return ObjectRef(object_.type, object_.namespace or self.namespace, object_.name)

@@ -1,0 +1,180 @@
+"""Follows a collection of the API: what is there, and then every change.
+
+The rules are those of the informer of the GlobalManager (globalmanager.cache.informer), without a
+cache: after a broken connection the watch goes on where it was, and after 410 a new list tells what
+has changed meanwhile. So no change is lost, and none is told twice; several changes of one object
+that nobody could see may be told as one.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from common.backoff import Backoff
+from common.errors import Unavailable
+from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
+from globalmanager.kube import errors
+from globalmanager.kube.client import KubeClient, Listing
+from globalmanager.kube.objects import NotReadable, Unreadable, read, read_event
+
+Word = Literal["ADDED", "MODIFIED", "DELETED"]
+WATCH_S: Final = 240.0
+"""The longest watch. A shorter one would cost the API server more, and a longer one would notice a
+dead connection later."""
+_HEALTHY_S: Final = 5.0  # after a watch of this length the next one begins at once
+
+
+class Change(NamedTuple):
+    type: Word
+    object: Object
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which objects to follow."""
+
+    type: ResourceType
+    namespace: str = ""
+    name: str = ""
+    """Only the object of this name; "" for all."""
+    label_selector: str = ""
+
+    @property
+    def field_selector(self) -> str:
+        return f"metadata.name={self.name}" if self.name else ""
+
+
+class _Follower:
+    """Args: known: objects that the caller knows already"""
+
+    def __init__(self, selection: Selection, known: Sequence[Object], watch_s: float) -> None:
+        self._selection = selection
+        self._watch_s = watch_s
+        self._known = {ref_of(selection.type, each): each for each in known}
+        self._version = ""  # where the next watch begins; "" means: list first
+        self._backoff = Backoff(base_s=0.5, max_s=10.0)
+        self._has_listed = False
+
+    async def run(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
+        while True:
+            retry_after_s = 0.0
+            try:
+                if not self._version:
+                    for change in self._take_list(await self._list(kube)):
+                        yield change
+                async with aclosing(self._watch(kube)) as changes:
+                    async for change in changes:
+                        yield change
+            except errors.Gone:
+                self._version = ""
+            except Unavailable as error:
+                if not self._has_listed:
+                    raise
+                retry_after_s = getattr(error, "retry_after_s", 0.0)
+                if isinstance(error, errors.ServerError):
+                    self._version = ""
+            await asyncio.sleep(self._backoff.next_s(at_least_s=retry_after_s))
+
+    async def _list(self, kube: KubeClient) -> Listing:
+        one = self._selection
+        listing = await kube.list(
+            one.type,
+            namespace=one.namespace,
+            label_selector=one.label_selector,
+            field_selector=one.field_selector,
+        )
+        self._has_listed = True
+        self._version = listing.resource_version
+        return listing
+
+    def _take_list(self, listing: Listing) -> Iterator[Change]:
+        type_ = self._selection.type
+        listed = {ref_of(type_, each): each for each in listing.items}
+        kept = {each.ref(type_) for each in listing.unreadable}
+        for ref in [ref for ref in self._known if ref not in listed and ref not in kept]:
+            yield Change("DELETED", self._known.pop(ref))
+        for ref, object_ in listed.items():
+            yield from self._take(ref, object_)
+
+    def _take(self, ref: ObjectRef, object_: Object) -> Iterator[Change]:
+        """The changes that lead from the known object to this one."""
+        known = self._known.get(ref)
+        self._known[ref] = object_
+        if known is None:
+            yield Change("ADDED", object_)
+        elif known["metadata"]["uid"] != object_["metadata"]["uid"]:
+            yield Change("DELETED", known)
+            yield Change("ADDED", object_)
+        elif known["metadata"]["resourceVersion"] != object_["metadata"]["resourceVersion"]:
+            yield Change("MODIFIED", object_)
+
+    async def _watch(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
+        one, loop = self._selection, asyncio.get_running_loop()
+        timeout_s = max(1, round(self._watch_s * random.uniform(0.5, 1)))
+        healthy_at = math.inf
+        lines = kube.watch_lines(
+            one.type,
+            resource_version=self._version,
+            timeout_s=timeout_s,
+            namespace=one.namespace,
+            label_selector=one.label_selector,
+            field_selector=one.field_selector,
+        )
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    if not line:  # the server has accepted the watch
+                        healthy_at = loop.time() + min(_HEALTHY_S, timeout_s / 2)
+                        continue
+                    for change in self._read(line):
+                        yield change
+        finally:
+            if loop.time() >= healthy_at:
+                self._backoff.reset()
+
+    def _read(self, line: bytes) -> Iterator[Change]:
+        type_ = self._selection.type
+        try:
+            event = read_event(line)
+        except NotReadable as error:
+            raise errors.Malformed("watch", str(type_), message=str(error)) from error
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=errors.Status)
+            raise errors.from_status("watch", str(type_), status)
+        if event.type == "BOOKMARK":
+            bookmark = msgspec.json.decode(event.object)
+            self._version = bookmark["metadata"]["resourceVersion"]
+            return
+        object_ = read(event.object)
+        if isinstance(object_, Unreadable):  # no change that anybody could use
+            self._version = object_.resource_version or self._version
+            return
+        self._version = object_["metadata"]["resourceVersion"]
+        if event.type == "DELETED":
+            self._known.pop(ref_of(type_, object_), None)
+            yield Change("DELETED", object_)
+        else:
+            yield from self._take(ref_of(type_, object_), object_)
+
+
+async def follow(
+    kube: KubeClient,
+    selection: Selection,
+    *,
+    known: Sequence[Object] = (),
+    watch_s: float = WATCH_S,
+) -> AsyncGenerator[Change, None]:
+    """Every object as ADDED, and then every change, without end. Iterate inside
+    `contextlib.aclosing`.
+
+    Args: known: objects that the caller has read; only what differs from them is told
+    Raises: ApiError when the API does not answer the first list, or refuses a list or a watch.
+        Later the function waits for an API that is away
+    """
+    async with aclosing(_Follower(selection, known, watch_s).run(kube)) as changes:
+        async for change in changes:
+            yield change

@@ -1,0 +1,50 @@
+"""What can go wrong beside the errors of the Kubernetes API (globalmanager.kube.errors).
+
+The text of each error names the object, the field or the problem, and what to do.
+"""
+
+from common.errors import EdgeAIError
+from globalmanager.contract import ObjectRef
+
+
+class UnknownKind(EdgeAIError):
+    """edgeai has no such kind.
+
+    Args: what: where the word stands: "JOB 'x/y'", "document 2 of job.yaml"
+    """
+
+    def __init__(self, what: str, word: str, known: str) -> None:
+        self.word = word
+        super().__init__(f"{what}: {word!r} is no kind of edgeai; use one of {known}")
+
+
+class InvalidObject(EdgeAIError):
+    """An object, or a document of a file, has not the form of its kind."""
+
+    def __init__(self, what: str, field: str, problem: str, remedy: str) -> None:
+        self.field, self.problem, self.remedy = field, problem, remedy
+        super().__init__(f"{what}: {field} {problem}; {remedy}")
+
+
+class JobNotFound(EdgeAIError):
+    """No object, or more than one, has the name that a user gave."""
+
+
+class WaitTimeout(EdgeAIError):
+    """The deadline is over. `waits_for` says what the object waits for; "" when it does not say."""
+
+    def __init__(self, ref: ObjectRef, what: str, timeout_s: float, waits_for: str) -> None:
+        self.ref, self.waits_for = ref, waits_for
+        told = waits_for or "it does not say what it waits for; see `edgeai describe`"
+        super().__init__(f"{ref}: {what} did not come within {timeout_s:g} s: {told}")
+
+
+class ObjectGone(EdgeAIError):
+    """The object was deleted while somebody waited for it. An object that has its name now is
+    another one.
+    """
+
+    def __init__(self, ref: ObjectRef, uid: str, *, is_replaced: bool) -> None:
+        self.ref, self.uid = ref, uid
+        now = "and created anew" if is_replaced else "and is gone"
+        super().__init__(f"{ref}: the object with uid {uid} was deleted {now}; get it anew")

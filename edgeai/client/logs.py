@@ -1,0 +1,247 @@
+"""The log of a job: the lines of all its pods, in one stream.
+
+Without `follow`, the lines are in the order of their times. With `follow`, they come as they come,
+also those of pods that start later. A pod whose log cannot be read says so in a notice, and the
+others go on: an edge node need not have log streams.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from common.errors import EdgeAIError
+from common.labels import LABEL_WORKER
+from common.text import printable
+from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.pods import pods_of
+from edgeai.client.state import conditions_of
+from edgeai.client.words import type_of
+from globalmanager.contract import PODS, Kind, Object, ref_of
+from globalmanager.kube import errors
+from globalmanager.kube.client import KubeClient
+from globalmanager.rules.children import controllers
+from globalmanager.rules.faults import first_fault, node_of, phase_of
+from globalmanager.rules.objects import LABEL_ROLE, is_being_deleted, label_of
+from globalmanager.rules.status import mapping
+
+MAX_STREAMS: Final = 100  # pods whose logs are read at the same time
+_WAITING_LINES: Final = 1000
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a worker's log, or a notice about the log of a pod."""
+
+    worker: str
+    """The pod; and its container, where the pod has several."""
+    node: str
+    time: str
+    """RFC 3339; "" of a notice."""
+    text: str
+    """Without control characters, which could change what a terminal shows."""
+    is_notice: bool = False
+
+
+class _Source(msgspec.Struct, frozen=True):
+    pod: Object
+    container: str
+
+    @property
+    def worker(self) -> str:
+        name = str(self.pod["metadata"]["name"])
+        is_alone = len(self.pod["spec"].get("containers") or ()) == 1
+        return printable(name if is_alone else f"{name}/{self.container}")
+
+    def line(self, raw: bytes) -> LogLine:
+        time, _, text = raw.decode(errors="replace").partition(" ")
+        node = printable(node_of(self.pod))
+        return LogLine(worker=self.worker, node=node, time=printable(time), text=printable(text))
+
+    def notice(self, text: str) -> LogLine:
+        node = printable(node_of(self.pod))
+        text = printable(text)
+        return LogLine(worker=self.worker, node=node, time="", text=text, is_notice=True)
+
+
+def has_worker(pod: Object, worker: str) -> bool:
+    """Whether a user means this pod: by its name, the end of its name, its role, or the name by
+    which its worker reports. "" means every pod.
+    """
+    name = str(pod["metadata"]["name"])
+    labels = (label_of(pod, LABEL_ROLE), label_of(pod, LABEL_WORKER))
+    return not worker or name == worker or name.endswith(f"-{worker}") or worker in labels
+
+
+async def read_logs(
+    kube: KubeClient, kind: Kind, job: Object, *, worker: str = "", tail: int | None = None
+) -> AsyncGenerator[LogLine, None]:
+    """What the logs of the job's pods have now. Raises: ApiError when no pods can be listed"""
+    pods = [pod for pod in await pods_of(kube, kind, job) if has_worker(pod, worker)]
+    sources = [source for pod in pods for source in _sources(pod)]
+    for first in range(0, len(sources), MAX_STREAMS):
+        streams = [_lines(kube, each, tail) for each in sources[first : first + MAX_STREAMS]]
+        async with aclosing(_by_time(streams)) as lines:
+            async for line in lines:
+                yield line
+
+
+async def _by_time(
+    streams: Iterable[AsyncGenerator[LogLine, None]],
+) -> AsyncGenerator[LogLine, None]:
+    """Merge streams each of which is in order. It holds one line of each."""
+    waiting = list(streams)
+    heads: dict[int, LogLine] = {}
+    try:
+        firsts = await asyncio.gather(*(anext(each, None) for each in waiting))
+        heads = {number: line for number, line in enumerate(firsts) if line is not None}
+        while heads:
+            number = min(heads, key=lambda one: heads[one].time)
+            yield heads.pop(number)
+            following = await anext(waiting[number], None)
+            if following is not None:
+                heads[number] = following
+    finally:
+        for each in waiting:
+            await each.aclose()
+
+
+async def _lines(
+    kube: KubeClient, source: _Source, tail: int | None, *, is_followed: bool = False
+) -> AsyncGenerator[LogLine, None]:
+    """The lines of one container, and a notice when they cannot be read."""
+    ref = ref_of(PODS, source.pod)
+    read = kube.log_lines(ref, container=source.container, follow=is_followed, tail=tail)
+    try:
+        async with aclosing(read) as lines:
+            async for raw in lines:
+                yield source.line(raw)
+    except EdgeAIError as error:
+        yield source.notice(_explained(source, error))
+
+
+def _explained(source: _Source, error: EdgeAIError) -> str:
+    node = node_of(source.pod)
+    if isinstance(error, errors.Forbidden | errors.Unauthorized):
+        return str(error)
+    if isinstance(error, errors.NotFound):
+        return "the pod is gone, and its log with it"
+    fault = first_fault([source.pod])
+    if not node or phase_of(source.pod) == "Pending":
+        return f"has not started yet: {fault.message if fault else 'no container runs'}"
+    told = getattr(error, "message", "") or str(error)
+    return (
+        f"node {node} gives no log stream ({told}); on KubeEdge switch on cloudStream and "
+        "edgeStream (docs/kubeedge.md), or read the log on the node: crictl logs"
+    )
+
+
+def _sources(pod: Object) -> list[_Source]:
+    return [_Source(pod, str(each["name"])) for each in pod["spec"].get("containers") or ()]
+
+
+# ---- follow -------------------------------------------------------------------------------------
+
+
+async def follow_logs(
+    kube: KubeClient, kind: Kind, job: Object, *, worker: str = "", tail: int | None = None
+) -> AsyncGenerator[LogLine, None]:
+    """The lines of all pods of the job as they come, until the job is gone.
+
+    Raises: ApiError when no pods can be listed
+    """
+    followed = _Followed(kube, kind, job, worker, tail)
+    async with aclosing(followed.run()) as lines:
+        async for line in lines:
+            yield line
+
+
+class _Followed:
+    def __init__(
+        self, kube: KubeClient, kind: Kind, job: Object, worker: str, tail: int | None
+    ) -> None:
+        self._kube, self._kind, self._job = kube, kind, job
+        self._worker, self._tail = worker, tail
+        self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
+        self._begun: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
+        self._streams: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> AsyncGenerator[LogLine, None]:
+        tasks = [asyncio.create_task(each) for each in (self._follow_pods(), self._until_over())]
+        try:
+            while (line := await self._lines.get()) is not None:
+                if isinstance(line, EdgeAIError):
+                    raise line
+                yield line
+        finally:
+            tasks += self._streams
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow_pods(self) -> None:
+        """Open a stream for each run of each container. The pods tell when a container starts."""
+        selection = Selection(type=PODS, namespace=self._job["metadata"].get("namespace", ""))
+        own: set[str] = set()  # uids of the pods that are the job's
+        try:
+            async with aclosing(follow(self._kube, selection)) as changes:
+                async for change in changes:
+                    if await self._is_own(change.object, own):
+                        self._begin(change.object)
+        except EdgeAIError as error:
+            await self._lines.put(error)
+
+    async def _until_over(self) -> None:
+        """Read all logs to their end once the job has ended or is gone."""
+        ref = ref_of(type_of(self._kind, self._job), self._job)
+        one = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
+        try:
+            async with aclosing(follow(self._kube, one, known=[self._job])) as changes:
+                change = Change("MODIFIED", self._job)
+                while not _is_over(change):
+                    change = await anext(changes)
+            for pod in await pods_of(self._kube, self._kind, self._job):
+                self._begin(pod)
+            while self._streams:
+                await asyncio.wait(self._streams)
+            await self._lines.put(None)
+        except EdgeAIError as error:
+            await self._lines.put(error)
+
+    async def _is_own(self, pod: Object, own: set[str]) -> bool:
+        uid = str(pod["metadata"]["uid"])
+        if uid not in own and not is_being_deleted(pod) and controllers(pod):
+            found = await pods_of(self._kube, self._kind, self._job)
+            own |= {str(each["metadata"]["uid"]) for each in found}
+        return uid in own
+
+    def _begin(self, pod: Object) -> None:
+        if not has_worker(pod, self._worker):
+            return
+        for source in _sources(pod):
+            entry = _status_of(pod, source.container)
+            state = mapping(entry.get("state"))
+            run = (str(pod["metadata"]["uid"]), source.container, int(entry.get("restartCount", 0)))
+            if run not in self._begun and ("running" in state or "terminated" in state):
+                self._begun.add(run)
+                task = asyncio.create_task(self._pass_on(source), name=source.worker)
+                self._streams.add(task)
+                task.add_done_callback(self._streams.discard)
+
+    async def _pass_on(self, source: _Source) -> None:
+        async with aclosing(_lines(self._kube, source, self._tail, is_followed=True)) as lines:
+            async for line in lines:
+                await self._lines.put(line)
+
+
+def _is_over(change: Change) -> bool:
+    """Whether nothing more will run: the job has ended, or is gone. A service never ends."""
+    ends = [each.type for each in conditions_of(change.object) if each.status == "True"]
+    return change.type == "DELETED" or bool({"Succeeded", "Complete", "Failed"}.intersection(ends))
+
+
+def _status_of(pod: Object, container: str) -> Any:
+    listed = mapping(pod.get("status")).get("containerStatuses")
+    entries = [mapping(each) for each in listed] if isinstance(listed, list) else []
+    return next((each for each in entries if each.get("name") == container), {})

@@ -1,0 +1,214 @@
+"""Typed objects of every kind. The types of .spec and .status are those of the kinds themselves.
+
+An object keeps the JSON that the API has, and reads .spec and .status when they are asked for. So a
+list is complete also when one of its objects has a form that its kind does not accept.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
+
+import msgspec
+
+from edgeai.client.errors import InvalidObject
+from globalmanager.contract import InvalidSpec, Kind, Object, ObjectRef, ResourceType, ref_of
+from globalmanager.kinds import (
+    dataset,
+    federatedlearningjob,
+    jointinferenceservice,
+    model,
+    pytorchjob,
+    scalein,
+    scaleout,
+    tfjob,
+    trainingjob,
+)
+from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus
+from globalmanager.kinds.federatedlearningjob.types import (
+    FederatedLearningJobSpec,
+    FederatedLearningJobStatus,
+)
+from globalmanager.kinds.jointinferenceservice.types import (
+    JointInferenceServiceSpec,
+    JointInferenceServiceStatus,
+)
+from globalmanager.kinds.model.types import ModelSpec, ModelStatus
+from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec, PyTorchJobStatus
+from globalmanager.kinds.tfjob.types import TFJobSpec, TFJobStatus
+from globalmanager.kinds.trainingjob.types import TrainingJobSpec, TrainingJobStatus
+from globalmanager.rules.elastic.scaler_status import ScaleInStatus, ScaleOutStatus
+from globalmanager.rules.elastic.scalers import ScaleInSpec, ScaleOutSpec
+from globalmanager.rules.specs import parse
+
+S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Resource(Generic[S, T]):
+    """One object. `object` has its JSON; do not change it.
+
+    Raises: InvalidObject when the object is of another kind
+    """
+
+    KIND: ClassVar[Kind]
+
+    def __init__(self, object_: Object) -> None:
+        self.object = object_
+        self.type = self._type_of(object_)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        spec: S,
+        *,
+        namespace: str = "",
+        group: str = "",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> Self:
+        """A new object, for `apply`.
+
+        Args:
+            namespace: "" for the namespace of the client
+            group: one of the kind's API groups; "" for the first
+        """
+        type_ = cls.type_in(group)
+        metadata = {"name": name, "namespace": namespace, "labels": dict(labels or {})}
+        metadata["annotations"] = dict(annotations or {})
+        given = {field: value for field, value in metadata.items() if value}
+        head = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": given}
+        return cls({**head, "spec": plain(spec)})
+
+    @classmethod
+    def type_in(cls, group: str = "") -> ResourceType:
+        """The type of the kind in one of its API groups; "" means the first group."""
+        for type_ in cls.KIND.resources:
+            if group in ("", type_.group):
+                return type_
+        groups = ", ".join(type_.group for type_ in cls.KIND.resources)
+        raise InvalidObject(cls.KIND.name, "group", f"{group!r} is not its", f"use {groups}")
+
+    @classmethod
+    def _type_of(cls, object_: Object) -> ResourceType:
+        head = (object_.get("apiVersion"), object_.get("kind"))
+        for type_ in cls.KIND.types:
+            if (type_.api_version, type_.kind) == head:
+                return type_
+        known = " or ".join(type_.api_version for type_ in cls.KIND.types)
+        problem = f"and apiVersion are {head[1]!r} and {head[0]!r}"
+        raise InvalidObject(cls.KIND.name, "kind", problem, f"use {cls.KIND.name} of {known}")
+
+    @cached_property
+    def spec(self) -> S:
+        """Raises: InvalidObject, which names the field that is wrong"""
+        return cast(S, self._part("spec", self.KIND.types[self.type].spec))
+
+    @cached_property
+    def status(self) -> T:
+        """All defaults while nobody has written a status. Raises: InvalidObject"""
+        return cast(T, self._part("status", self.KIND.types[self.type].status))
+
+    def _part(self, field: str, type_: type[Any]) -> msgspec.Struct:
+        value = self.object.get(field)
+        if value is None and field == "status":
+            value = {}
+        try:
+            made: msgspec.Struct = parse(value, type_, field)
+        except InvalidSpec as error:
+            raise InvalidObject(str(self), error.path, error.problem, error.remedy) from error
+        return made
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ref_of(self.type, self.object)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return cast(Mapping[str, Any], self.object["metadata"])
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.metadata.get("namespace", ""))
+
+    @property
+    def uid(self) -> str:
+        """ "" of an object that was not read from the API."""
+        return str(self.metadata.get("uid", ""))
+
+    def __str__(self) -> str:
+        return f"{self.type.kind} {self.namespace}/{self.name}"
+
+
+def plain(value: Any) -> Any:
+    """The JSON of a struct, without the fields that have their default: the API keeps what a user
+    has written, and no more.
+    """
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        given = ((field, getattr(value, field.name)) for field in fields)
+        return {f.encode_name: plain(each) for f, each in given if not _is_default(f, each)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return msgspec.to_builtins(value)
+
+
+def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
+    if field.default is not msgspec.NODEFAULT:
+        return bool(value == field.default)
+    is_made = field.default_factory is not msgspec.NODEFAULT
+    return is_made and bool(value == cast(Any, field.default_factory)())
+
+
+class Dataset(Resource[DatasetSpec, DatasetStatus]):
+    KIND = dataset.KIND
+
+
+class Model(Resource[ModelSpec, ModelStatus]):
+    KIND = model.KIND
+
+
+class JointInferenceService(Resource[JointInferenceServiceSpec, JointInferenceServiceStatus]):
+    KIND = jointinferenceservice.KIND
+
+
+class FederatedLearningJob(Resource[FederatedLearningJobSpec, FederatedLearningJobStatus]):
+    KIND = federatedlearningjob.KIND
+
+
+class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus]):
+    KIND = pytorchjob.KIND
+
+
+class TFJob(Resource[TFJobSpec, TFJobStatus]):
+    KIND = tfjob.KIND
+
+
+class TrainingJob(Resource[TrainingJobSpec, TrainingJobStatus]):
+    KIND = trainingjob.KIND
+
+
+class ScaleOut(Resource[ScaleOutSpec, ScaleOutStatus]):
+    KIND = scaleout.KIND
+
+
+class ScaleIn(Resource[ScaleInSpec, ScaleInStatus]):
+    KIND = scalein.KIND
+
+
+CLASSES: Final[tuple[type[Resource[Any, Any]], ...]] = (
+    *(JointInferenceService, FederatedLearningJob, PyTorchJob, TFJob, TrainingJob),
+    *(Dataset, Model, ScaleOut, ScaleIn),
+)
+"""The kinds that run workers come first."""
+
+
+def types_of(classes: Iterable[type[Resource[Any, Any]]] = CLASSES) -> tuple[ResourceType, ...]:
+    """The types that the API server stores, of these kinds."""
+    return tuple(type_ for each in classes for type_ in each.KIND.resources)

@@ -1,0 +1,101 @@
+"""The pods of a job, found by the chain of their controllers and never by a label alone: anybody
+who may create a pod may give it any label.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, Final
+
+import msgspec
+
+from common.labels import LABEL_WORKER
+from common.text import printable
+from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object
+from globalmanager.kube.client import KubeClient
+from globalmanager.rules.children import controllers
+from globalmanager.rules.faults import first_fault, node_of, phase_of
+from globalmanager.rules.objects import LABEL_ROLE, label_of
+from globalmanager.rules.status import mapping, workers
+
+_COUNTS_SHOWN: Final = 6
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One worker: its pod, and what the LocalController of its node has reported last. The one or
+    the other may be missing.
+    """
+
+    name: str
+    """Of the pod; of a worker without a pod, the name by which it reports."""
+    role: str = ""
+    node: str = ""
+    phase: str = ""
+    attempt: int | None = None
+    restarts: int = 0
+    """How often the node has started its containers again."""
+    counts: dict[str, Any] = {}
+    problem: str = ""
+
+
+async def pods_of(kube: KubeClient, kind: Kind, job: Object) -> list[Object]:
+    """The pods whose controller is the job, a child of the job, or an object that Kubernetes made
+    for a child; by name. Raises: ApiError
+    """
+    namespace = job["metadata"].get("namespace", "")
+    owners = {str(job["metadata"]["uid"])}
+    for type_, between in POD_CONTROLLERS.items():
+        if type_ in kind.owns:
+            children = (await kube.list(type_, namespace=namespace)).items
+            uids = {each["metadata"]["uid"] for each in owned(children, owners)}
+            if uids:
+                listed = (await kube.list(between, namespace=namespace)).items
+                owners |= {each["metadata"]["uid"] for each in owned(listed, uids)}
+    found = owned((await kube.list(PODS, namespace=namespace)).items, owners)
+    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def owned(objects: Iterable[Object], owners: Set[str]) -> list[Object]:
+    """The objects whose controller has one of these uids."""
+    return [
+        each for each in objects if any(owner.get("uid") in owners for owner in controllers(each))
+    ]
+
+
+def workers_of(job: Object, pods: Iterable[Object]) -> list[Worker]:
+    """Every worker that has a pod or has reported, by name."""
+    reports = dict(workers(mapping(job.get("status"))))
+    found = []
+    for pod in pods:
+        name = str(pod["metadata"]["name"])
+        reported = reports.pop(label_of(pod, LABEL_WORKER) or name, None) or reports.pop(name, {})
+        found.append(_worker(name, reported, pod))
+    found += [_worker(name, entry, None) for name, entry in reports.items()]
+    return sorted(found, key=lambda worker: worker.name)
+
+
+def _worker(name: str, entry: Mapping[str, Any], pod: Object | None) -> Worker:
+    attempt = entry.get("attempt")
+    counts = {
+        printable(str(key)): value
+        for key, value in mapping(entry.get("taskInfo")).items()
+        if isinstance(value, int | float)
+    }
+    fault = None if pod is None else first_fault([pod])
+    phase = str(entry.get("phase") or entry.get("status") or "")
+    if pod is not None:
+        phase = phase_of(pod)
+    return Worker(
+        name=printable(name),
+        role="" if pod is None else printable(label_of(pod, LABEL_ROLE)),
+        node=printable(node_of(pod) if pod is not None else str(entry.get("node") or "")),
+        phase=printable(phase),
+        attempt=attempt if isinstance(attempt, int) else None,
+        restarts=0 if pod is None else _restarts(pod),
+        counts=dict(list(counts.items())[:_COUNTS_SHOWN]),
+        problem=printable(fault.message if fault else str(entry.get("reason") or "")),
+    )
+
+
+def _restarts(pod: Object) -> int:
+    listed = mapping(pod.get("status")).get("containerStatuses")
+    counts = [mapping(each).get("restartCount") for each in listed or () if listed]
+    return sum(count for count in counts if isinstance(count, int))

@@ -1,0 +1,110 @@
+"""How far an object is: its phase, its result, and what it waits for. Pure and total."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from common.text import printable
+from globalmanager.contract import Object
+from globalmanager.rules.remedies import is_good, remedy_of
+from globalmanager.rules.status import condition_of, mapping
+
+Result = Literal["", "succeeded", "failed"]
+_SUCCEEDED: Final = ("Complete", "Succeeded", "ScaleSucceeded")
+_FAILED: Final = ("Failed", "ScaleFailed")
+# A kind that never ends has succeeded when this condition is True.
+_UP: Final = {"JointInferenceService": "Running", "Model": "Accepted", "Dataset": "Counted"}
+_UNSEEN: Final = "no GlobalManager has written a status yet: `edgeai doctor` says whether one runs"
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition of any kind, and what to do when it is not good."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+    good: bool
+    remedy: str
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an object is."""
+
+    phase: str
+    result: Result
+    """ "" while the object is under way. A service that runs has succeeded, and so has a Dataset
+    that is counted."""
+    waits_for: tuple[str, ...]
+    """What keeps the object from going on, or why it has failed."""
+
+
+def conditions_of(object_: Object) -> tuple[Condition, ...]:
+    """The conditions in the order of the status."""
+    return tuple(_conditions(object_))
+
+
+def _conditions(object_: Object) -> Iterator[Condition]:
+    listed = mapping(object_.get("status")).get("conditions")
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, Mapping):
+            yield _condition(entry)
+
+
+def _condition(entry: Mapping[str, Any]) -> Condition:
+    reason, message = (str(entry.get(field) or "") for field in ("reason", "message"))
+    good = is_good(entry)
+    since = entry.get("lastTransitionTime") or entry.get("lastUpdateTime") or ""
+    return Condition(
+        type=printable(str(entry.get("type") or "")),
+        status=printable(str(entry.get("status") or "")),
+        reason=printable(reason),
+        message=printable(message),
+        since=printable(str(since)),
+        good=good,
+        remedy="" if good else remedy_of(reason, message),
+    )
+
+
+def state_of(object_: Object) -> State:
+    found = conditions_of(object_)
+    status = mapping(object_.get("status"))
+    phase = printable(str(status.get("phase") or (found[-1].type if found else "")))
+    result = _result(object_, found)
+    return State(
+        phase=phase or "-",
+        result=result,
+        waits_for=() if result == "succeeded" else _waits_for(status, found),
+    )
+
+
+def _result(object_: Object, found: tuple[Condition, ...]) -> Result:
+    true = {each.type for each in found if each.status == "True"}
+    up = _UP.get(str(object_.get("kind")))
+    if up is None and true.intersection(_SUCCEEDED):
+        return "succeeded"
+    if up is None and true.intersection(_FAILED):
+        return "failed"
+    if _is_current(object_, "Accepted", "False"):
+        return "failed"  # it stays so until somebody corrects the spec
+    return "succeeded" if up is not None and _is_current(object_, up, "True") else ""
+
+
+def _is_current(object_: Object, type_: str, truth: str) -> bool:
+    """Whether the condition has this value, and speaks of the present spec."""
+    entry = condition_of(object_, type_)
+    generation = mapping(object_.get("metadata")).get("generation", 1)
+    return (entry.get("status"), entry.get("observedGeneration")) == (truth, generation)
+
+
+def _waits_for(status: Mapping[str, Any], found: tuple[Condition, ...]) -> tuple[str, ...]:
+    if not status:
+        return (_UNSEEN,)
+    bad = [f"{each.type}: {each.message or each.reason}" for each in found if not each.good]
+    starting = [each.message for each in found if each.reason in ("Starting", "Waiting")]
+    elastic = mapping(status.get("elastic")).get("message")
+    scaler = status.get("message")  # a scaler that no job executes has no condition
+    told = [printable(text) for text in (elastic, scaler) if isinstance(text, str) and text]
+    return tuple(dict.fromkeys(bad or starting or told))

@@ -1,0 +1,85 @@
+"""Waits until one object is as somebody wants it, and no longer than that one object lives."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
+from edgeai.client.state import state_of
+from globalmanager.contract import Object, ObjectRef
+from globalmanager.kube.client import KubeClient
+from globalmanager.rules.status import condition_of
+
+DELETED: Final = "deleted"
+ENDED: Final = "ended"
+
+Check = Callable[[Object], bool]
+
+
+def check_of(condition: str) -> Check:
+    """The check of "TYPE" (the condition is True), "TYPE=STATUS", or "ended" (it has a result).
+
+    Raises: InvalidObject
+    """
+    if condition == ENDED:
+        return lambda object_: bool(state_of(object_).result)
+    type_, has_status, truth = condition.partition("=")
+    if not type_.isalnum() or (has_status and truth not in ("True", "False", "Unknown")):
+        remedy = 'write TYPE, TYPE=True, TYPE=False or TYPE=Unknown, "ended" or "deleted"'
+        raise InvalidObject("wait", "condition", f"{condition!r} is none", remedy)
+    wanted = truth or "True"
+    return lambda object_: condition_of(object_, type_).get("status") == wanted
+
+
+async def wait_for(
+    kube: KubeClient,
+    ref: ObjectRef,
+    what: str,
+    check: Check | None,
+    *,
+    timeout_s: float,
+    uid: str = "",
+    on_change: Callable[[Object], None] = lambda _object: None,
+) -> Object:
+    """The object as soon as `check` says so.
+
+    Args:
+        what: the event, for errors: "condition Running"
+        check: None: wait until the object is gone
+        uid: of the object to wait for; "" for the one that has the name now
+        on_change: called with each state of the object, the first one too
+    Raises: WaitTimeout, ObjectGone, ApiError
+    """
+    last: Object = {}
+    selection = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
+    try:
+        async with asyncio.timeout(timeout_s):
+            last = await kube.get(ref)
+            if uid and last["metadata"]["uid"] != uid:
+                raise ObjectGone(ref, uid, is_replaced=True)
+            change = Change("MODIFIED", last)
+            async with aclosing(follow(kube, selection, known=[last])) as changes:
+                while not _is_done(ref, change, check, on_change):
+                    last = change.object
+                    change = await anext(changes)
+    except TimeoutError as error:
+        waits_for = "; ".join(state_of(last).waits_for) if last else "the API does not answer"
+        raise WaitTimeout(ref, what, timeout_s, waits_for) from error
+    return change.object
+
+
+def _is_done(
+    ref: ObjectRef,
+    change: Change,
+    check: Check | None,
+    on_change: Callable[[Object], None],
+) -> bool:
+    """Raises: ObjectGone. An object that replaces another one comes after the end of the other"""
+    if change.type == "DELETED":
+        if check is None:
+            return True
+        raise ObjectGone(ref, change.object["metadata"]["uid"], is_replaced=False)
+    on_change(change.object)
+    return check is not None and check(change.object)

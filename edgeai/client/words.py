@@ -1,0 +1,94 @@
+"""The words by which people name kinds and jobs: "digits", "jis/digits", "fl.sedna.io/digits"."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from common.errors import InvalidName
+from common.ids import is_subdomain
+from edgeai.client.errors import InvalidObject, UnknownKind
+from edgeai.client.objects import CLASSES, Resource, types_of
+from globalmanager.contract import Kind, Object, ResourceType
+
+_MAX_SHOWN_CHARS: Final = 80
+
+
+def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
+    """The types that a word means: a kind, plural, singular or short name, also with ".GROUP".
+
+    Args: what: where the word stands, for the error
+    Raises: UnknownKind
+    """
+    name, _, group = word.lower().partition(".")
+    found = tuple(
+        type_
+        for each in CLASSES
+        for type_ in each.KIND.resources
+        if name in _names(each, type_) and group in ("", type_.group)
+    )
+    if not found:
+        raise UnknownKind(what, word[:_MAX_SHOWN_CHARS], _known())
+    return found
+
+
+def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:
+    short = class_.KIND.short_names.get(type_.group, ())
+    return (class_.KIND.singular, type_.plural, type_.kind.lower(), *short)
+
+
+def _known() -> str:
+    """Every kind with its short names: "federatedlearningjob (flj, fl)"."""
+    told = []
+    for each in CLASSES:
+        short = ", ".join(one for names in each.KIND.short_names.values() for one in names)
+        told.append(f"{each.KIND.singular} ({short})" if short else each.KIND.singular)
+    return ", ".join(told)
+
+
+def parse_job(text: str) -> tuple[tuple[ResourceType, ...], str]:
+    """The types that may be meant, and the name: of "NAME" or "KIND/NAME".
+
+    Raises: UnknownKind, InvalidName
+    """
+    word, has_kind, name = text.rpartition("/")
+    if not is_subdomain(name):
+        raise InvalidName("JOB", text[:_MAX_SHOWN_CHARS], "NAME or KIND/NAME, by the rules")
+    return (types_named(word, f"JOB {text!r}") if has_kind else types_of()), name
+
+
+def check_document(document: Any, what: str) -> Object:
+    """An object that `apply` can send.
+
+    Args: what: the place of the document, for the error: "document 2 of job.yaml"
+    Raises: UnknownKind, InvalidObject
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidObject(what, "the whole", "is no mapping", "write apiVersion, kind, metadata")
+    head = (document.get("apiVersion"), document.get("kind"))
+    types = [type_ for each in CLASSES for type_ in each.KIND.types]
+    if head not in [(type_.api_version, type_.kind) for type_ in types]:
+        shown = f"{head[1]} of {head[0]}"
+        raise UnknownKind(what, shown[:_MAX_SHOWN_CHARS], _with_groups())
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not is_subdomain(name):
+        remedy = "use lower-case letters, digits, '-' and '.'"
+        raise InvalidObject(what, "metadata.name", f"{name!r} is no name", remedy)
+    return dict(document)
+
+
+def _with_groups() -> str:
+    return ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in types_of())
+
+
+def type_of(kind: Kind, object_: Object) -> ResourceType:
+    """The type of an object of this kind, in the version that the API has shown."""
+    return next(type_ for type_ in kind.types if type_.api_version == object_["apiVersion"])
+
+
+def resource(object_: Object) -> Resource[Any, Any]:
+    """The typed object. Raises: UnknownKind"""
+    for each in CLASSES:
+        for type_ in each.KIND.types:
+            if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):
+                return each(object_)
+    raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _known())

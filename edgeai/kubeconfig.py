@@ -1,0 +1,48 @@
+"""Which cluster a command or a client of this machine means."""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from common.errors import SettingsError
+from edgeai import environment
+
+_HOME: Final = Path(".kube") / "config"
+
+
+def default_state_dir() -> Path:
+    """Where `edgeai up` keeps the local cluster."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "edgeai"
+
+
+def kubeconfig_of(given: Path | None, state_dir: Path) -> Path:
+    """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster if it
+    runs, else ~/.kube/config.
+
+    Raises: SettingsError when $KUBECONFIG names several files, which kubectl would merge
+    """
+    if given is not None:
+        return given
+    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    if len(named) > 1:
+        problem = f"names {len(named)} files; name one with --kubeconfig"
+        raise SettingsError("environment variable KUBECONFIG", problem)
+    if named:
+        return Path(named[0])
+    running = environment.find(state_dir)
+    return Path.home() / _HOME if running is None else running.kubeconfig
+
+
+def namespace_of(kubeconfig: Path) -> str:
+    """The namespace of the current context, as kubectl takes it; "default" when it names none.
+    Whether the file can be used is for the client of the API to say.
+    """
+    try:
+        content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        contexts = {each["name"]: each["context"] for each in content["contexts"]}
+        return str(contexts[content["current-context"]].get("namespace") or "default")
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError):
+        return "default"

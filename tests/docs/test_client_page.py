@@ -1,0 +1,56 @@
+"""The programs of docs/client.md run as they stand."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import edgeai.client
+from edgeai.client import AsyncClient, Client
+from globalmanager.kube.client import KubeClient
+from globalmanager.manifests import crds
+from tests.globalmanager.cluster import CRDS, Cluster
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "client.md"
+PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
+        for kind in edgeai.client.Model.KIND, edgeai.client.Dataset.KIND:
+            for type_ in kind.resources:
+                await kube.create(CRDS, crds.crd(kind, type_))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [*zip(PROGRAMS, ("no GlobalManager has written", "ADDED small"), strict=True)],
+)
+async def test_a_program_runs(cluster: Cluster, program: str, shown: str) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-W", "error", "-c", program),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+    )
+    output = (await process.communicate())[0].decode()
+    assert process.returncode == 0, output
+    assert re.search(shown, output), output
+
+
+def test_the_page_names_every_method() -> None:
+    methods = {name for name in vars(Client) if not name.startswith("_")} & {*vars(AsyncClient)}
+    text = PAGE.read_text()
+    assert [each for each in methods - {"close", "namespace"} if f"`{each}(" not in text] == []

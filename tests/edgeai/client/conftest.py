@@ -1,0 +1,72 @@
+"""An API with the definitions of edgeai and no GlobalManager: the tests write the statuses."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.times import rfc3339, utc_now
+from edgeai.client import AsyncClient
+from globalmanager.contract import PODS, Object, ObjectRef
+from globalmanager.kinds import KINDS
+from globalmanager.kube.client import KubeClient
+from globalmanager.manifests import crds
+from tests.globalmanager.cluster import CRDS, Cluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
+        for kind in KINDS:
+            for type_ in kind.resources:
+                await kube.create(CRDS, crds.crd(kind, type_))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with await AsyncClient.open(cluster.kubeconfig) as client:
+        yield client
+
+
+async def tell(client: AsyncClient, ref: ObjectRef, *conditions: Object, **status: Any) -> None:
+    """Write a status, as a GlobalManager does."""
+    patch = {"status": {"conditions": list(conditions), "observedGeneration": 1, **status}}
+    await client.kube.merge_patch(ref, patch, subresource="status")
+
+
+def condition(type_: str, truth: str, reason: str, message: str = "") -> Object:
+    return {
+        "type": type_,
+        "status": truth,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(utc_now()),
+        "observedGeneration": 1,
+    }
+
+
+async def add_pod(
+    client: AsyncClient, name: str, owner: Object | None, node: str = "", **status: Any
+) -> Object:
+    """A pod, the controller of which is `owner`."""
+    metadata: Object = {
+        "name": name,
+        "namespace": "default",
+        "labels": {"edgeai.io/name": "digits"},
+    }
+    if owner is not None:
+        reference = {key: owner["metadata"][key] for key in ("name", "uid")}
+        reference |= {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+        metadata["ownerReferences"] = [reference]
+    spec: Object = {"containers": [{"name": "main", "image": "any"}]}
+    spec |= {"nodeName": node} if node else {}
+    made = await client.kube.create(PODS, {"metadata": metadata, "spec": spec})
+    if status:
+        ref = ObjectRef(PODS, "default", name)
+        made = await client.kube.merge_patch(ref, {"status": status}, subresource="status")
+    return made

@@ -1,0 +1,329 @@
+"""The client against a real API: what it writes, what it waits for, what it survives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.errors import SettingsError
+from edgeai.client import AsyncClient, Client, Event, Model, ObjectGone, WaitTimeout
+from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.errors import InvalidObject
+from edgeai.client.logs import LogLine
+from globalmanager.contract import NODES, ObjectRef
+from globalmanager.kinds.model.types import ModelSpec
+from globalmanager.kube import errors
+from globalmanager.kube.client import KubeClient
+from localcluster.objects import errors as refusals
+from localcluster.objects.podlogs import LogQuery
+from tests.edgeai.client.conftest import add_pod, condition, tell
+from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
+
+MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
+
+
+async def test_an_object_is_made_changed_read_listed_and_deleted(client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    changed = await client.apply(Model.of("small", ModelSpec(url="/models/b.npz", format="npz")))
+    assert (made.namespace, made.uid) == ("default", changed.uid)
+    found = await client.get(Model, "small")
+    assert (found.spec.url, found.spec.format) == ("/models/b.npz", "npz")
+    assert [each.name for each in await client.list(Model)] == ["small"]
+    assert await client.list(Model, namespace="other") == []
+    assert await client.list(Model, group="sedna.io") == []
+    await client.delete(found)
+    with pytest.raises(errors.NotFound):
+        await client.get(Model, "small")
+
+
+async def test_what_others_have_written_stays(client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    theirs = {"metadata": {"labels": {"team": "a"}}, "spec": {"format": "npz"}}
+    await client.kube.merge_patch(made.ref, theirs)
+    again = await client.apply(MODEL)
+    assert (again.spec.format, again.metadata["labels"]) == ("npz", {"team": "a"})
+
+
+async def test_an_object_that_was_read_can_be_applied(client: AsyncClient) -> None:
+    await client.apply(MODEL)
+    again = await client.apply(await client.get(Model, "small"))
+    assert again.spec == MODEL.spec
+
+
+async def test_only_the_object_that_is_meant_is_deleted(client: AsyncClient) -> None:
+    old = await client.apply(MODEL)
+    await client.delete(old)
+    await client.apply(MODEL)
+    with pytest.raises(errors.Conflict):
+        await client.delete(old)
+    assert await client.get(Model, "small")
+
+
+async def test_a_wait_ends_when_the_condition_is_so(client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    waiting = asyncio.create_task(client.wait(made, "Accepted"))
+    await tell(client, made.ref, condition("Accepted", "True", "Valid"))
+    assert (await waiting).status.conditions[0].type == "Accepted"
+    assert (await client.wait(made, "ended")).uid == made.uid
+    assert (await client.wait(made, lambda found: found.spec.url.endswith("npz"))).uid == made.uid
+
+
+async def test_a_wait_says_what_the_object_waits_for(client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    with pytest.raises(WaitTimeout, match=r"models.edgeai.io default/small: .* `edgeai doctor`"):
+        await client.wait(made, "Accepted", timeout_s=0.2)
+    why = "spec.url: is no URL\x1b[31m; correct it"
+    await tell(client, made.ref, condition("Accepted", "False", "InvalidSpec", why))
+    with pytest.raises(WaitTimeout) as raised:
+        await client.wait(made, "Accepted", timeout_s=0.2)
+    assert "within 0.2 s: Accepted: spec.url: is no URL[31m; correct it" in str(raised.value)
+
+
+async def test_a_wait_ends_with_the_object(client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    waiting = asyncio.create_task(client.wait(made, "Accepted"))
+    gone = asyncio.create_task(client.wait(made, "deleted"))
+    await asyncio.sleep(0)
+    await client.delete(made)
+    with pytest.raises(ObjectGone):
+        await waiting
+    assert (await gone).uid == made.uid
+
+
+async def test_a_wait_never_takes_another_object_for_the_one_that_is_meant(
+    client: AsyncClient,
+) -> None:
+    old = await client.apply(MODEL)
+    await client.delete(old)
+    new = await client.apply(MODEL)
+    await tell(client, new.ref, condition("Accepted", "True", "Valid"))
+    with pytest.raises(ObjectGone, match="created anew"):
+        await client.wait(old, "Accepted")
+
+
+@pytest.mark.parametrize("text", ["", "A=b", "=True", "a b"])
+async def test_a_condition_that_is_none_is_refused(client: AsyncClient, text: str) -> None:
+    with pytest.raises(InvalidObject, match="condition"):
+        await client.wait(await client.apply(MODEL), text)
+
+
+# ---- watch ---------------------------------------------------------------------------------------
+
+
+async def test_a_watch_goes_on_after_an_outage_and_tells_each_change_once(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    made = await client.apply(MODEL)
+    async with aclosing(client.watch(Model)) as events:
+        assert told(await anext(events)) == ("ADDED", "small")
+        await client.apply(Model.of("other", ModelSpec(url="/b")))
+        assert told(await anext(events)) == ("ADDED", "other")
+        await cluster.stop()
+        await cluster.start()
+        await tell(client, made.ref, condition("Accepted", "True", "Valid"))
+        event = await anext(events)
+        assert told(event) == ("MODIFIED", "small")
+        assert event.object.status.conditions[0].reason == "Valid"
+        await client.delete(event.object)
+        assert told(await anext(events)) == ("DELETED", "small")
+
+
+def told(event: Event[Any]) -> tuple[str, str]:
+    return (event.type, event.object.name)
+
+
+def node(name: str, version: int, uid: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version)}}
+
+
+GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+
+
+async def changes_of(tmp_path: Path, lists: list[Any], watches: list[Any]) -> list[Change]:
+    """What a follower tells until the fifth change, of an API that gives these answers."""
+    found: list[Change] = []
+    async with serve_scripted() as api:
+        api.lists = [api.listing(*items, version=version) for version, items in lists]
+        api.watches = [api.stream(*pieces, then=then) for pieces, then in watches]
+        write_kubeconfig(tmp_path / "config", api.url, "t")
+        async with (
+            await KubeClient.from_kubeconfig(tmp_path / "config") as kube,
+            aclosing(follow(kube, Selection(type=NODES))) as changes,
+        ):
+            async for change in changes:
+                found.append(change)
+                if len(found) == 5:
+                    return found
+    return found
+
+
+async def test_after_410_a_list_tells_what_has_changed_meanwhile(tmp_path: Path) -> None:
+    lists = [
+        (3, [node("a", 1), node("b", 2), node("c", 3)]),
+        (9, [node("a", 1), node("c", 8, "2")]),
+    ]
+    found = await changes_of(tmp_path, lists, [([GONE], "end"), ([], "hang")])
+    names = [(each.type, each.object["metadata"]["name"]) for each in found[3:]]
+    assert names == [("DELETED", "b"), ("DELETED", "c")]  # c is another one now
+
+
+async def test_a_cut_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+    lists = [(3, [node("a", 1), node("b", 2), node("c", 3)])]
+    first = {"type": "MODIFIED", "object": node("a", 4)}
+    second = {"type": "DELETED", "object": node("b", 5)}
+    found = await changes_of(tmp_path, lists, [([first], "cut"), ([second], "cut"), ([], "hang")])
+    words = [(each.type, each.object["metadata"]["name"]) for each in found[3:]]
+    assert words == [("MODIFIED", "a"), ("DELETED", "b")]
+
+
+async def test_an_api_that_is_away_at_the_beginning_is_an_error(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    await cluster.stop()
+    with pytest.raises(errors.Unreachable):
+        await anext(client.watch(Model))
+
+
+# ---- logs ----------------------------------------------------------------------------------------
+
+
+class Logs:
+    """A kubelet: pod -> its lines; without lines, the node has no streams."""
+
+    def __init__(self, **lines: list[str]) -> None:
+        self._lines = lines
+        self.more = asyncio.Event()
+
+    async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+        if query.pod not in self._lines:
+            raise refusals.APIError("proxy error: dial tcp 10.0.0.1:10350: connection refused")
+        for line in self._lines[query.pod]:
+            yield f"{line}\n".encode()
+        if query.follow:
+            await self.more.wait()
+            yield b"2026-01-01T00:00:09Z the end"
+
+
+RUNNING = {
+    "phase": "Running",
+    "containerStatuses": [{"name": "main", "restartCount": 0, "state": {"running": {}}}],
+}
+
+
+async def job_with_pods(client: AsyncClient) -> Model:
+    """A Model stands for a job: the chain of controllers is the same."""
+    made = await client.apply(MODEL)
+    await add_pod(client, "digits-a", made.object, "edge0", **RUNNING)
+    await add_pod(client, "digits-b", made.object, "edge1", **RUNNING)
+    await add_pod(client, "digits-stranger", None, "edge0", **RUNNING)
+    return made
+
+
+async def test_the_lines_of_all_pods_come_in_the_order_of_their_times(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    made = await job_with_pods(client)
+    a = ["2026-01-01T00:00:01Z one", "2026-01-01T00:00:03Z   three \x1b]0;owned\x07"]
+    logs = Logs(**{"digits-a": a, "digits-b": ["2026-01-01T00:00:02Z two"]})
+    cluster.serve_logs(logs)
+    found = [each async for each in client.logs(made)]
+    assert [(each.worker, each.text) for each in found] == [
+        ("digits-a", "one"),
+        ("digits-b", "two"),
+        ("digits-a", "  three ]0;owned"),
+    ]
+    assert [each.worker async for each in client.logs(made, worker="b")] == ["digits-b"]
+
+
+async def test_a_node_without_log_streams_says_so_and_the_others_go_on(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    made = await job_with_pods(client)
+    cluster.serve_logs(Logs(**{"digits-b": ["2026-01-01T00:00:02Z two"]}))
+    notice, line = [each async for each in client.logs(made)]
+    assert notice.is_notice
+    assert "node edge0 gives no log stream" in notice.text
+    assert "crictl" in notice.text
+    assert line.text == "two"
+
+
+async def test_a_pod_that_has_not_started_says_why(cluster: Cluster, client: AsyncClient) -> None:
+    made = await client.apply(MODEL)
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    unscheduled["message"] = "0/3 nodes are available"
+    await add_pod(client, "digits-a", made.object, phase="Pending", conditions=[unscheduled])
+    cluster.serve_logs(Logs())
+    (notice,) = [each async for each in client.logs(made)]
+    assert "has not started yet" in notice.text
+    assert "0/3 nodes are available" in notice.text
+
+
+async def test_a_log_is_followed_with_pods_that_come_later_until_the_job_is_gone(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    made = await client.apply(MODEL)
+    await add_pod(client, "digits-a", made.object, "edge0", **RUNNING)
+    line = "2026-01-01T00:00:01Z hello"
+    logs = Logs(**{"digits-a": [line], "digits-b": [line], "digits-c": [line]})
+    cluster.serve_logs(logs)
+    async with aclosing(client.logs(made, follow=True)) as lines:
+        assert (await anext(lines)).worker == "digits-a"
+        await add_pod(client, "digits-b", made.object, "edge1", **RUNNING)
+        assert (await anext(lines)).worker == "digits-b"
+        await add_pod(client, "digits-c", None, "edge1", **RUNNING)  # not of the job
+        await cluster.stop_collector()  # the pods outlive the job, so their logs can be read
+        await client.delete(made)
+        logs.more.set()
+        last: list[LogLine] = [each async for each in lines]
+    assert sorted(each.worker for each in last) == ["digits-a", "digits-b"]
+    assert {each.text for each in last} == {"the end"}
+
+
+# ---- blocking ------------------------------------------------------------------------------------
+
+
+async def test_the_blocking_client_has_the_same_methods(cluster: Cluster) -> None:
+    """Called in a running loop, as in a notebook."""
+    await asyncio.to_thread(use_blocking_client, cluster.kubeconfig)
+
+
+def use_blocking_client(kubeconfig: Path) -> None:
+    with Client(kubeconfig) as client:
+        made = client.apply(MODEL)
+        assert client.get(Model, "small").uid == made.uid
+        assert [each.name for each in client.list(Model)] == ["small"]
+        for event in client.watch(Model):
+            assert event.object.spec.url == "/models/small.npz"
+            break
+        with pytest.raises(WaitTimeout):
+            client.wait(made, "Accepted", timeout_s=0.1)
+        client.delete(made)
+        assert client.list(Model) == []
+    with pytest.raises(errors.ApiError), Client(kubeconfig) as client:
+        client.get(Model, "none")
+
+
+def test_the_blocking_client_has_every_method() -> None:
+    public = {name for name in vars(AsyncClient) if not name.startswith("_")}
+    assert public - {"open"} <= {*vars(Client)} | {"kube"}
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="none: cannot be read"):
+        Client(tmp_path / "none")
+
+
+async def test_the_namespace_of_the_context_counts(cluster: Cluster, tmp_path: Path) -> None:
+    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    content["contexts"][0]["context"]["namespace"] = "team-a"
+    file = tmp_path / "with-namespace"
+    file.write_text(yaml.safe_dump(content))
+    async with await AsyncClient.open(file) as client:
+        assert client.namespace == "team-a"
+        ref = ObjectRef(Model.type_in(), "team-a", "small")
+        assert client._ref(MODEL) == ref
