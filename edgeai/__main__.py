@@ -2,26 +2,28 @@
 
 import asyncio
 import contextlib
-import enum
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 
 from common.errors import EdgeAIError
-from edgeai import environment, interrupts, status
+from common.text import printable
+from edgeai import environment, interrupts, options, status
 from edgeai.install import commands as install_commands
-from edgeai.kubeconfig import default_state_dir, kubeconfig_of
+from edgeai.jobs import commands as job_commands
+from edgeai.kubeconfig import kubeconfig_of
+from edgeai.options import Kubeconfig, Output, OutputOption, StateDir
 from localcluster.errors import ClusterError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     help="Run edgeai on this machine, look at it, and watch the demos.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -29,24 +31,10 @@ app = typer.Typer(
 demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
 app.add_typer(demo, name="demo")
 install_commands.register(app)
+job_commands.register(app)
 
 REFRESH_S = 1.0
-UNLIMITED_WIDTH = 10_000
-_REMEDY_OF_URL = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 MAX_EDGES = 20  # each edge node is a process with timers
-
-
-class Output(enum.StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-StateDir = Annotated[
-    Path,
-    typer.Option(
-        "--state-dir", default_factory=default_state_dir, help="where all its state is kept"
-    ),
-]
 
 IsolatedEdges = Annotated[
     bool,
@@ -69,6 +57,7 @@ def up(
             help="number of edge nodes: edge0, edge1, …",
         ),
     ] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Start a local cluster with edgeai in it, unless it runs. Print its kubeconfig's path."""
     running = environment.find(state_dir)
@@ -77,7 +66,11 @@ def up(
         running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
     else:
         _reuse(running, edges)
-    typer.echo(running.kubeconfig)
+    if output is Output.JSON:
+        nodes = sorted(running.cluster.nodes)
+        options.print_json({"kubeconfig": str(running.kubeconfig), "nodes": nodes})
+    else:
+        typer.echo(running.kubeconfig)
 
 
 def _reuse(running: environment.Environment, edges: int | None) -> None:
@@ -93,9 +86,12 @@ def _reuse(running: environment.Environment, edges: int | None) -> None:
 
 
 @app.command()
-def down(state_dir: StateDir) -> None:
+def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
     """Stop the local cluster and all that runs in it, and remove its state."""
-    if not environment.down(state_dir):
+    is_stopped = environment.down(state_dir)
+    if output is Output.JSON:
+        options.print_json({"stopped": is_stopped})
+    elif not is_stopped:
         typer.echo(f"nothing to stop in {state_dir}", err=True)
 
 
@@ -108,51 +104,51 @@ def show_status(
     url: Annotated[
         str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
     ] = "",
+    kubeconfig: Kubeconfig = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show nodes, sessions, tasks, jobs and scalers, as the GlobalManager's REST tells them."""
-    running = None if url else environment.connect(state_dir)
-    rest_url = url if running is None else running.rest_url()
-    console = Console()
+    """Show nodes, sessions, tasks, jobs and scalers, as the GlobalManager's REST tells them.
+
+    Where no REST is in reach, the Kubernetes API tells what it has.
+    """
+    from edgeai import status_sources
+
+    told = status_sources.source_of(url, kubeconfig, state_dir)
+    console = options.console()
     if not watch:
-        if not sys.stdout.isatty():
-            console.width = UNLIMITED_WIDTH  # a file or a pipe gets uncut lines
-        try:
-            page = status.page(rest_url)
-        except status.RestUnavailable as error:
-            remedy = _REMEDY_OF_URL if running is None else running.remedy
-            raise EdgeAIError(f"{error}; {remedy}") from error
-        console.print(page, crop=False)
+        found = told()
+        for each in found.unknown:
+            typer.echo(f"edgeai: {printable(each)}", err=True)
+        if output is Output.JSON:
+            options.print_json(found)
+        else:
+            console.print(status.page(found), crop=False)
         return
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_page_or_reason(rest_url), refresh=True)
+            live.update(_page_or_reason(told), refresh=True)
             time.sleep(REFRESH_S)
 
 
-def _page_or_reason(rest_url: str) -> status.RenderableType:
-    """The page of `edgeai status`, or the reason why the GlobalManager does not answer.
+def _page_or_reason(told: Callable[[], status.Status]) -> status.RenderableType:
+    """The page of `edgeai status`, or the reason why there is none.
 
     A restart of the GlobalManager must not end `status -w`.
     """
     try:
-        return status.page(rest_url)
-    except status.RestUnavailable as error:
-        return f"[yellow]{error}"
+        return status.page(told())
+    except EdgeAIError as error:
+        return f"[yellow]{escape(printable(str(error)))}"
 
 
 @app.command("doctor")
 def show_doctor(
     state_dir: StateDir,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="default: $KUBECONFIG, the local cluster's, or ~/.kube/config"),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="where edgeai is installed")
     ] = "edgeai-system",
-    output: Annotated[
-        Output, typer.Option("-o", "--output", help="a table for people, or JSON for programs")
-    ] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
 
@@ -166,10 +162,7 @@ def show_doctor(
     if output is Output.JSON:
         typer.echo(diagnosis.as_json(found))
     else:
-        console = Console()
-        if not sys.stdout.isatty():
-            console.width = UNLIMITED_WIDTH
-        console.print(diagnosis.table(found), crop=False)
+        options.console().print(diagnosis.table(found), crop=False)
     levels = {each.level for each in found}
     if levels & {"error", "unknown"}:
         raise typer.Exit(1 if "error" in levels else 2)

@@ -7,6 +7,7 @@ import http.client
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -77,19 +78,34 @@ def fetch(rest_url: str, path: str) -> list[Object]:
         raise RestUnavailable(rest_url, str(error)) from error
 
 
-def page(rest_url: str) -> Group:
-    """The whole page of `edgeai status`. Raises: RestUnavailable"""
-    now = times.utc_now()
+class Status(msgspec.Struct, frozen=True):
+    """What `edgeai status` shows. `-o json` prints it as it is."""
+
+    nodes: list[Object]
+    """As the GlobalManager's REST tells them. A field is null where the source does not know it."""
+    jobs: list[Object]
+    scalers: list[Object]
+    unknown: list[str] = []
+    """What could not be read, and why."""
+
+
+def from_rest(rest_url: str) -> Status:
+    """Raises: RestUnavailable"""
     jobs = [job for plural in JOB_PLURALS for job in fetch(rest_url, f"/api/v1/{plural}")]
     scalers = [one for plural in SCALER_PLURALS for one in fetch(rest_url, f"/api/v1/{plural}")]
-    nodes = fetch(rest_url, "/api/v1/nodes")
-    tables = [nodes_table(nodes, now), jobs_table(jobs, now)]
-    return Group(*tables, *([scalers_table(scalers, now)] if scalers else []))
+    return Status(fetch(rest_url, "/api/v1/nodes"), jobs, scalers)
+
+
+def page(told: Status) -> Group:
+    """The whole page of `edgeai status`."""
+    now = times.utc_now()
+    tables = [nodes_table(told.nodes, now), jobs_table(told.jobs, now)]
+    return Group(*tables, *([scalers_table(told.scalers, now)] if told.scalers else []))
 
 
 def nodes_table(nodes: list[Object], now: datetime) -> Table:
     headers = ("NODE", "SESSION", "SINCE", "TASKS", "LAST REPORT")
-    return _table("nodes", headers, [_node_row(node, now) for node in nodes])
+    return table("nodes", headers, [_node_row(node, now) for node in nodes])
 
 
 def _node_row(node: Object, now: datetime) -> Row:
@@ -98,16 +114,22 @@ def _node_row(node: Object, now: datetime) -> Row:
     return (
         node["name"],
         _session_text(node),
-        _age(node["since"], now),
-        f"{'?' if held is None else held}/{desired}",
-        _age(session.get("lastReportAt"), now),
+        age_text(node["since"], now),
+        f"{_number(held)}/{_number(desired)}",
+        age_text(session.get("lastReportAt"), now),
     )
 
 
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
 def _session_text(node: Object) -> Text:
+    if node["connected"] is None:
+        return Text("?", style="dim")
     if node["connected"]:
         return Text("connected", style="green")
-    if node["since"] is None and not node["tasksDesired"]:
+    if node["since"] is None and node["tasksDesired"] == 0:
         return Text("-", style="dim")  # a cloud node needs no session
     return Text("no session", style="red")
 
@@ -115,7 +137,7 @@ def _session_text(node: Object) -> Text:
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
     names = Counter(map(_shown_name, jobs))
     rows = [_job_row(job, now, is_alone=names[_shown_name(job)] == 1) for job in jobs]
-    return _table("jobs", ("JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
+    return table("jobs", ("JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
 
 
 def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
@@ -129,8 +151,8 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
     return (
         _shown_name(job) if is_alone else f"{_shown_name(job)} ({_shown_kind(job)})",
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
-        _progress(status) or "-",
-        _age(job["metadata"]["creationTimestamp"], now),
+        progress_text(status) or "-",
+        age_text(job["metadata"]["creationTimestamp"], now),
         Text(_trouble(status), style="yellow"),
     )
 
@@ -139,7 +161,7 @@ def scalers_table(scalers: list[Object], now: datetime) -> Table:
     """The ScaleOuts and ScaleIns, the oldest first, as their jobs execute them."""
     ordered = sorted(scalers, key=lambda one: str(one["metadata"]["creationTimestamp"]))
     headers = ("SCALER", "JOB", "WORKERS", "PHASE", "AGE", "")
-    return _table("scalers", headers, [_scaler_row(one, now) for one in ordered])
+    return table("scalers", headers, [_scaler_row(one, now) for one in ordered])
 
 
 def _scaler_row(scaler: Object, now: datetime) -> Row:
@@ -151,7 +173,7 @@ def _scaler_row(scaler: Object, now: datetime) -> Row:
         str((spec.get("selector") or {}).get("name") or "-"),
         _change(spec),
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
-        _age(scaler["metadata"]["creationTimestamp"], now),
+        age_text(scaler["metadata"]["creationTimestamp"], now),
         Text(message, style="yellow"),
     )
 
@@ -174,7 +196,7 @@ class _UncutTable(Table):
         return super().__rich_console__(console, options.update(max_width=width))
 
 
-def _table(title: str, headers: tuple[str, ...], rows: list[Row]) -> Table:
+def table(title: str, headers: tuple[str, ...], rows: Sequence[Row]) -> Table:
     """A table whose columns are as wide as their content, except for the columns in FOLDED."""
     table = _UncutTable(title=title, box=None)
     shown = [tuple(map(_cell, row)) for row in rows]
@@ -201,7 +223,7 @@ def _phase(status: dict[str, Any]) -> str:
     return str(status.get("phase") or last.get("type") or "-")
 
 
-def _progress(status: dict[str, Any]) -> str:
+def progress_text(status: dict[str, Any]) -> str:
     """The progress of a job: first the round, if the job has rounds, then the metrics. Of a
     training job, the numbers of replicas.
     """
@@ -250,7 +272,7 @@ def _is_true(condition: dict[str, Any]) -> bool:
     return bool(condition["status"] == "True")
 
 
-def _age(time: str | None, now: datetime) -> str:
+def age_text(time: str | None, now: datetime) -> str:
     """The time since `time`, in kubectl's form: 45s, 12m, 7h, 3d."""
     if not time:
         return "-"

@@ -167,38 +167,47 @@ def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
 
 
 class Dataset(Resource[DatasetSpec, DatasetStatus]):
+    __doc__ = dataset.__doc__
     KIND = dataset.KIND
 
 
 class Model(Resource[ModelSpec, ModelStatus]):
+    __doc__ = model.__doc__
     KIND = model.KIND
 
 
 class JointInferenceService(Resource[JointInferenceServiceSpec, JointInferenceServiceStatus]):
+    __doc__ = jointinferenceservice.__doc__
     KIND = jointinferenceservice.KIND
 
 
 class FederatedLearningJob(Resource[FederatedLearningJobSpec, FederatedLearningJobStatus]):
+    __doc__ = federatedlearningjob.__doc__
     KIND = federatedlearningjob.KIND
 
 
 class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus]):
+    __doc__ = pytorchjob.__doc__
     KIND = pytorchjob.KIND
 
 
 class TFJob(Resource[TFJobSpec, TFJobStatus]):
+    __doc__ = tfjob.__doc__
     KIND = tfjob.KIND
 
 
 class TrainingJob(Resource[TrainingJobSpec, TrainingJobStatus]):
+    __doc__ = trainingjob.__doc__
     KIND = trainingjob.KIND
 
 
 class ScaleOut(Resource[ScaleOutSpec, ScaleOutStatus]):
+    __doc__ = scaleout.__doc__
     KIND = scaleout.KIND
 
 
 class ScaleIn(Resource[ScaleInSpec, ScaleInStatus]):
+    __doc__ = scalein.__doc__
     KIND = scalein.KIND
 
 

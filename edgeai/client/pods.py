@@ -9,8 +9,9 @@ import msgspec
 
 from common.labels import LABEL_WORKER
 from common.text import printable
-from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object
+from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ResourceType
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import NotFound
 from globalmanager.rules.children import controllers
 from globalmanager.rules.faults import first_fault, node_of, phase_of
 from globalmanager.rules.objects import LABEL_ROLE, label_of
@@ -45,12 +46,21 @@ async def pods_of(kube: KubeClient, kind: Kind, job: Object) -> list[Object]:
     for type_, between in POD_CONTROLLERS.items():
         if type_ in kind.owns:
             children = (await kube.list(type_, namespace=namespace)).items
-            uids = {each["metadata"]["uid"] for each in owned(children, owners)}
+            uids = {str(each["metadata"]["uid"]) for each in owned(children, owners)}
+            owners |= uids  # the local cluster has nothing between a Deployment and its pods
             if uids:
-                listed = (await kube.list(between, namespace=namespace)).items
-                owners |= {each["metadata"]["uid"] for each in owned(listed, uids)}
+                listed = await _served(kube, between, namespace)
+                owners |= {str(each["metadata"]["uid"]) for each in owned(listed, uids)}
     found = owned((await kube.list(PODS, namespace=namespace)).items, owners)
     return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def _served(kube: KubeClient, type_: ResourceType, namespace: str) -> list[Object]:
+    """The objects of the type; none where the API server does not serve it."""
+    try:
+        return (await kube.list(type_, namespace=namespace)).items
+    except NotFound:
+        return []
 
 
 def owned(objects: Iterable[Object], owners: Set[str]) -> list[Object]:

@@ -71,7 +71,8 @@ def _condition(entry: Mapping[str, Any]) -> Condition:
 def state_of(object_: Object) -> State:
     found = conditions_of(object_)
     status = mapping(object_.get("status"))
-    phase = printable(str(status.get("phase") or (found[-1].type if found else "")))
+    has_history = any(each.type == "Created" for each in found)  # the last one is the state
+    phase = printable(str(status.get("phase") or (found[-1].type if has_history else "")))
     result = _result(object_, found)
     return State(
         phase=phase or "-",

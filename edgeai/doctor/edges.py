@@ -1,11 +1,13 @@
 """Whether each edge node has a LocalController, and a session with a GlobalManager."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final
 
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
 from edgeai.doctor.parts import CONTROLLER, name_label
+from globalmanager.contract import Object
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
@@ -30,7 +32,7 @@ def edges(facts: Facts) -> Iterator[Told]:
         if name_label(each).startswith(CONTROLLER)
     }
     try:
-        served = _served(facts)
+        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.now)
     except claims.ClaimsError as error:
         yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
         return
@@ -53,17 +55,17 @@ def edges(facts: Facts) -> Iterator[Told]:
         yield "ok", f"all {len(edges)} edge nodes have a session"
 
 
-def _served(facts: Facts) -> set[str]:
+def nodes_served(
+    leases: Iterable[Object], config_maps: Iterable[Object], now: datetime
+) -> set[str]:
     """The nodes of which a live replica says that it has their session. A replica writes its Lease
     and its ConfigMap under one name. Raises: claims.ClaimsError
     """
     live = {
-        each["metadata"]["name"]
-        for each in readable(facts.leases)
-        if not is_silent(each.get("spec") or {}, facts.now)
+        each["metadata"]["name"] for each in leases if not is_silent(each.get("spec") or {}, now)
     }
     found: set[str] = set()
-    for each in readable(facts.config_maps):
+    for each in config_maps:
         labels = each["metadata"].get("labels") or {}
         if REPLICA_LABEL in labels and each["metadata"]["name"] in live:
             text = (each.get("data") or {}).get(CLAIMS_FIELD, "")

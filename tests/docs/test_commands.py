@@ -22,12 +22,21 @@ BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
             "docs/federated-learning.md",
             [r"digits +Succeeded +40 +40", r"round 40/40, accuracy 0\.9"],
         ),
+        (
+            "docs/cli.md",
+            [
+                r"JointInferenceService default/digits: succeeded",
+                r"digits-deployment-edge\S+ +edge +edge0 +Running +1 ",
+                r"^succeeded$",
+                r"edge0 +connected",
+            ],
+        ),
     ],
 )
 def test_commands_run(page: str, shows: list[str], tmp_path: Path) -> None:
     output = run_commands(page, tmp_path)
     for pattern in shows:
-        assert re.search(pattern, output), pattern
+        assert re.search(pattern, output, re.MULTILINE), pattern
     assert not (tmp_path / "example").exists()
 
 

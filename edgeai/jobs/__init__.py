@@ -1,0 +1,1 @@
+"""The commands about jobs, over any kubeconfig: `edgeai describe`, `logs` and `submit`."""

@@ -1,0 +1,152 @@
+"""The commands `edgeai describe`, `logs` and `submit`, for `edgeai.__main__`."""
+
+import asyncio
+import zlib
+from collections.abc import Coroutine
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from rich.text import Text
+
+from common import times
+from common.text import printable
+from edgeai import options
+from edgeai.kubeconfig import kubeconfig_of
+from edgeai.options import Job, Kubeconfig, Namespace, Output, OutputOption, StateDir
+
+# Import the Kubernetes client late, because it loads more slowly than all other commands.
+if TYPE_CHECKING:
+    from edgeai.client import AsyncClient, LogLine
+
+A = TypeVar("A")
+COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("describe")(describe)
+    app.command("logs")(logs)
+    app.command("submit")(submit)
+
+
+def describe(
+    state_dir: StateDir,
+    job: Job,
+    kubeconfig: Kubeconfig = None,
+    namespace: Namespace = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one job on one page: its conditions and workers, what it waits for, what to do."""
+    from edgeai.client.pods import pods_of
+    from edgeai.jobs.finding import find
+    from edgeai.jobs.page import described, page
+
+    async def told() -> Any:
+        async with await _client(kubeconfig, state_dir, namespace) as client:
+            found = await find(client, job)
+            return described(found, await pods_of(client.kube, found.KIND, found.object))
+
+    description = asyncio.run(told())
+    if output is Output.JSON:
+        options.print_json(description)
+    else:
+        options.console().print(page(description, times.utc_now()), crop=False)
+
+
+def logs(
+    state_dir: StateDir,
+    job: Job,
+    worker: Annotated[
+        str, typer.Option("--worker", help="only of this pod, end of a pod's name, or role")
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on until the job has ended, or Ctrl-C")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="only so many lines of each container")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    namespace: Namespace = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the logs of all pods of a job as one, by time. Each worker has its colour."""
+    from edgeai.jobs.finding import find
+
+    console = options.console()
+
+    def show(line: "LogLine") -> None:
+        if output is Output.JSON:
+            options.print_json(line, is_line=True)
+        else:
+            console.print(_coloured(line), crop=False, soft_wrap=True)
+
+    async def read() -> int:
+        number = 0
+        async with await _client(kubeconfig, state_dir, namespace) as client:
+            found = await find(client, job)
+            lines = client.logs(found, worker=worker, follow=follow, tail=tail)
+            async with aclosing(lines):
+                async for line in lines:
+                    show(line)
+                    number += 1
+        return number
+
+    if not asyncio.run(read()):
+        which = f"no pod of {job!r} fits --worker {worker}" if worker else "no pod has a log yet"
+        typer.echo(f"edgeai: {printable(which)}; see `edgeai describe {printable(job)}`", err=True)
+
+
+def _coloured(line: "LogLine") -> Text:
+    colour = COLOURS[zlib.crc32(line.worker.encode()) % len(COLOURS)]
+    shown = Text(f"{line.worker} ", style=colour)
+    return shown.append(line.text, style="yellow" if line.is_notice else "")
+
+
+def submit(
+    state_dir: StateDir,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help='YAML; "-" is the standard input')],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="until each object has succeeded or failed")
+    ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=0.1, help="seconds to wait for all of it")
+    ] = 600.0,
+    kubeconfig: Kubeconfig = None,
+    namespace: Namespace = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Apply the objects of a file. With --wait, tell how they go on.
+
+    The exit code is 0 when all is well, 1 when an object failed or was refused, and 2 at the
+    deadline.
+    """
+    from edgeai.client.state import state_of
+    from edgeai.jobs import submitting
+
+    documents = submitting.read_documents(file)
+
+    def tell(line: str) -> None:
+        typer.echo(printable(line), err=output is Output.JSON)
+
+    async def run() -> Any:
+        async with await _client(kubeconfig, state_dir, namespace) as client:
+            made = await submitting.submit(client, documents, tell)
+            if not wait:
+                return 0, [submitting.submitted(each, state_of(each.object)) for each in made]
+            return await submitting.wait_for_all(client, made, timeout_s, tell)
+
+    code, objects = asyncio.run(run())
+    if output is Output.JSON:
+        options.print_json(objects)
+    if code:
+        raise typer.Exit(code)
+
+
+def _client(
+    kubeconfig: Path | None, state_dir: Path, namespace: str
+) -> Coroutine[Any, Any, "AsyncClient"]:
+    from edgeai.client import AsyncClient
+
+    return AsyncClient.open(kubeconfig_of(kubeconfig, state_dir), namespace)

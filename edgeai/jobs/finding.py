@@ -1,0 +1,40 @@
+"""Finds the object that a user means by "NAME" or "KIND/NAME"."""
+
+import asyncio
+
+from edgeai.client.asynchronous import AnyResource, AsyncClient
+from edgeai.client.errors import JobNotFound
+from edgeai.client.words import parse_job, resource
+from globalmanager.contract import ObjectRef
+from globalmanager.kube.errors import Forbidden, NotFound
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
+
+_LATER_KINDS = ("Dataset", "Model", SCALE_OUTS.kind, SCALE_INS.kind)
+
+
+async def find(client: AsyncClient, text: str) -> AnyResource:
+    """The object in the namespace of the client. Of several that have the name, a job goes before a
+    Model, a Dataset or a scaler.
+
+    Raises: UnknownKind, InvalidName; JobNotFound; Forbidden when the caller may not look; ApiError
+    """
+    types, name = parse_job(text)
+    refs = [ObjectRef(type_, client.namespace, name) for type_ in types]
+    answers = await asyncio.gather(*map(client.kube.get, refs), return_exceptions=True)
+    found = [resource(each) for each in answers if not isinstance(each, BaseException)]
+    failures = [each for each in answers if isinstance(each, BaseException)]
+    for failure in failures:
+        if not isinstance(failure, NotFound | Forbidden):
+            raise failure
+    jobs = [each for each in found if each.type.kind not in _LATER_KINDS] or found
+    if len(jobs) > 1:
+        named = " or ".join(f"{each.KIND.singular}.{each.type.group}/{name}" for each in jobs)
+        raise JobNotFound(f"JOB {name!r} names several objects; write {named}")
+    if jobs:
+        return jobs[0]
+    for failure in failures:
+        if isinstance(failure, Forbidden):
+            raise failure
+    where = f"namespace {client.namespace}"
+    remedy = "`edgeai status` lists the jobs of all namespaces; -n names another one"
+    raise JobNotFound(f"JOB {text!r}: there is none in {where}; {remedy}")

@@ -1,0 +1,132 @@
+"""The page of `edgeai describe`: what a job is, how it is, what it waits for, and what to do."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group
+from rich.text import Text
+
+from common.text import printable
+from edgeai.client.asynchronous import AnyResource
+from edgeai.client.pods import Worker, workers_of
+from edgeai.client.state import Condition, conditions_of, state_of
+from edgeai.status import age_text, progress_text, table
+from globalmanager.contract import Object
+from globalmanager.rules.status import mapping
+
+_PENDING: Final = "nothing: it goes on by itself"
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    about: str
+    """The condition, or the worker."""
+    remedy: str
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `edgeai describe -o json` prints."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    about: str
+    created: str
+    phase: str
+    result: str
+    progress: str
+    conditions: tuple[Condition, ...]
+    workers: list[Worker]
+    waits_for: tuple[str, ...]
+    todo: list[Remedy]
+
+
+def described(job: AnyResource, pods: Iterable[Object]) -> Description:
+    """Pure. Texts of the objects have no control characters here."""
+    state, conditions = state_of(job.object), conditions_of(job.object)
+    return Description(
+        api_version=job.type.api_version,
+        kind=job.type.kind,
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        about=" ".join((inspect.getdoc(type(job)) or "").partition("\n\n")[0].split()),
+        created=printable(str(job.metadata.get("creationTimestamp") or "")),
+        phase=state.phase,
+        result=state.result,
+        progress=printable(progress_text(dict(mapping(job.object.get("status"))))),
+        conditions=conditions,
+        workers=workers_of(job.object, pods),
+        waits_for=state.waits_for,
+        todo=[] if state.result == "succeeded" else _todo(conditions),
+    )
+
+
+def _todo(conditions: Iterable[Condition]) -> list[Remedy]:
+    return [Remedy(each.type, each.remedy) for each in conditions if each.remedy]
+
+
+def page(told: Description, now: datetime) -> Group:
+    """The page for people."""
+    parts: list[Any] = [
+        Text(f"{told.kind} {told.namespace}/{told.name} ({told.api_version})", style="bold"),
+        Text(told.about, style="dim"),
+        Text(f"phase {told.phase}, age {age_text(told.created or None, now)}, uid {told.uid}"),
+    ]
+    parts += [Text(f"progress {told.progress}")] if told.progress else []
+    parts += [Text(), _conditions(told.conditions, now)] if told.conditions else []
+    parts += [Text(), _workers(told.workers)] if told.workers else []
+    if told.result != "succeeded":
+        parts += _list("waits for", told.waits_for or (_PENDING,))
+    parts += _list("what to do", [f"{each.about}: {each.remedy}" for each in told.todo])
+    return Group(*parts)
+
+
+def _list(title: str, lines: Sequence[str]) -> list[Text]:
+    if not lines:
+        return []
+    return [Text(), Text(title, style="bold"), *(Text(f"- {line}") for line in lines)]
+
+
+def _conditions(conditions: Iterable[Condition], now: datetime) -> Any:
+    headers = ("CONDITION", "STATUS", "SINCE", "REASON", "")
+    rows = [
+        (
+            each.type,
+            Text(each.status, style="green" if each.good else "red"),
+            _since(each.since, now),
+            each.reason,
+            each.message,
+        )
+        for each in conditions
+    ]
+    return table("conditions", headers, rows)
+
+
+def _since(time: str, now: datetime) -> str:
+    try:
+        return f"{age_text(time or None, now)} ago" if time else "-"
+    except ValueError:
+        return "-"  # no time at all
+
+
+def _workers(workers: Iterable[Worker]) -> Any:
+    headers = ("WORKER", "ROLE", "NODE", "PHASE", "ATTEMPT", "RESTARTS", "COUNTS", "")
+    rows = [
+        (
+            each.name,
+            each.role or "-",
+            each.node or "-",
+            each.phase or "-",
+            "-" if each.attempt is None else str(each.attempt),
+            str(each.restarts),
+            ", ".join(f"{name} {number:g}" for name, number in each.counts.items()) or "-",
+            Text(each.problem, style="yellow"),
+        )
+        for each in workers
+    ]
+    return table("workers", headers, rows)

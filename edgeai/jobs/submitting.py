@@ -1,0 +1,144 @@
+"""Applies the documents of a file, and waits until all of them have a result."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from edgeai.client.asynchronous import AnyResource, AsyncClient
+from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
+from edgeai.client.state import State, state_of
+from edgeai.client.waiting import wait_for
+from edgeai.client.words import check_document, resource
+from globalmanager.contract import Object
+
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+SUCCEEDED: Final = 0
+FAILED: Final = 1
+DEADLINE: Final = 2
+Tell = Callable[[str], None]
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One object of the file, for `-o json`."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    result: str
+    waits_for: tuple[str, ...]
+
+
+def read_documents(file: Path) -> list[Object]:
+    """The objects of a YAML file; of the standard input for "-". Everything is checked before
+    anything is applied.
+
+    Raises: InvalidObject, UnknownKind, which name the document and the field
+    """
+    try:
+        text = sys.stdin.read(MAX_FILE_BYTES) if str(file) == "-" else _text_of(file)
+        loaded = [each for each in yaml.safe_load_all(text) if each is not None]
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", "") or "is no UTF-8 text"
+        raise InvalidObject(f"file {file}", "the whole", problem, "name a YAML file") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = f"is no YAML ({' '.join(str(error).split())[:300]})"
+        raise InvalidObject(f"file {file}", "the whole", problem, "correct it") from error
+    if not loaded:
+        raise InvalidObject(f"file {file}", "the whole", "has no document", "write one")
+    return [check_document(each, f"document {n} of {file}") for n, each in enumerate(loaded, 1)]
+
+
+def _text_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        content = opened.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidObject(
+            f"file {file}", "the whole", f"is larger than {MAX_FILE_BYTES} bytes", "split it"
+        )
+    return content.decode()
+
+
+async def submit(client: AsyncClient, documents: Iterable[Object], tell: Tell) -> list[AnyResource]:
+    """Apply the documents in their order. Raises: ApiError of the first that is refused"""
+    made = []
+    for document in documents:
+        one = resource(await client.apply_document(document))
+        tell(f"{one}: applied")
+        made.append(one)
+    return made
+
+
+async def wait_for_all(
+    client: AsyncClient, objects: list[AnyResource], timeout_s: float, tell: Tell
+) -> tuple[int, list[Submitted]]:
+    """The exit code, and how each object is in the end. The first failure ends the wait.
+
+    Args: tell: called with a line for each change of a phase or of what an object waits for
+    """
+    states = {each.ref: state_of(each.object) for each in objects}
+    waits = [asyncio.create_task(_wait(client, each, timeout_s, states, tell)) for each in objects]
+    codes: list[int] = []
+    try:
+        for wait in asyncio.as_completed(waits):
+            codes.append(await wait)
+            if codes[-1] == FAILED:
+                break
+    finally:
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    code = FAILED if FAILED in codes else max(codes, default=SUCCEEDED)
+    return code, [submitted(each, states[each.ref]) for each in objects]
+
+
+async def _wait(
+    client: AsyncClient, one: AnyResource, timeout_s: float, states: dict[Any, State], tell: Tell
+) -> int:
+    def changed(object_: Object) -> None:
+        state = state_of(object_)
+        if state.result or state != states[one.ref]:  # what has a result ends the wait
+            tell(_line(one, state))
+        states[one.ref] = state
+
+    try:
+        await wait_for(
+            client.kube,
+            one.ref,
+            "a result",
+            lambda object_: bool(state_of(object_).result),
+            timeout_s=timeout_s,
+            uid=one.uid,
+            on_change=changed,
+        )
+    except WaitTimeout as error:
+        tell(str(error))
+        return DEADLINE
+    except ObjectGone as error:
+        tell(str(error))
+        return FAILED
+    return SUCCEEDED if states[one.ref].result == "succeeded" else FAILED
+
+
+def _line(one: AnyResource, state: State) -> str:
+    waits = "; ".join(state.waits_for)
+    word = state.result or (state.phase if state.phase != "-" else "waits")
+    return f"{one}: {word}" + (f" ({waits})" if waits else "")
+
+
+def submitted(one: AnyResource, state: State) -> Submitted:
+    return Submitted(
+        kind=one.type.kind,
+        namespace=one.namespace,
+        name=one.name,
+        uid=one.uid,
+        phase=state.phase,
+        result=state.result,
+        waits_for=state.waits_for,
+    )

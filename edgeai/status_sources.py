@@ -1,0 +1,119 @@
+"""Where `edgeai status` reads: the GlobalManager's REST, or the Kubernetes API where no REST is in
+reach. The API knows the jobs and the sessions, but neither tasks nor the times of reports.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from common import times
+from common.errors import EdgeAIError
+from edgeai import environment, status
+from edgeai.client.objects import types_of
+from edgeai.doctor.edges import EDGE_LABEL, nodes_served
+from edgeai.kubeconfig import kubeconfig_of
+from edgeai.status import RestUnavailable, Status
+from edgeai.system import NAMESPACE
+from globalmanager.contract import NODES, Object, ResourceType
+from globalmanager.ha.claims import ClaimsError
+from globalmanager.ha.elector import LEASES
+from globalmanager.ha.presence import CONFIG_MAPS
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Forbidden, NotFound
+
+_REMEDY_OF_URL: Final = "check --url, which is its HTTP port, and whether the GlobalManager runs"
+
+
+def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[], Status]:
+    """What reads the status, each time anew.
+
+    Args: url: of the REST; "" for the REST of the local cluster if that is meant, else the API
+    Raises: EdgeAIError when there is nothing to read from
+    """
+    if url:
+        return lambda: _from_url(url)
+    running = environment.find(state_dir)
+    file = kubeconfig_of(kubeconfig, state_dir)
+    is_named = kubeconfig is not None or bool(os.environ.get("KUBECONFIG"))
+    if running is not None and file.resolve() == running.kubeconfig.resolve():
+        return lambda: _from_local(running)
+    if not is_named and not file.exists():
+        environment.connect(state_dir)  # raises, and says how to start a local cluster
+    return lambda: asyncio.run(from_api(file))
+
+
+def _from_url(url: str) -> Status:
+    try:
+        return status.from_rest(url)
+    except RestUnavailable as error:
+        raise EdgeAIError(f"{error}; {_REMEDY_OF_URL}") from error
+
+
+def _from_local(running: environment.Environment) -> Status:
+    try:
+        return status.from_rest(running.rest_url())
+    except RestUnavailable as error:
+        found = asyncio.run(from_api(running.kubeconfig))
+        found.unknown.append(f"{error}; {running.remedy}; this is what the Kubernetes API has")
+        return found
+
+
+async def from_api(kubeconfig: Path) -> Status:
+    """What the Kubernetes API has. A right that the caller lacks is told.
+
+    Raises: SettingsError, ApiError
+    """
+    unknown: list[str] = []
+    async with await KubeClient.from_kubeconfig(kubeconfig) as client:
+
+        async def of(type_: ResourceType, namespace: str = "") -> list[Object]:
+            try:
+                return (await client.list(type_, namespace=namespace)).items
+            except NotFound:
+                return []  # the definition is not installed
+            except Forbidden as error:
+                unknown.append(str(error))
+                return []
+
+        kinds = [type_ for type_ in types_of() if type_.plural in _PLURALS]
+        nodes = await of(NODES)  # alone: when the API is away, one error is the answer to all
+        leases, config_maps, *objects = await asyncio.gather(
+            of(LEASES, NAMESPACE), of(CONFIG_MAPS, NAMESPACE), *map(of, kinds)
+        )
+    has_sessions = not any(str(each) in text for text in unknown for each in (LEASES, CONFIG_MAPS))
+    served = _served(leases, config_maps, unknown) if has_sessions else None
+    found = [one for each in objects for one in each]
+    scalers = [one for one in found if one["kind"] in _SCALERS]
+    jobs = [one for one in found if one["kind"] not in _SCALERS]
+    return Status([_node(each, served) for each in nodes], jobs, scalers, unknown)
+
+
+_SCALERS: Final = ("ScaleOut", "ScaleIn")
+_PLURALS: Final = (*status.JOB_PLURALS, *status.SCALER_PLURALS)
+
+
+def _served(leases: list[Object], config_maps: list[Object], unknown: list[str]) -> set[str] | None:
+    try:
+        return nodes_served(leases, config_maps, times.utc_now())
+    except ClaimsError as error:
+        unknown.append(f"a ConfigMap of a GlobalManager cannot be read: {error}")
+        return None
+
+
+def _node(node: Object, served: set[str] | None) -> Object:
+    """A node in the form of the REST. What the API does not know is null."""
+    name = node["metadata"]["name"]
+    is_edge = EDGE_LABEL in (node["metadata"].get("labels") or {})
+    connected = None if served is None else name in served
+    return {
+        "name": name,
+        "inCluster": True,
+        "connected": connected,
+        "since": None,
+        "problem": "",
+        "tasksDesired": None if is_edge or connected else 0,
+        "tasksHeld": None,
+        "session": None,
+    }
