@@ -142,7 +142,7 @@ class AsyncClient:
         found = await wait_for(
             self.kube, self._ref(object_), what, check, timeout_s=timeout_s, uid=uid
         )
-        return kind(found)
+        return object_ if found is None else kind(found)
 
     async def watch(
         self, kind: type[R], *, name: str = "", namespace: str | None = None, group: str = ""

@@ -9,6 +9,7 @@ from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
 from globalmanager.contract import Object, ObjectRef
+from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.status import condition_of
 
@@ -42,8 +43,8 @@ async def wait_for(
     timeout_s: float,
     uid: str = "",
     on_change: Callable[[Object], None] = lambda _object: None,
-) -> Object:
-    """The object as soon as `check` says so.
+) -> Object | None:
+    """The object as soon as `check` says so; None when it is gone, as was wanted.
 
     Args:
         what: the event, for errors: "condition Running"
@@ -56,18 +57,33 @@ async def wait_for(
     selection = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
     try:
         async with asyncio.timeout(timeout_s):
-            last = await kube.get(ref)
-            if uid and last["metadata"]["uid"] != uid:
-                raise ObjectGone(ref, uid, is_replaced=True)
+            last = await _first(kube, ref, uid)
             change = Change("MODIFIED", last)
             async with aclosing(follow(kube, selection, known=[last])) as changes:
                 while not _is_done(ref, change, check, on_change):
                     last = change.object
                     change = await anext(changes)
+    except (ObjectGone, errors.NotFound):
+        if check is None:
+            return None
+        raise
     except TimeoutError as error:
         waits_for = "; ".join(state_of(last).waits_for) if last else "the API does not answer"
         raise WaitTimeout(ref, what, timeout_s, waits_for) from error
     return change.object
+
+
+async def _first(kube: KubeClient, ref: ObjectRef, uid: str) -> Object:
+    """The object as it is now. Raises: ObjectGone when the object with `uid` is gone; ApiError"""
+    try:
+        found = await kube.get(ref)
+    except errors.NotFound as error:
+        if not uid:
+            raise
+        raise ObjectGone(ref, uid, is_replaced=False) from error
+    if uid and found["metadata"]["uid"] != uid:
+        raise ObjectGone(ref, uid, is_replaced=True)
+    return found
 
 
 def _is_done(
@@ -78,8 +94,6 @@ def _is_done(
 ) -> bool:
     """Raises: ObjectGone. An object that replaces another one comes after the end of the other"""
     if change.type == "DELETED":
-        if check is None:
-            return True
         raise ObjectGone(ref, change.object["metadata"]["uid"], is_replaced=False)
     on_change(change.object)
     return check is not None and check(change.object)

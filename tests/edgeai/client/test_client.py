@@ -95,6 +95,16 @@ async def test_a_wait_ends_with_the_object(client: AsyncClient) -> None:
     assert (await gone).uid == made.uid
 
 
+async def test_a_wait_for_the_end_of_what_is_gone_ends_at_once(client: AsyncClient) -> None:
+    old = await client.apply(MODEL)
+    await client.delete(old)
+    assert (await client.wait(old, "deleted")).uid == old.uid
+    with pytest.raises(ObjectGone, match="and is gone"):
+        await client.wait(old, "Accepted")
+    await client.apply(MODEL)
+    assert (await client.wait(old, "deleted")).uid == old.uid
+
+
 async def test_a_wait_never_takes_another_object_for_the_one_that_is_meant(
     client: AsyncClient,
 ) -> None:
