@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from edgeai.jobs.completion import job_names
 from edgeai.kubeconfig import default_state_dir
 
 UNLIMITED_WIDTH: Final = 10_000
@@ -36,7 +37,12 @@ Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
 ]
 Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="NAME or KIND/NAME, like digits or jis/digits")
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="NAME or KIND/NAME, like digits or jis/digits",
+        autocompletion=job_names,
+    ),
 ]
 
 

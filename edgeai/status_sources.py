@@ -38,7 +38,7 @@ def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[]
     file = kubeconfig_of(kubeconfig, state_dir)
     is_named = kubeconfig is not None or bool(os.environ.get("KUBECONFIG"))
     if running is not None and file.resolve() == running.kubeconfig.resolve():
-        return lambda: _from_local(running)
+        return lambda: from_local(running)
     if not is_named and not file.exists():
         environment.connect(state_dir)  # raises, and says how to start a local cluster
     return lambda: asyncio.run(from_api(file))
@@ -51,7 +51,8 @@ def _from_url(url: str) -> Status:
         raise EdgeAIError(f"{error}; {_REMEDY_OF_URL}") from error
 
 
-def _from_local(running: environment.Environment) -> Status:
+def from_local(running: environment.Environment) -> Status:
+    """From the REST of the local cluster; from its API where the REST does not answer."""
     try:
         return status.from_rest(running.rest_url())
     except RestUnavailable as error:

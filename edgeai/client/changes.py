@@ -58,6 +58,7 @@ class _Follower:
         self._version = ""  # where the next watch begins; "" means: list first
         self._backoff = Backoff(base_s=0.5, max_s=10.0)
         self._has_listed = False
+        self._is_known = False  # the API server has accepted the credential last time
 
     async def run(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
         while True:
@@ -71,6 +72,10 @@ class _Follower:
                         yield change
             except errors.Gone:
                 self._version = ""
+            except errors.Unauthorized:
+                if not self._is_known:
+                    raise
+                self._is_known = False  # the next try has a new token, if the kubeconfig has one
             except Unavailable as error:
                 if not self._has_listed:
                     raise
@@ -87,7 +92,7 @@ class _Follower:
             label_selector=one.label_selector,
             field_selector=one.field_selector,
         )
-        self._has_listed = True
+        self._has_listed = self._is_known = True
         self._version = listing.resource_version
         return listing
 
@@ -128,6 +133,7 @@ class _Follower:
             async with aclosing(lines):
                 async for line in lines:
                     if not line:  # the server has accepted the watch
+                        self._is_known = True
                         healthy_at = loop.time() + min(_HEALTHY_S, timeout_s / 2)
                         continue
                     for change in self._read(line):
@@ -173,7 +179,7 @@ async def follow(
 
     Args: known: objects that the caller has read; only what differs from them is told
     Raises: ApiError when the API does not answer the first list, or refuses a list or a watch.
-        Later the function waits for an API that is away
+        Later the function waits for an API that is away, and takes a new token once
     """
     async with aclosing(_Follower(selection, known, watch_s).run(kube)) as changes:
         async for change in changes:

@@ -125,7 +125,7 @@ def submit(
     from edgeai.client.state import state_of
     from edgeai.jobs import submitting
 
-    documents = submitting.read_documents(file)
+    documents = submitting.read_documents(file, namespace)
 
     def tell(line: str) -> None:
         typer.echo(printable(line), err=output is Output.JSON)

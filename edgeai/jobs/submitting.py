@@ -17,6 +17,7 @@ from edgeai.client.words import check_document, resource
 from globalmanager.contract import Object
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+MAX_SHOWN_CHARS: Final = 80
 SUCCEEDED: Final = 0
 FAILED: Final = 1
 DEADLINE: Final = 2
@@ -35,10 +36,11 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waits_for: tuple[str, ...]
 
 
-def read_documents(file: Path) -> list[Object]:
+def read_documents(file: Path, namespace: str = "") -> list[Object]:
     """The objects of a YAML file; of the standard input for "-". Everything is checked before
     anything is applied.
 
+    Args: namespace: the user's wish; an object may name no other one. "": any
     Raises: InvalidObject, UnknownKind, which name the document and the field
     """
     try:
@@ -52,7 +54,14 @@ def read_documents(file: Path) -> list[Object]:
         raise InvalidObject(f"file {file}", "the whole", problem, "correct it") from error
     if not loaded:
         raise InvalidObject(f"file {file}", "the whole", "has no document", "write one")
-    return [check_document(each, f"document {n} of {file}") for n, each in enumerate(loaded, 1)]
+    checked = [check_document(one, f"document {n} of {file}") for n, one in enumerate(loaded, 1)]
+    for number, document in enumerate(checked, 1):
+        named = document["metadata"].get("namespace")
+        if namespace and named not in (None, "", namespace):
+            problem = f"is {str(named)[:MAX_SHOWN_CHARS]!r}, but -n is {namespace!r}"
+            what = f"document {number} of {file}"
+            raise InvalidObject(what, "metadata.namespace", problem, "leave out one of the two")
+    return checked
 
 
 def _text_of(file: Path) -> str:

@@ -19,6 +19,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.edgeai.client.conftest import condition, tell
 from tests.edgeai.command import edgeai
 from tests.globalmanager.kinds.training import pytorch_spec
+from tests.waiting import eventually
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
 
@@ -67,7 +68,7 @@ async def test_a_wait_and_a_watch_see_one_object_of_its_life(users_client: Async
     gone = asyncio.create_task(users_client.wait(made, "Counted"))
     async with aclosing(users_client.watch(Model, name="small")) as events:
         assert (await anext(events)).object.name == "small"
-        await tell(users_client, made.ref, condition("Accepted", "True", "Valid"))
+        await tell(users_client, made.ref, condition("Accepted", "True", "Valid", "all is well"))
         assert (await anext(events)).type == "MODIFIED"
         assert (await waiting).status.conditions[0].reason == "Valid"
         with pytest.raises(WaitTimeout):
@@ -82,13 +83,16 @@ async def test_a_wait_and_a_watch_see_one_object_of_its_life(users_client: Async
 
 
 async def test_a_pod_whose_node_has_no_log_stream_says_so(
-    users_client: AsyncClient, nodes: tuple[str, ...]
+    users_client: AsyncClient, client: Client, nodes: tuple[str, ...]
 ) -> None:
     made = await users_client.apply(MODEL)
+    account = f"/api/v1/namespaces/{users_client.namespace}/serviceaccounts/default"
+    eventually("the ServiceAccount of new pods", lambda: client.find(account))
     owner = {"apiVersion": "edgeai.io/v1alpha1", "kind": "Model", "controller": True}
     owner |= {"name": made.name, "uid": made.uid}
     metadata: Object = {"namespace": users_client.namespace, "ownerReferences": [owner]}
-    spec = {"nodeName": nodes[0], "containers": [{"name": "main", "image": "any"}]}
+    spec: Object = {"nodeName": nodes[0], "containers": [{"name": "main", "image": "any"}]}
+    spec["automountServiceAccountToken"] = False  # it may not be there yet
     pod = await users_client.kube.create(
         PODS, {"metadata": {"name": "digits-a", **metadata}, "spec": spec}
     )

@@ -154,12 +154,22 @@ def node(name: str, version: int, uid: str = "1") -> dict[str, Any]:
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
 
 
-async def changes_of(tmp_path: Path, lists: list[Any], watches: list[Any]) -> list[Change]:
-    """What a follower tells until the fifth change, of an API that gives these answers."""
+async def changes_of(
+    tmp_path: Path, lists: list[Any], watches: list[Any], *, number: int = 5
+) -> list[Change]:
+    """What a follower tells until that number of changes, of an API that gives these answers.
+
+    Args: watches: (events, what then), or the code of a refusal
+    """
     found: list[Change] = []
     async with serve_scripted() as api:
         api.lists = [api.listing(*items, version=version) for version, items in lists]
-        api.watches = [api.stream(*pieces, then=then) for pieces, then in watches]
+        api.watches = [
+            api.failure(each, "Refused")
+            if isinstance(each, int)
+            else api.stream(*each[0], then=each[1])
+            for each in watches
+        ]
         write_kubeconfig(tmp_path / "config", api.url, "t")
         async with (
             await KubeClient.from_kubeconfig(tmp_path / "config") as kube,
@@ -167,8 +177,8 @@ async def changes_of(tmp_path: Path, lists: list[Any], watches: list[Any]) -> li
         ):
             async for change in changes:
                 found.append(change)
-                if len(found) == 5:
-                    return found
+                if len(found) == number:
+                    break
     return found
 
 
@@ -189,6 +199,21 @@ async def test_a_cut_watch_goes_on_where_it_was(tmp_path: Path) -> None:
     found = await changes_of(tmp_path, lists, [([first], "cut"), ([second], "cut"), ([], "hang")])
     words = [(each.type, each.object["metadata"]["name"]) for each in found[3:]]
     assert words == [("MODIFIED", "a"), ("DELETED", "b")]
+
+
+async def test_a_token_that_has_ended_is_taken_anew_once(tmp_path: Path) -> None:
+    lists = [(1, [node("a", 1)])]
+    event = {"type": "MODIFIED", "object": node("a", 4)}
+    first = await changes_of(tmp_path, lists, [401, ([event], "end"), ([], "hang")], number=2)
+    assert [each.type for each in first] == ["ADDED", "MODIFIED"]
+    with pytest.raises(errors.Unauthorized):
+        await changes_of(tmp_path, lists, [401, 401], number=2)
+
+
+@pytest.mark.parametrize("code", [403, 404])
+async def test_a_watch_that_is_refused_is_an_error(tmp_path: Path, code: int) -> None:
+    with pytest.raises(errors.ApiError):
+        await changes_of(tmp_path, [(1, [node("a", 1)])], [code], number=2)
 
 
 async def test_an_api_that_is_away_at_the_beginning_is_an_error(

@@ -2,19 +2,36 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
+from edgeai.api import Api
 from edgeai.client import AsyncClient, JointInferenceService, Model
 from edgeai.doctor.edges import EDGE_LABEL
-from globalmanager.contract import DEPLOYMENTS, NAMESPACES, NODES, REPLICASETS, Object, ObjectRef
+from edgeai.environment import Environment
+from edgeai.jobs.submitting import submit, wait_for_all
+from edgeai.status_sources import from_local
+from edgeai.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    REPLICASETS,
+    SERVICES,
+    Object,
+    ObjectRef,
+)
 from globalmanager.kinds.model.types import ModelSpec
+from localcluster.process import ClusterProcess
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import RUNNING, Logs
+from tests.edgeai.command import start
 from tests.edgeai.jobs.conftest import Run
 from tests.globalmanager.cluster import Cluster
 from tests.waiting import async_eventually
@@ -33,6 +50,7 @@ kind: Model
 metadata: {name: small}
 spec: {url: /models/small.npz}
 """
+MODEL_OBJECT: Final = yaml.safe_load(MODEL)
 BAD: Final = "Model default/small does not exist\x1b]0;owned\x07: create it"
 
 
@@ -211,6 +229,12 @@ async def test_a_file_that_is_wrong_is_named_before_anything_is_applied(
     assert await client.list(Model) == []
 
 
+async def test_an_object_of_another_namespace_than_the_one_asked_for_is_refused(run: Run) -> None:
+    text = MODEL.replace("{name: small}", "{name: small, namespace: a}")
+    answer = await run("submit", "-", "-n", "b", text=text)
+    assert "document 1 of -: metadata.namespace is 'a', but -n is 'b'; leave out" in answer.error
+
+
 async def test_a_file_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     assert "No such file" in (await run("submit", str(tmp_path / "none.yaml"))).error
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -268,6 +292,16 @@ async def test_an_object_that_is_created_anew_ends_the_wait_with_1(
     assert "was deleted" in answer.out
 
 
+async def test_an_object_of_the_same_name_is_not_waited_for(client: AsyncClient) -> None:
+    lines: list[str] = []
+    made = await submit(client, [MODEL_OBJECT], lines.append)
+    await client.delete(made[0])
+    new = await client.apply(Model(MODEL_OBJECT))
+    await tell(client, new.ref, condition("Accepted", "True", "Valid"))
+    code, _ = await wait_for_all(client, made, 20, lines.append)
+    assert (code, "created anew" in lines[-1]) == (1, True)
+
+
 # ---- status --------------------------------------------------------------------------------------
 
 
@@ -289,15 +323,54 @@ async def test_the_status_comes_from_the_api_where_there_is_no_rest(
     assert [each["connected"] for each in told["nodes"]] == [False, False]
 
 
-async def test_completion_knows_the_commands(run: Run) -> None:
-    answer = await asyncio.to_thread(completed, "edgeai de")
+async def test_completion_knows_the_commands_and_the_jobs(
+    cluster: Cluster, client: AsyncClient, run: Run
+) -> None:
+    await service(client, run)
+    await client.apply(Model.of("dog", ModelSpec(url="/a")))  # no job
+    answer = await asyncio.to_thread(completed, "edgeai de", 1, cluster.kubeconfig)
     assert sorted(answer.split()) == ["demo", "describe"]
+    answer = await asyncio.to_thread(completed, "edgeai logs d", 2, cluster.kubeconfig)
+    assert answer.split() == ["digits"]
+    await cluster.stop()
+    answer = await asyncio.to_thread(completed, "edgeai logs d", 2, cluster.kubeconfig)
+    assert answer.split() == []
 
 
-def completed(line: str) -> str:
-    words = {"_EDGEAI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "1"}
+def completed(line: str, word: int, kubeconfig: Path) -> str:
+    words = {"_EDGEAI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word)}
     command = str(Path(sys.executable).parent / "edgeai")
-    done = subprocess.run(
-        [command], env={**os.environ, **words}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, **words, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run([command], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
     return done.stdout
+
+
+async def test_a_log_is_followed_until_ctrl_c(
+    cluster: Cluster, client: AsyncClient, run: Run, tmp_path: Path
+) -> None:
+    await with_pod(client, await service(client, run))
+    cluster.serve_logs(Logs(**{"digits-edge-1-a": ["2026-01-01T00:00:01Z one"]}))
+    process = start("logs", "digits", "-f", "--kubeconfig", str(cluster.kubeconfig))
+    assert process.stdout is not None
+    line = await asyncio.to_thread(process.stdout.readline)
+    assert line == "digits-edge-1-a one\n"
+    process.send_signal(signal.SIGINT)
+    _, error = await asyncio.to_thread(process.communicate, timeout=60)
+    assert (process.returncode, error) == (130, "")
+
+
+async def test_the_status_falls_back_to_the_api_where_the_local_rest_is_away(
+    cluster: Cluster, client: AsyncClient, run: Run
+) -> None:
+    await service(client, run)
+    address = "127.1.2.3"  # of nobody
+    spec = {"clusterIP": address, "ports": [{"port": HTTP_PORT}]}
+    metadata = {"name": GLOBALMANAGER, "namespace": NAMESPACE}
+    await client.kube.create(SERVICES, {"metadata": metadata, "spec": spec})
+    kubeconfig = cluster.kubeconfig
+    process = ClusterProcess(pid=1, api="", network="127.1", nodes={}, kubeconfig=kubeconfig)
+    running = Environment(kubeconfig.parent, process, Api.from_kubeconfig(kubeconfig))
+    told = await asyncio.to_thread(from_local, running)
+    assert [each["metadata"]["name"] for each in told.jobs] == ["digits"]
+    assert f"does not answer at http://{address}" in told.unknown[0]

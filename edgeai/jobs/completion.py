@@ -1,0 +1,48 @@
+"""The names of jobs for the completion of the shell. A name that cannot be found is no error."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from common.errors import EdgeAIError
+from edgeai.kubeconfig import default_state_dir, kubeconfig_of
+
+DEADLINE_S: Final = 2.0  # longer, and the user has typed the name
+
+
+def job_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The jobs in the namespace that the command line means, as far as it is typed."""
+    given = context.params
+    kubeconfig, state_dir = given.get("kubeconfig"), given.get("state_dir")
+    try:
+        file = kubeconfig_of(kubeconfig, Path(state_dir or default_state_dir()))
+        return asyncio.run(_names(file, str(given.get("namespace") or ""), incomplete))
+    except (EdgeAIError, OSError, TimeoutError):
+        return []
+
+
+async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]:
+    from edgeai.client import AsyncClient
+    from edgeai.client.objects import CLASSES, types_of
+    from globalmanager.kube.errors import Forbidden, NotFound
+
+    jobs = [each for each in CLASSES if each.KIND.owns]
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        await AsyncClient.open(kubeconfig, namespace) as client,
+    ):
+        lists = (
+            client.kube.list(type_, namespace=client.namespace, metadata_only=True)
+            for type_ in types_of(jobs)
+        )
+        answers = await asyncio.gather(*lists, return_exceptions=True)
+    found = set()
+    for answer in answers:
+        if isinstance(answer, Forbidden | NotFound):
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        found |= {str(each["metadata"]["name"]) for each in answer.items}
+    return sorted(name for name in found if name.startswith(incomplete))
