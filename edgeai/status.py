@@ -21,6 +21,7 @@ from common import times
 from common.errors import EdgeAIError
 from common.text import printable
 from edgeai.api import Object
+from globalmanager.rules.summary import phase_of, progress_of, trouble_of
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]
@@ -33,9 +34,6 @@ JOB_PLURALS: Final = (
 )
 SCALER_PLURALS: Final = ("scaleouts", "scaleins")
 TIMEOUT_S: Final = 5.0
-MAX_SHOWN: Final = 6  # largest number of counts that a job's row shows
-_REPLICA_STATES: Final = ("active", "succeeded", "failed")
-_TRAINING_TROUBLE: Final = ("Restarting", "Suspended", "Failed")  # last conditions of training jobs
 FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
 FOLDED_WIDTH: Final = 12
 
@@ -147,13 +145,13 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
         is_alone: no other job has the same name, so the row does not need the kind
     """
     status = job.get("status") or {}
-    phase = _phase(status)
+    phase = phase_of(status)
     return (
         _shown_name(job) if is_alone else f"{_shown_name(job)} ({_shown_kind(job)})",
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
-        progress_text(status) or "-",
+        progress_of(status) or "-",
         age_text(job["metadata"]["creationTimestamp"], now),
-        Text(_trouble(status), style="yellow"),
+        Text(trouble_of(status), style="yellow"),
     )
 
 
@@ -217,33 +215,6 @@ def _cell(content: str | Text) -> Text:
     return Text(printable(str(content)), style=style)
 
 
-def _phase(status: dict[str, Any]) -> str:
-    """The phase of a job. A training job has no phase; its last condition says the same."""
-    last = (status.get("conditions") or [{}])[-1]
-    return str(status.get("phase") or last.get("type") or "-")
-
-
-def progress_text(status: dict[str, Any]) -> str:
-    """The progress of a job: first the round, if the job has rounds, then the metrics. Of a
-    training job, the numbers of replicas.
-    """
-    replicas = status.get("replicaStatuses") or status.get("tfReplicaStatuses") or {}
-    if replicas:
-        return ", ".join(_numbers(type_, entry) for type_, entry in replicas.items())
-    metrics = [f"{entry['key']} {entry['value']}" for entry in status.get("metrics") or ()]
-    if status.get("rounds"):
-        metrics.insert(0, f"round {status.get('round', 0)}/{status['rounds']}")
-    elif status.get("round"):  # Sedna's library does not tell how many rounds there will be
-        metrics.insert(0, f"round {status['round']}")
-    return ", ".join(metrics[:MAX_SHOWN])
-
-
-def _numbers(type_: str, entry: dict[str, Any]) -> str:
-    """ "Worker 2 active, 1 failed" """
-    told = [f"{entry[state]} {state}" for state in _REPLICA_STATES if entry.get(state)]
-    return f"{type_} {', '.join(told) or '0 active'}"
-
-
 def _shown_name(job: Object) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
@@ -251,25 +222,6 @@ def _shown_name(job: Object) -> str:
 def _shown_kind(job: Object) -> str:
     group: str = job["apiVersion"].partition("/")[0]
     return f"{job['kind']}.{group}"
-
-
-def _trouble(status: dict[str, Any]) -> str:
-    """What keeps a job from going on: the message of the first condition that is not True. The
-    conditions of a training job are a history, so there the message of the condition Stalled or of
-    the phase counts. "" for a job that has succeeded.
-    """
-    phase = _phase(status)
-    conditions = status.get("conditions") or []
-    if phase == "Succeeded":
-        return ""
-    if any(each["type"] == "Created" for each in conditions):  # only training jobs have it
-        told = {each["type"]: each.get("message", "") for each in conditions if _is_true(each)}
-        return str(told.get("Stalled") or (told.get(phase) if phase in _TRAINING_TROUBLE else ""))
-    return next((each.get("message", "") for each in conditions if not _is_true(each)), "")
-
-
-def _is_true(condition: dict[str, Any]) -> bool:
-    return bool(condition["status"] == "True")
 
 
 def age_text(time: str | None, now: datetime) -> str:

@@ -13,9 +13,10 @@ from common.text import printable
 from edgeai.client.asynchronous import AnyResource
 from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, conditions_of, state_of
-from edgeai.status import age_text, progress_text, table
+from edgeai.status import age_text, table
 from globalmanager.contract import Object
 from globalmanager.rules.status import mapping
+from globalmanager.rules.summary import progress_of
 
 _PENDING: Final = "nothing: it goes on by itself"
 
@@ -58,7 +59,7 @@ def described(job: AnyResource, pods: Iterable[Object]) -> Description:
         created=printable(str(job.metadata.get("creationTimestamp") or "")),
         phase=state.phase,
         result=state.result,
-        progress=printable(progress_text(dict(mapping(job.object.get("status"))))),
+        progress=printable(progress_of(job.object.get("status"))),
         conditions=conditions,
         workers=workers_of(job.object, pods),
         waits_for=state.waits_for,
