@@ -28,6 +28,10 @@ from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.metrics import Metrics
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.console.board import Board
+from globalmanager.rest.console.handlers import Console
+from globalmanager.rest.console.live import Live
+from globalmanager.rest.console.login import Logins
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 
@@ -85,8 +89,9 @@ class Manager:
             metrics=metrics.edge,
             timing=settings.timing,
         )
+        access = access_of(settings, client)
         api = Api(
-            access=access_of(settings, client),
+            access=access,
             cache=engine,
             sessions=self._core.sessions,
             contacts=self._core.contacts,
@@ -96,9 +101,23 @@ class Manager:
             registry=metrics.registry,
             version=VERSION,
         )
+        self._logins, self._live = Logins(), Live()
+        console = Console(
+            access=access,
+            logins=self._logins,
+            board=Board(
+                cache=engine,
+                sessions=self._core.sessions,
+                contacts=self._core.contacts,
+                types=engine.types,
+            ),
+            live=self._live,
+            is_populated=engine.initially_assigned.is_set,
+            version=VERSION,
+        )
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),
-            routes=api.routes,
+            routes=(*api.routes, *(console.routes if settings.console == "on" else ())),
             metrics=metrics.rest,
         )
         self._edge = EdgeServer(
@@ -122,8 +141,10 @@ class Manager:
                 namespace=self._settings.system_namespace,
                 on_problem=self._core.engine.waits_for_api,
             )
+            self._logins.use_key(root_key)
             async with TaskGroup() as tasks:
                 self._core.start(tasks, root_key)
+                tasks.create_task(self._live.run(), name="open pages of the console")
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:

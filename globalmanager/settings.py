@@ -47,6 +47,9 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "of the Kubernetes API; or not at all, which needs a loopback address"
         ),
     ] = "kubernetes"
+    console: Annotated[
+        Literal["on", "off"], Setting("whether the address of REST serves the web console, too")
+    ] = "on"
     edge_auth: Annotated[
         Literal["token", "serviceaccount", "mtls"],
         Setting(

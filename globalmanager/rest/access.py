@@ -82,8 +82,11 @@ class Cluster(Protocol):
 class Access(Protocol):
     """Decides which requests are answered."""
 
-    async def identify(self, request: web.Request) -> Caller:
-        """Raises: RequestError with 401, 429 or 503"""
+    async def identify(self, request: web.Request, token: str | None = None) -> Caller:
+        """
+        Args: token: None: the one in the header Authorization
+        Raises: RequestError with 401, 429 or 503
+        """
 
     async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
         """Raises: RequestError with 403, 429 or 503"""
@@ -92,7 +95,7 @@ class Access(Protocol):
 class OpenAccess:
     """Everybody who reaches the port may read everything: for an address on loopback."""
 
-    async def identify(self, _request: web.Request) -> Caller:
+    async def identify(self, _request: web.Request, _token: str | None = None) -> Caller:
         return Caller("")
 
     async def check(self, _request: web.Request, _caller: Caller, _reading: Reading) -> None:
@@ -153,9 +156,11 @@ class KubernetesAccess:
             what=what,
         )
 
-    async def identify(self, request: web.Request) -> Caller:
+    async def identify(self, request: web.Request, token: str | None = None) -> Caller:
         try:
-            token = _token_of(request)
+            if token is None:
+                token = bearer_token(request.headers.get("Authorization", ""))
+            _check_form(token)
             digest = hashlib.sha256(token.encode()).digest()
             found = await self._callers.answer(digest, lambda: self._review(request, token))
         except Unauthenticated as error:
@@ -225,13 +230,11 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
         raise Unavailable(problem) from error
 
 
-def _token_of(request: web.Request) -> str:
+def _check_form(token: str) -> None:
     """Raises: Unauthenticated"""
-    token = bearer_token(request.headers.get("Authorization", ""))
     is_word = token.isascii() and token.isprintable() and " " not in token
-    if len(token) > MAX_TOKEN_CHARS or not is_word:
+    if not token or len(token) > MAX_TOKEN_CHARS or not is_word:
         raise Unauthenticated("the bearer token is no token of the Kubernetes API")
-    return token
 
 
 def _unauthorized(reason: str) -> RequestError:

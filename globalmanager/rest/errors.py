@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from common.errors import EdgeAIError
@@ -38,6 +38,14 @@ def error_answer(status: int, message: str) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
 
 
+def answer_to(error: RequestError, response: web.Response) -> web.Response:
+    """The response with the headers that the error demands."""
+    response.headers.update(error.headers)
+    if error.status in _PASSING:
+        response.headers["Retry-After"] = "5"
+    return response
+
+
 def reason_of(status: int) -> str:
     """The reason of an HTTP status in one word, as in the Kubernetes API: 404 -> NotFound."""
     return http.HTTPStatus(status).phrase.title().replace(" ", "")
@@ -49,10 +57,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         response = await _guarded(request, handler)
     except RequestError as error:
-        response = error_answer(error.status, error.message)
-        response.headers.update(error.headers)
-        if error.status in _PASSING:
-            response.headers["Retry-After"] = "5"
+        response = answer_to(error, error_answer(error.status, error.message))
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         message = f"{request.method} {request.path}: read-only, allowed are {allowed}"
@@ -69,12 +74,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 async def forbid_caching(_request: web.Request, response: web.StreamResponse) -> None:
     """Called before the headers of an answer are sent."""
-    response.headers["Cache-Control"] = "no-store"
+    response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if request.body_exists:
+    if request.body_exists and request.match_info.route.method != hdrs.METH_POST:
         response = error_answer(413, f"{request.method} {request.path}: takes no body")
         # the connection still has the unread body, so it cannot be used again
         response.force_close()

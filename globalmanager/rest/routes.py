@@ -22,7 +22,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One route for GET requests to `path`.
+    """One route for requests to `path`. Only a route for POST takes a body, which is a form.
 
     `answer` is the type of a successful answer. The type str means plain text. `failures` are the
     possible HTTP statuses of other answers. These answers have the type `failure`, or ErrorView
@@ -30,6 +30,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     path: str
+    method: str = "GET"
     summary: str
     handler: Handler
     answer: type

@@ -25,6 +25,7 @@ log = get_logger(__name__)
 MAX_LINE_BYTES: Final = 4096  # request line; the longest path has three names of 253 bytes
 MAX_FIELD_BYTES: Final = 8190  # one header
 MAX_HEADERS: Final = 64
+MAX_FORM_BYTES: Final = 16 * 1024
 KEEPALIVE_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 3.0
 
@@ -80,7 +81,7 @@ class RestServer:
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,
             keepalive_timeout=KEEPALIVE_S,
-            lingering_time=0,  # do not wait for the rest of a body, because no request has a body
+            lingering_time=0,  # do not wait for the rest of a body that nobody reads
             shutdown_timeout=STOP_TIMEOUT_S,
         )
 
@@ -152,9 +153,10 @@ def application(
     routes: Sequence[Route], connections: BoundedConnections, rate: RequestRate
 ) -> web.Application:
     middlewares = [connections.middleware, rate.middleware, answer_errors]
-    app = web.Application(middlewares=middlewares, client_max_size=1)
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_FORM_BYTES)
     app.on_response_prepare.append(forbid_caching)
     app.on_shutdown.append(rate.close)
     for route in routes:
-        app.router.add_get(route.path, route.handler)
+        add = app.router.add_post if route.method == "POST" else app.router.add_get
+        add(route.path, route.handler)
     return app

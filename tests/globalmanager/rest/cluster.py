@@ -1,6 +1,7 @@
 """A cluster, sessions and a server to ask about them, all in memory and on a real socket."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,10 +13,15 @@ from prometheus_client import CollectorRegistry, Counter
 from common.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
-from globalmanager.rest.access import Access, OpenAccess
+from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.console.board import Board
+from globalmanager.rest.console.handlers import Console
+from globalmanager.rest.console.live import Live
+from globalmanager.rest.console.login import Logins
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestLimits, RestServer
 from globalmanager.rest.streams import StreamLimits
@@ -101,15 +107,17 @@ class World:
         limits: RestLimits | None = None,
         **stream_limits: float,
     ) -> None:
+        self.access = access or OpenAccess()
         self.cluster = Cluster()
         self.sessions = Sessions()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
         self.is_populated = True
+        self.now_s = 1000.0
         self.health = Health(True)
         self.registry = CollectorRegistry()
         Counter("things", "Things", registry=self.registry).inc(3)
         self.api = Api(
-            access=access or OpenAccess(),
+            access=self.access,
             cache=self.cluster,
             sessions=self.sessions,
             contacts=self.contacts,
@@ -120,14 +128,31 @@ class World:
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
+        self.logins, self.live = Logins(now=lambda: self.now_s, clock=lambda: self.now_s), Live()
+        self.logins.use_key(b"key of the cluster")
+        self.console = Console(
+            access=self.access,
+            logins=self.logins,
+            board=Board(
+                cache=self.cluster, sessions=self.sessions, contacts=self.contacts, types=TYPES
+            ),
+            live=self.live,
+            is_populated=lambda: self.is_populated,
+            version="1.2.3",
+        )
         self.server = RestServer(
             "127.0.0.1",
             0,
-            routes=self.api.routes,
+            routes=(*self.api.routes, *self.console.routes),
             metrics=RestMetrics(self.registry),
             limits=limits or RestLimits(),
         )
         self.client: ClientSession
+
+    async def forget_callers(self) -> None:
+        """As after the time for which answers of the Kubernetes API are remembered."""
+        assert isinstance(self.access, KubernetesAccess)
+        self.access._callers = Remembered(100, time.monotonic)
 
     @property
     def url(self) -> str:

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import msgspec
 import pytest
-from aiohttp import web
 
 from common.errors import SettingsError
 from globalmanager.app import access_of
@@ -14,41 +12,11 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.access import AccessLimits, KubernetesAccess, OpenAccess
 from globalmanager.settings import Settings
+from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of
 from tests.globalmanager.scripted_api import ScriptedApi
 
-ANN = {"username": "ann", "uid": "1", "groups": ["readers"], "extra": {"scopes": ["all"]}}
 ONE = f"/api/v1/namespaces/default/{JI}/digits"
-
-
-class Authority:
-    """What the Kubernetes API says of tokens and rights, and what it was asked."""
-
-    def __init__(self, api: ScriptedApi) -> None:
-        self.users: dict[str, dict[str, Any]] = {"ann's": ANN}
-        self.rights: list[dict[str, Any]] = []
-        self.tokens: list[str] = []
-        self.asked: list[dict[str, Any]] = []
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-        api.others = [self._answer]
-        self._api = api
-
-    def may(self, verb: str, resource: str = JI, group: str = "edgeai.io", **more: str) -> None:
-        self.rights.append({"verb": verb, "resource": resource, "group": group, **more})
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        await self.is_open.wait()
-        spec = msgspec.json.decode(await request.read())["spec"]
-        if "tokenreviews" in request.path:
-            self.tokens.append(spec["token"])
-            user = self.users.get(spec["token"])
-            status = {"authenticated": user is not None, "user": user or {}}
-            return await self._api.json({"status": status})(request)
-        self.asked.append(spec)
-        attributes = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
-        allowed = any(right.items() <= attributes.items() for right in self.rights)
-        return await self._api.json({"status": {"allowed": allowed}})(request)
 
 
 class Clock:

@@ -1,0 +1,211 @@
+"""What the pages show, read from the caches: jobs and nodes as rows.
+
+Called by `pages`. A row of a job is computed once for each version of the job. This module reads
+only what a Sight allows, so that no page can show more.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from common.ids import NodeName
+from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.ha.contacts import Contacts
+from globalmanager.rules.remedies import is_good, remedy_of
+from globalmanager.rules.status import mapping
+from globalmanager.rules.summary import phase_of, progress_of, trouble_condition
+
+Tone = Literal["good", "done", "waiting", "bad"]
+SITE_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+NO_SITE: Final = "no site"
+MAX_MESSAGE_CHARS: Final = 300
+MAX_REMEMBERED: Final = 200
+_BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
+_ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded"})
+
+
+class ObjectCache(Protocol):
+    def get(self, ref: ObjectRef) -> Object | None: ...
+
+    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]: ...
+
+    def nodes(self) -> tuple[Object, ...]: ...
+
+
+class Sessions(Protocol):
+    def snapshot(self) -> Iterable[SessionInfo]: ...
+
+    def problem(self, node: NodeName) -> str: ...
+
+    def desired_count(self, node: NodeName) -> int: ...
+
+
+class Sight(NamedTuple):
+    """What a caller may see. Two callers with the same Sight get the same pages."""
+
+    namespace: str
+    """"" means all namespaces."""
+    types: frozenset[ResourceType]
+    nodes: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether counts over all namespaces tell the caller nothing new."""
+        return not self.namespace and bool(self.types)
+
+
+class JobRow(NamedTuple):
+    type: ResourceType
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    phase: str
+    tone: Tone
+    progress: str
+    trouble: str
+    remedy: str
+
+    @property
+    def path(self) -> str:
+        return f"/jobs/{self.type}/{self.namespace}/{self.name}"
+
+
+class NodeRow(NamedTuple):
+    name: str
+    site: str
+    is_edge: bool
+    in_cluster: bool
+    connected: bool
+    since: datetime | None
+    problem: str
+    tasks_desired: int | None
+    """None: the caller may not know."""
+    tasks_held: int | None
+    session: SessionInfo | None
+
+    @property
+    def tone(self) -> Tone:
+        if self.connected:
+            return "good"
+        return "bad" if self.since is not None or self.is_edge else "done"
+
+
+class Board:
+    """The rows of all pages. Args: types: the types of job resources that are served"""
+
+    def __init__(
+        self,
+        *,
+        cache: ObjectCache,
+        sessions: Sessions,
+        contacts: Contacts,
+        types: Collection[ResourceType],
+    ) -> None:
+        self._cache = cache
+        self._sessions = sessions
+        self._contacts = contacts
+        self._types = types
+        # (type, namespace of a Sight) -> version of a job -> its row
+        self._rows: dict[tuple[ResourceType, str], dict[str, JobRow]] = {}
+
+    @property
+    def types(self) -> tuple[ResourceType, ...]:
+        return tuple(sorted(self._types, key=lambda type_: (type_.kind, type_.group)))
+
+    def type_of(self, name: str) -> ResourceType | None:
+        """Args: name: "<plural>.<group>" """
+        return next((type_ for type_ in self._types if str(type_) == name), None)
+
+    # ---- jobs ----
+
+    def jobs(self, sight: Sight) -> list[JobRow]:
+        """By namespace and name."""
+        rows = [row for type_ in sight.types for row in self._rows_of(type_, sight.namespace)]
+        return sorted(rows, key=lambda row: (row.namespace, row.name, row.type.kind))
+
+    def job(self, sight: Sight, ref: ObjectRef) -> Object | None:
+        is_seen = ref.type in sight.types and sight.namespace in ("", ref.namespace)
+        return self._cache.get(ref) if is_seen else None
+
+    def _rows_of(self, type_: ResourceType, namespace: str) -> list[JobRow]:
+        """The rows of one type. A row of an unchanged job is the one of the last call."""
+        known = self._rows.pop((type_, namespace), {})
+        rows: dict[str, JobRow] = {}
+        for object_ in self._cache.list(str(type_), namespace):
+            metadata = object_["metadata"]
+            version = f"{metadata.get('uid')} {metadata.get('resourceVersion')}"
+            rows[version] = known.get(version) or job_row(type_, object_)
+        self._rows[type_, namespace] = rows
+        if len(self._rows) > MAX_REMEMBERED:
+            del self._rows[next(iter(self._rows))]  # not used for the longest time
+        return list(rows.values())
+
+    # ---- nodes ----
+
+    def nodes(self, sight: Sight) -> list[NodeRow]:
+        """By site and name. Empty when the caller may not list nodes."""
+        if not sight.nodes:
+            return []
+        live = {info.node: info for info in self._sessions.snapshot()}
+        known = {NodeName(each["metadata"]["name"]): each for each in self._cache.nodes()}
+        contacts = self._contacts.by_node()
+        rows = []
+        for name in known.keys() | contacts.keys():
+            contact, info = contacts.get(name), live.get(name)
+            is_connected = info is not None or (contact is not None and contact.connected)
+            labels = mapping(known.get(name, {}).get("metadata", {}).get("labels"))
+            rows.append(
+                NodeRow(
+                    name=name,
+                    site=next((labels[key] for key in SITE_LABELS if key in labels), NO_SITE),
+                    is_edge=EDGE_LABEL in labels,
+                    in_cluster=name in known,
+                    connected=is_connected,
+                    since=None if contact is None else contact.since,
+                    problem="" if is_connected else self._sessions.problem(name),
+                    tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
+                    tasks_held=info.held if info is not None and sight.is_whole else None,
+                    session=info,
+                )
+            )
+        return sorted(rows, key=lambda row: (row.site, row.name))
+
+
+def job_row(type_: ResourceType, object_: Object) -> JobRow:
+    metadata, status = object_["metadata"], object_.get("status")
+    phase = phase_of(status)
+    trouble = trouble_condition(status)
+    message = "" if trouble is None else str(trouble.get("message") or trouble.get("reason") or "")
+    remedy = "" if trouble is None else remedy_of(str(trouble.get("reason") or ""), message)
+    return JobRow(
+        type=type_,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        created=metadata.get("creationTimestamp", ""),
+        phase=phase,
+        tone=_tone(phase, trouble),
+        progress=progress_of(status),
+        trouble=message[:MAX_MESSAGE_CHARS],
+        remedy=remedy,
+    )
+
+
+def _tone(phase: str, trouble: Mapping[str, Any] | None) -> Tone:
+    if phase in _BAD_PHASES:
+        return "bad"
+    if phase in _ENDED_PHASES:
+        return "done"
+    return "good" if trouble is None or is_good(trouble) else "waiting"
+
+
+def by_kind_and_phase(rows: Iterable[JobRow]) -> dict[str, Counter[str]]:
+    """Kind with its group -> phase -> number of jobs."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        counts.setdefault(f"{row.type.kind}.{row.type.group}", Counter())[row.phase] += 1
+    return dict(sorted(counts.items()))

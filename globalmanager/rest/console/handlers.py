@@ -1,0 +1,299 @@
+"""The routes of the console: who asks, what the caller may see, and the answer.
+
+Built by app beside Api. A page answers a browser with HTML, and an EventSource at the same address
+with its changes.
+"""
+
+import asyncio
+import http
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from aiohttp import web
+
+from common.errors import Overloaded
+from common.ids import is_subdomain
+from globalmanager.contract import NODES
+from globalmanager.rest.access import Access, Caller, Reading
+from globalmanager.rest.console import views
+from globalmanager.rest.console.board import Board, Sight
+from globalmanager.rest.console.live import Live
+from globalmanager.rest.console.login import (
+    Logins,
+    Session,
+    check_origin,
+    is_from_this_machine,
+    local_path,
+)
+from globalmanager.rest.console.theme import theme
+from globalmanager.rest.errors import RequestError, answer_to, reason_of
+from globalmanager.rest.routes import Route
+
+PAGES: Final = {
+    "/": views.overview,
+    "/jobs": views.jobs,
+    "/jobs/{type}/{namespace}/{name}": views.job,
+    "/nodes": views.nodes,
+    "/nodes/{name}": views.node,
+}
+LIVE_S: Final = 300.0
+"""Seconds after which the caller of an open page is checked again."""
+POLICY: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
+_LOGIN: Final = "/login"
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """One request of a person."""
+
+    caller: Caller
+    session: Session | None
+    sight: Sight
+
+
+class Console:
+    """The pages of one GlobalManager.
+
+    Args:
+        access: decides what a caller sees
+        logins: the sessions
+        board: the rows
+        is_populated: whether the caches are complete
+    """
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        logins: Logins,
+        board: Board,
+        live: Live,
+        is_populated: Callable[[], bool],
+        version: str,
+    ) -> None:
+        self._access = access
+        self._logins = logins
+        self._board = board
+        self._live = live
+        self._is_populated = is_populated
+        self._version = version
+        self.routes = (
+            *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),
+            self._route(_LOGIN, self._show_login),
+            self._route(_LOGIN, self._log_in, method="POST"),
+            self._route("/logout", self._log_out, method="POST"),
+            self._route("/static/{name}", self._static),
+        )
+
+    def _route(
+        self,
+        path: str,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+        *,
+        method: str = "GET",
+    ) -> Route:
+        return Route(
+            path=path,
+            method=method,
+            summary="",
+            handler=partial(self._guarded, handler),
+            answer=str,
+        )
+
+    async def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
+    ) -> web.StreamResponse:
+        """Every failure is a page too, and every answer has the headers that protect it."""
+        try:
+            response = await handler(request)
+        except RequestError as error:
+            if error.status == http.HTTPStatus.UNAUTHORIZED:
+                response = _see(f"{_LOGIN}?next={quote(request.path_qs)}")
+                self._logins.end(response)
+            else:
+                response = self._problem(request, error)
+        if not response.prepared:
+            response.headers.update(POLICY)
+        return response
+
+    def _problem(self, request: web.Request, error: RequestError) -> web.Response:
+        response = self._html(
+            request,
+            "problem.html",
+            status=error.status,
+            title=reason_of(error.status),
+            message=error.message,
+        )
+        return answer_to(error, response)
+
+    def _html(
+        self, request: web.Request, template: str, *, status: int = 200, **values: Any
+    ) -> web.Response:
+        shown = {"path": request.path, "caller": None, "sight": None, "form_key": "", "live": ""}
+        text = theme().page(template, **{**shown, "version": self._version, **values})
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    # ---- pages ----
+
+    async def _page(self, view: views.View, request: web.Request) -> web.StreamResponse:
+        if "text/event-stream" in request.headers.get("Accept", ""):
+            return await self._follow(view, request)
+        visit = await self._visit(request)
+        page = view(self._board, visit.sight, _asked(request))
+        session = visit.session
+        return self._html(
+            request,
+            page.template,
+            title=page.title,
+            caller=visit.caller,
+            sight=visit.sight,
+            form_key="" if session is None else self._logins.form_key(session),
+            scope=_scope(visit.sight),
+            live=request.path_qs,
+            **page.values,
+        )
+
+    async def _follow(self, view: views.View, request: web.Request) -> web.StreamResponse:
+        """Send the page's changes. After LIVE_S the stream ends, and the browser asks again."""
+        visit = await self._visit(request)
+        asked = _asked(request)
+
+        def render() -> dict[str, str]:
+            page = view(self._board, visit.sight, asked)
+            values = {**page.values, "sight": visit.sight, "scope": _scope(visit.sight)}
+            return {"page": theme().block(page.template, "live", **values)}
+
+        try:
+            key = (request.path_qs, visit.sight)
+            return await self._live.send(request, key, render, for_s=LIVE_S)
+        except Overloaded as error:
+            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+
+    async def _visit(self, request: web.Request) -> Visit:
+        """Raises: RequestError"""
+        session = self._logins.session_of(request)
+        caller = await self._access.identify(request, "" if session is None else session.token)
+        if not self._is_populated():
+            problem = "the caches are not filled yet; /readyz says what is missing"
+            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        return Visit(caller, session, await self._sight(request, caller))
+
+    async def _sight(self, request: web.Request, caller: Caller) -> Sight:
+        """What the caller may see: all namespaces, or the one that the address names, or the one of
+        the caller's ServiceAccount.
+        """
+        namespace = request.query.get("namespace", "")
+        if namespace and not is_subdomain(namespace):
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is no namespace")
+        sees_nodes = await self._may(request, caller, Reading("list", NODES))
+        types = await self._types(request, caller, namespace)
+        if not types and not namespace:
+            namespace = namespace_of(caller)
+            types = await self._types(request, caller, namespace) if namespace else frozenset()
+        return Sight(namespace, types, sees_nodes)
+
+    async def _types(self, request: web.Request, caller: Caller, namespace: str) -> frozenset[Any]:
+        types = self._board.types
+        may = await asyncio.gather(
+            *(self._may(request, caller, Reading("list", type_, namespace)) for type_ in types)
+        )
+        return frozenset(type_ for type_, is_allowed in zip(types, may, strict=True) if is_allowed)
+
+    async def _may(self, request: web.Request, caller: Caller, reading: Reading) -> bool:
+        try:
+            await self._access.check(request, caller, reading)
+        except RequestError as error:
+            if error.status != http.HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    # ---- login ----
+
+    async def _show_login(self, request: web.Request) -> web.StreamResponse:
+        if code := request.query.get("code", ""):
+            return await self._log_in_by_code(request, code)
+        return self._html(
+            request, "login.html", title="Log in", next=local_path(request.query.get("next", "/"))
+        )
+
+    async def _log_in(self, request: web.Request) -> web.StreamResponse:
+        check_origin(request)
+        form = await request.post()
+        token, next_ = str(form.get("token", "")).strip(), str(form.get("next", "/"))
+        try:
+            if not token:
+                raise RequestError(http.HTTPStatus.UNAUTHORIZED, "the field is empty")
+            await self._access.identify(request, token)
+        except RequestError as error:
+            if error.status != http.HTTPStatus.UNAUTHORIZED:
+                raise
+            problem, _, _ = error.message.partition(": send a token")
+            return self._html(
+                *(request, "login.html"),
+                status=http.HTTPStatus.FORBIDDEN,
+                title="Log in",
+                next=local_path(next_),
+                problem=problem,
+            )
+        response = _see(local_path(next_))
+        self._logins.begin(request, response, token)
+        return response
+
+    async def _log_in_by_code(self, request: web.Request, code: str) -> web.StreamResponse:
+        token = self._logins.token_of(code) if is_from_this_machine(request) else ""
+        if not token:
+            problem = "the code is used or too old: run `edgeai open` again"
+            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+        response = _see("/")
+        self._logins.begin(request, response, token)
+        return response
+
+    async def _log_out(self, request: web.Request) -> web.StreamResponse:
+        session = self._logins.session_of(request)
+        if session is not None:
+            form = await request.post()
+            self._logins.check_form(session, str(form.get("form_key", "")))
+        response = _see(_LOGIN)
+        self._logins.end(response)
+        return response
+
+    # ---- files ----
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        file = theme().files.get(name)
+        if file is None:
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
+        return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
+
+
+def namespace_of(caller: Caller) -> str:
+    """The namespace of a ServiceAccount; "" for every other caller."""
+    parts = caller.username.split(":")
+    return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""
+
+
+def _asked(request: web.Request) -> views.Asked:
+    return views.Asked(request.match_info, request.query)
+
+
+def _scope(sight: Sight) -> str:
+    """What links add, so that the chosen namespace stays."""
+    return f"?{urlencode({'namespace': sight.namespace})}" if sight.namespace else ""
+
+
+def _see(path: str) -> web.Response:
+    return web.Response(status=http.HTTPStatus.SEE_OTHER, headers={"Location": path})

@@ -1,0 +1,180 @@
+"""Who looks at a page: a session in a sealed cookie, with the caller's token of the Kubernetes API.
+
+The cookie holds the token itself, encrypted and authenticated with a key that all replicas share.
+So a session needs no memory on the server, works at every replica, and ends with its time or with
+the token. Scripts cannot read the cookie, and other sites cannot send forms with it.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import http
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from common.settings import is_loopback
+from globalmanager.rest.errors import RequestError
+
+SESSION_S: Final = 8 * 3600.0
+CODE_S: Final = 30.0
+MAX_CODES: Final = 100
+MAX_COOKIE_TOKEN_CHARS: Final = 2900  # a browser keeps at most 4096 bytes of a cookie
+_NAME: Final = "edgeai-session"
+_NONCE_BYTES: Final = 12
+
+
+class Session(msgspec.Struct, frozen=True, array_like=True):
+    """A login. `until` is a wall clock, because other replicas read it too."""
+
+    id: str
+    token: str
+    until: float
+
+
+class Logins:
+    """Begins sessions, and reads them from requests.
+
+    Args:
+        now: wall clock, seconds
+        clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._now, self._clock = now, clock
+        self._key = b""
+        self._codes: OrderedDict[str, tuple[float, str]] = OrderedDict()  # code -> (end, token)
+
+    def use_key(self, root_key: bytes) -> None:
+        """From now on there can be sessions. Args: root_key: the same at every replica"""
+        self._key = hmac.digest(root_key, b"sessions of the web console", "sha256")
+
+    def session_of(self, request: web.Request) -> Session | None:
+        """The session of the request; None: there is none, or its time is over."""
+        for name in (f"__Host-{_NAME}", _NAME):
+            if sealed := request.cookies.get(name):
+                session = self._open(sealed)
+                return session if session is not None and session.until > self._now() else None
+        return None
+
+    def begin(self, request: web.Request, response: web.Response, token: str) -> None:
+        """Let the response carry a session with this token. Raises: RequestError"""
+        if len(token) > MAX_COOKIE_TOKEN_CHARS:
+            problem = (
+                f"the token has {len(token)} characters, and a session at most "
+                f"{MAX_COOKIE_TOKEN_CHARS}: use `kubectl create token` for a shorter one"
+            )
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
+        session = Session(secrets.token_hex(8), token, self._now() + SESSION_S)
+        is_secure = is_https(request)
+        response.set_cookie(
+            f"__Host-{_NAME}" if is_secure else _NAME,
+            self._seal(session),
+            path="/",
+            max_age=int(SESSION_S),
+            httponly=True,
+            secure=is_secure,
+            samesite="Lax",
+        )
+
+    def end(self, response: web.Response) -> None:
+        for name, is_secure in ((_NAME, False), (f"__Host-{_NAME}", True)):
+            response.del_cookie(name, path="/", httponly=True, secure=is_secure, samesite="Lax")
+
+    # ---- forms ----
+
+    def form_key(self, session: Session) -> str:
+        """What every form of this session must carry. Another site cannot know it."""
+        return hmac.digest(self._key, b"form " + session.id.encode(), "sha256").hex()
+
+    def check_form(self, session: Session, value: str) -> None:
+        """Raises: RequestError"""
+        if not hmac.compare_digest(self.form_key(session).encode(), value.encode()):
+            problem = "the form is of another session: load its page again"
+            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+
+    # ---- `edgeai open` ----
+
+    def new_code(self, token: str) -> str:
+        """A code that begins a session once, within CODE_S, from this machine alone."""
+        code = secrets.token_urlsafe(24)
+        while len(self._codes) >= MAX_CODES:
+            self._codes.popitem(last=False)
+        self._codes[_digest(code)] = (self._clock() + CODE_S, token)
+        return code
+
+    def token_of(self, code: str) -> str:
+        """The token of a code; "": nobody has made the code, or it is used or too old."""
+        end, token = self._codes.pop(_digest(code), (0.0, ""))
+        return token if self._clock() < end else ""
+
+    # ---- the cookie ----
+
+    def _seal(self, session: Session) -> str:
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = nonce + self._cipher().encrypt(nonce, msgspec.msgpack.encode(session), None)
+        return base64.urlsafe_b64encode(sealed).decode()
+
+    def _open(self, text: str) -> Session | None:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
+            plain = self._cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], None)
+            return msgspec.msgpack.decode(plain, type=Session)
+        except (InvalidTag, binascii.Error, msgspec.DecodeError, UnicodeError, ValueError):
+            return None
+
+    def _cipher(self) -> "AESGCM":  # noqa: F821
+        """Raises: RequestError before the key is known"""
+        # Loaded at the first login: the library takes 10 MiB.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if not self._key:
+            problem = "the GlobalManager starts and cannot check logins yet; /readyz says why"
+            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        return AESGCM(self._key)
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+def is_https(request: web.Request) -> bool:
+    """Whether the browser speaks TLS, to this process or to a proxy before it."""
+    return "https" in (request.scheme, request.headers.get("X-Forwarded-Proto", ""))
+
+
+def is_from_this_machine(request: web.Request) -> bool:
+    return is_loopback(request.remote or "") and is_loopback(request.url.host or "")
+
+
+def check_origin(request: web.Request) -> None:
+    """Raises: RequestError when the page of another site has sent the request"""
+    origin = request.headers.get("Origin", "")
+    site = request.headers.get("Sec-Fetch-Site", "")
+    is_own = origin.partition("://")[2] == request.host if origin else site in ("", *_OWN_SITES)
+    if not is_own:
+        problem = f"the form was sent by another site, {origin or site}"
+        raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+
+
+_OWN_SITES: Final = ("same-origin", "none")
+
+
+def local_path(text: str) -> str:
+    """`text` if it is a path of this server, else "/"."""
+    is_local = text.startswith("/") and not text.startswith(("//", "/\\"))
+    return text if is_local and text.isprintable() and "\\" not in text else "/"

@@ -1,0 +1,66 @@
+"""Templates and files of the console, read once at the start."""
+
+import hashlib
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+import jinja2
+
+TYPES: Final = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+
+
+class File(NamedTuple):
+    content_type: str
+    body: bytes
+    version: str
+    """Changes with the body, and is part of the address, so that browsers may keep the file."""
+
+
+class Theme:
+    def __init__(self) -> None:
+        self._here = resources.files(__package__)
+        self.files = {
+            each.name: _file(each.name, each.read_bytes())
+            for each in (self._here / "static").iterdir()
+            if "." + each.name.rpartition(".")[2] in TYPES
+        }
+        self._environment = jinja2.Environment(
+            loader=jinja2.FunctionLoader(self._source),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals["asset"] = self.address_of
+
+    def page(self, template: str, **values: Any) -> str:
+        return self._environment.get_template(template).render(**values)
+
+    def block(self, template: str, name: str, **values: Any) -> str:
+        """One block of a page alone."""
+        found = self._environment.get_template(template)
+        return "".join(found.blocks[name](found.new_context(values))).strip()
+
+    def address_of(self, name: str) -> str:
+        return f"/static/{name}?{self.files[name].version}"
+
+    def _source(self, name: str) -> str:
+        return (self._here / "templates" / name).read_text(encoding="utf-8")
+
+
+def _file(name: str, body: bytes) -> File:
+    suffix = "." + name.rpartition(".")[2]
+    return File(TYPES[suffix], body, hashlib.sha256(body).hexdigest()[:12])
+
+
+@lru_cache
+def theme() -> Theme:
+    """The theme of this process; templates are compiled once."""
+    return Theme()

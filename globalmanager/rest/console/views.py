@@ -1,0 +1,247 @@
+"""The pages: each is a function from what the caller may see to a template and its values. Pure but
+for the caches that the board reads.
+"""
+
+import http
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import yaml
+
+from globalmanager.contract import Object, ObjectRef
+from globalmanager.rest.console.board import (
+    Board,
+    JobRow,
+    NodeRow,
+    Sight,
+    by_kind_and_phase,
+    job_row,
+)
+from globalmanager.rest.errors import RequestError
+from globalmanager.rest.views import object_view
+from globalmanager.rules.remedies import is_good, remedy_of
+from globalmanager.rules.status import mapping
+from globalmanager.rules.summary import conditions_of, metrics_of
+
+PER_PAGE: Final = 100
+ATTENTION: Final = 30  # rows of the overview; the filters show the rest
+MAX_YAML_CHARS: Final = 200_000
+MAX_ROWS: Final = 200  # workers and conditions of one job
+
+
+class Asked(NamedTuple):
+    """What the address of a page says."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+
+    def number(self, name: str, default: int) -> int:
+        text = self.query.get(name, "")
+        return int(text) if text.isdecimal() and len(text) < 7 else default
+
+
+class Page(NamedTuple):
+    template: str
+    title: str
+    values: dict[str, Any]
+
+
+View = Callable[[Board, Sight, Asked], Page]
+
+
+def overview(board: Board, sight: Sight, _asked: Asked) -> Page:
+    jobs, nodes = board.jobs(sight), board.nodes(sight)
+    wanting = [row for row in jobs if row.tone in ("bad", "waiting")]
+    wanting.sort(key=lambda row: row.tone)  # bad before waiting
+    lost = [row for row in nodes if row.tone == "bad"]
+    tones = Counter(row.tone for row in jobs)
+    return Page(
+        "overview.html",
+        "Overview",
+        {
+            "kinds": by_kind_and_phase(jobs),
+            "jobs_count": len(jobs),
+            "tones": tones,
+            "wanting": wanting[:ATTENTION],
+            "wanting_more": max(0, len(wanting) - ATTENTION),
+            "lost": lost[:ATTENTION],
+            "lost_more": max(0, len(lost) - ATTENTION),
+            "connected_count": sum(row.connected for row in nodes),
+            "edges_count": sum(row.connected or row.tone == "bad" for row in nodes),
+        },
+    )
+
+
+def jobs(board: Board, sight: Sight, asked: Asked) -> Page:
+    rows = board.jobs(sight)
+    kind, phase, text = (asked.query.get(name, "") for name in ("kind", "phase", "q"))
+    tone = asked.query.get("state", "")
+    found = [
+        row
+        for row in rows
+        if kind in ("", f"{row.type.kind}.{row.type.group}")
+        and phase in ("", row.phase)
+        and tone in ("", row.tone)
+        and text.lower() in f"{row.namespace}/{row.name}".lower()
+    ]
+    return Page(
+        "jobs.html",
+        "Jobs",
+        {
+            "rows": found,
+            "kinds": sorted({f"{row.type.kind}.{row.type.group}" for row in rows}),
+            "phases": sorted({row.phase for row in rows}),
+            "asked": {"kind": kind, "phase": phase, "q": text, "state": tone},
+            **_pages(found, asked),
+        },
+    )
+
+
+def nodes(board: Board, sight: Sight, asked: Asked) -> Page:
+    rows = board.nodes(sight)
+    state, text = asked.query.get("state", ""), asked.query.get("q", "")
+    found = [
+        row
+        for row in rows
+        if state in ("", "connected" if row.connected else "away") and text.lower() in row.name
+    ]
+    return Page(
+        "nodes.html",
+        "Nodes",
+        {
+            "rows": found,
+            "sites": _sites(rows),
+            "asked": {"state": state, "q": text},
+            **_pages(found, asked),
+        },
+    )
+
+
+def node(board: Board, sight: Sight, asked: Asked) -> Page:
+    name = asked.path["name"]
+    row = next((each for each in board.nodes(sight) if each.name == name), None)
+    if row is None:
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"node {name}: no such node, or not for you")
+    workers = [
+        (job, worker)
+        for job in board.jobs(sight)
+        for worker in _workers_on(board, sight, job, name)
+    ]
+    return Page("node.html", f"Node {name}", {"row": row, "workers": workers[:MAX_ROWS]})
+
+
+def job(board: Board, sight: Sight, asked: Asked) -> Page:
+    namespace, name = asked.path["namespace"], asked.path["name"]
+    type_ = board.type_of(asked.path["type"])
+    object_ = None if type_ is None else board.job(sight, ObjectRef(type_, namespace, name))
+    if type_ is None or object_ is None:
+        problem = f"{asked.path['type']} {namespace}/{name}: no such job, or not for you"
+        raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
+    status = mapping(object_.get("status"))
+    return Page(
+        "job.html",
+        f"{type_.kind} {namespace}/{name}",
+        {
+            "row": job_row(type_, object_),
+            "conditions": [_told(each) for each in conditions_of(status)][-MAX_ROWS:],
+            "workers": workers_of(object_)[:MAX_ROWS],
+            "replicas": _replicas(status),
+            "round": status.get("round"),
+            "rounds": status.get("rounds"),
+            "metrics": metrics_of(status),
+            "numbers": _numbers(metrics_of(status)),
+            "yaml": _yaml(object_),
+        },
+    )
+
+
+def workers_of(object_: Object) -> list[dict[str, str]]:
+    """The workers of a job as the nodes have reported them."""
+    found = mapping(mapping(object_.get("status")).get("workers"))
+    return [
+        {
+            "name": str(name),
+            "node": str(mapping(entry).get("node") or ""),
+            "attempt": str(mapping(entry).get("attempt", "")),
+            "phase": str(mapping(entry).get("status") or mapping(entry).get("phase") or ""),
+            "counts": ", ".join(
+                f"{key} {value}"
+                for key, value in mapping(mapping(entry).get("taskInfo")).items()
+                if isinstance(value, int | float | str)
+            )[:300],
+            "reported": str(mapping(entry).get("observedAt") or ""),
+        }
+        for name, entry in found.items()
+    ]
+
+
+def _workers_on(board: Board, sight: Sight, row: JobRow, node_name: str) -> list[dict[str, str]]:
+    object_ = board.job(sight, ObjectRef(row.type, row.namespace, row.name))
+    workers = [] if object_ is None else workers_of(object_)
+    return [worker for worker in workers if worker["node"] == node_name]
+
+
+def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    good = is_good(condition)
+    return {
+        "type": str(condition.get("type") or ""),
+        "status": str(condition.get("status") or ""),
+        "reason": reason,
+        "message": message,
+        "since": str(condition.get("lastTransitionTime") or ""),
+        "is_good": good,
+        "remedy": "" if good else remedy_of(reason, message),
+    }
+
+
+def _replicas(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    found = mapping(status.get("replicaStatuses") or status.get("tfReplicaStatuses"))
+    return [
+        {"type": str(type_), **{key: str(value) for key, value in mapping(entry).items()}}
+        for type_, entry in found.items()
+    ]
+
+
+def _numbers(metrics: tuple[tuple[str, str], ...]) -> dict[str, float]:
+    """The metrics that a curve can show."""
+    numbers: dict[str, float] = {}
+    for key, value in metrics:
+        try:
+            numbers[key] = float(value)
+        except ValueError:
+            continue
+    return {key: value for key, value in numbers.items() if abs(value) < float("inf")}
+
+
+def _yaml(object_: Object) -> str:
+    text = yaml.dump(object_view(object_), sort_keys=False, allow_unicode=True, width=100)
+    return text if len(text) <= MAX_YAML_CHARS else text[:MAX_YAML_CHARS] + "\n# (cut)"
+
+
+def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
+    """The sites with the tones of their nodes, for the map."""
+    sites: dict[str, list[NodeRow]] = {}
+    for row in rows:
+        sites.setdefault(row.site, []).append(row)
+    return [{"name": name, "count": len(all_), "rows": all_[:500]} for name, all_ in sites.items()]
+
+
+def _pages(rows: list[Any], asked: Asked) -> dict[str, Any]:
+    last = max(1, -(-len(rows) // PER_PAGE))
+    number = min(max(1, asked.number("page", 1)), last)
+
+    def address(page: int) -> str:
+        query = {key: value for key, value in asked.query.items() if value and key != "page"}
+        return "?" + urlencode({**query, "page": str(page)})
+
+    return {
+        "shown": rows[(number - 1) * PER_PAGE : number * PER_PAGE],
+        "count": len(rows),
+        "page_number": number,
+        "last_page": last,
+        "before": address(number - 1) if number > 1 else "",
+        "after": address(number + 1) if number < last else "",
+    }

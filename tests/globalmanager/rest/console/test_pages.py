@@ -1,0 +1,173 @@
+"""What the pages show, to whom."""
+
+import re
+
+import pytest
+
+from tests.globalmanager.rest.authority import Authority
+from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.console.conftest import Browser
+
+EVIL = "<script>alert(1)</script>'\"&"
+JOB = f"/jobs/{JI}.edgeai.io/a/digits"
+PAGES = ["/", "/jobs", "/nodes", "/nodes/node-1", JOB]
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/login", "/jobs/x/y/z", "/static/console.js"])
+async def test_every_answer_forbids_what_pages_do_not_need(browser: Browser, path: str) -> None:
+    await browser.log_in("ann's")
+    answer = await browser.get(path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_no_page_has_code_or_style_in_it_or_an_address_of_another_host(
+    browser: Browser, path: str
+) -> None:
+    await browser.log_in("ann's")
+    text = (await browser.get(path)).text
+    assert re.findall(r"<script(?! src=\"/static/)", text) == []
+    assert re.findall(r"\son[a-z]+=|\sstyle=|<style|javascript:", text) == []
+    assert re.findall(r"(?:src|href|action)=\"(?!/|#|\?)", text) == []
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", JOB])
+async def test_what_tenants_write_stays_text(browser: Browser, guarded: World, path: str) -> None:
+    await browser.log_in("ann's")
+    guarded.cluster.objects[0]["status"] = {
+        "phase": EVIL,
+        "metrics": [{"key": EVIL, "value": EVIL}, {"key": f"x{EVIL}", "value": "1"}],
+        "workers": {EVIL: {"node": EVIL, "taskInfo": {EVIL: EVIL}}},
+        "conditions": [{"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL}],
+        "replicaStatuses": {EVIL: {"active": EVIL}},
+    }
+    text = (await browser.get(path)).text
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+async def test_a_viewer_of_one_namespace_learns_nothing_of_another(
+    browser: Browser, guarded: World
+) -> None:
+    await browser.log_in("ben's")
+    texts = [(await browser.get(path)).text for path in ("/", "/jobs", "/nodes", "/?namespace=b")]
+    guarded.cluster.objects += [object_of(f"more-{n}", namespace="a") for n in range(50)]
+    again = [(await browser.get(path)).text for path in ("/", "/jobs", "/nodes", "/?namespace=b")]
+    assert texts == again
+    assert "b/faces" in texts[1]
+    for path in (JOB, f"/jobs/{JI}.edgeai.io/a/no-such-job", f"{JOB}?namespace=a"):
+        answer = await browser.get(path)
+        assert (answer.status, "no such job, or not for you" in answer.text) == (404, True)
+    for path in ("/nodes/node-1", "/nodes/no-such-node"):
+        assert (await browser.get(path)).status == 404
+    assert "You may not list nodes" in texts[0]
+    everything = "".join(texts)
+    assert "a/digits" not in everything
+    assert "node-1" not in everything
+
+
+async def test_who_may_list_nodes_but_not_all_jobs_sees_no_numbers_of_tasks(
+    browser: Browser, guarded: World, authority: Authority
+) -> None:
+    authority.rights_of["nobody"] = [{"verb": "list", "resource": "nodes"}]
+    guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
+    await browser.log_in("nobody's")
+    text = (await browser.get("/nodes")).text
+    assert "node-1" in text
+    assert "4711" not in text
+    other = Browser(guarded)
+    async with other.client:
+        await other.log_in("ann's")
+        assert "4711" in (await other.get("/nodes")).text
+
+
+async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:
+    await browser.log_in("nobody's")
+    text = (await browser.get("/")).text
+    assert "You may not list jobs in all namespaces" in text
+    text = (await browser.get("/?namespace=a")).text
+    assert "You may not list any jobs in the namespace <b>a</b>" in text
+
+
+@pytest.mark.parametrize("namespace", ["A", "../a", "a/b", "%00", "x" * 300, "<script>"])
+async def test_a_namespace_that_cannot_be_is_answered_without_a_question(
+    browser: Browser, authority: Authority, namespace: str
+) -> None:
+    await browser.log_in("ann's")
+    authority.asked.clear()
+    answer = await browser.get(f"/jobs?namespace={namespace}")
+    assert (answer.status, authority.asked, "<script>" in answer.text) == (404, [], False)
+
+
+async def test_filters_live_in_the_address(browser: Browser, guarded: World) -> None:
+    await browser.log_in("ann's")
+    guarded.cluster.objects += [object_of(f"job-{n:03}", namespace="c") for n in range(150)]
+    guarded.cluster.objects[-1]["status"] = {"phase": "Failed"}
+    assert "job-149" in (await browser.get("/jobs?phase=Failed")).text
+    assert "job-148" not in (await browser.get("/jobs?phase=Failed")).text
+    assert "c/job" not in (await browser.get("/jobs?kind=Model.edgeai.io")).text
+    first = (await browser.get("/jobs?namespace=c&q=JOB-")).text
+    assert ("job-099" in first, "job-100" in first) == (True, False)
+    assert 'href="?namespace=c&amp;q=JOB-&amp;page=2"' in first
+    second = (await browser.get("/jobs?namespace=c&q=JOB-&page=2")).text
+    assert ("job-099" in second, "job-100" in second) == (False, True)
+    assert "job-149" in (await browser.get("/jobs?q=job-&page=999999")).text
+
+
+async def test_a_job_says_what_it_waits_for_and_what_to_do(
+    browser: Browser, guarded: World
+) -> None:
+    await browser.log_in("ann's")
+    guarded.cluster.objects[0]["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {
+                "type": "Accepted",
+                "status": "False",
+                "reason": "ModelNotFound",
+                "message": "Model small does not exist",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+        ],
+        "metrics": [{"key": "accuracy", "value": "0.75"}],
+    }
+    text = (await browser.get(JOB)).text
+    assert "Model small does not exist" in text
+    assert "create the Model that the message names" in text
+    assert 'data-metrics="{&#34;accuracy&#34;: 0.75}"' in text
+    assert "managedFields" not in text
+
+
+async def test_before_the_caches_are_filled_a_page_says_so(
+    browser: Browser, guarded: World
+) -> None:
+    await browser.log_in("ann's")
+    guarded.is_populated = False
+    answer = await browser.get("/")
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+    assert "the caches are not filled yet" in answer.text
+
+
+@pytest.mark.parametrize("name", ["..%2Fhandlers.py", "handlers.py", "%2e%2e/live.py", "x.js"])
+async def test_files_outside_are_no_files(browser: Browser, name: str) -> None:
+    assert (await browser.get(f"/static/{name}")).status == 404
+
+
+async def test_a_file_is_kept_and_has_another_address_when_it_changes(browser: Browser) -> None:
+    text = (await browser.get("/login")).text
+    found = re.search(r'href="(/static/console.css\?[0-9a-f]{12})"', text)
+    assert found is not None
+    answer = await browser.get(found[1])
+    assert answer.headers["Cache-Control"] == "private, max-age=31536000, immutable"
+
+
+async def test_only_a_form_may_have_a_body(browser: Browser) -> None:
+    async with browser.client.get(browser.world.url + "/", data=b"x") as response:
+        assert response.status == 413
+    answer = await browser.post("/login", token="x" * 20_000)
+    assert answer.status == 413
