@@ -21,6 +21,7 @@ from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.sessions.relay import Relays
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.elector import Identity
+from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.rootkey import get_root_key
 from globalmanager.kube.sender import ClientSettings
@@ -28,6 +29,7 @@ from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.metrics import Metrics
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.console.board import Board
 from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
@@ -51,9 +53,10 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         client_settings(settings),
         on_request=metrics.engine.observe_request,
     )
-    async with client, TaskGroup() as tasks:
+    callers = client.for_callers(client_settings(settings))
+    async with client, callers, TaskGroup() as tasks:
         collecting = tasks.create_task(collect_when_quiet(), name="garbage")
-        manager = Manager(settings, client, door, metrics)
+        manager = Manager(settings, client, callers, door, metrics)
         serving = tasks.create_task(manager.run(), name="manager")
         stopping = tasks.create_task(stop.wait(), name="stop")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -63,12 +66,18 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 class Manager:
-    """All parts of one GlobalManager. Raises: SettingsError"""
+    """All parts of one GlobalManager.
+
+    Args: callers: a client without credentials, for requests with a caller's token
+
+    Raises: SettingsError
+    """
 
     def __init__(
         self,
         settings: Settings,
         client: KubeClient,
+        callers: KubeClient,
         door: DoorConfiguration,
         metrics: Metrics,
     ) -> None:
@@ -89,7 +98,9 @@ class Manager:
             metrics=metrics.edge,
             timing=settings.timing,
         )
-        access = access_of(settings, client)
+        # with a rate of its own, so that callers take nothing from the engine
+        reviews = KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
+        access = access_of(settings, reviews)
         api = Api(
             access=access,
             cache=engine,
@@ -104,7 +115,10 @@ class Manager:
         self._logins, self._live = Logins(), Live()
         console = Console(
             access=access,
+            reviews=reviews,
             logins=self._logins,
+            kinds=KINDS,
+            callers_api=KubeCallersApi(callers),
             board=Board(
                 cache=engine,
                 sessions=self._core.sessions,
@@ -175,11 +189,10 @@ async def end(task: asyncio.Task[None]) -> None:
 # ---- each part's slice of the settings ----
 
 
-def access_of(settings: Settings, client: KubeClient) -> Access:
+def access_of(settings: Settings, reviews: KubernetesAccess) -> Access:
     """Who may read the REST API. Raises: SettingsError"""
     if settings.http_auth == "kubernetes":
-        # with a rate of its own, so that callers of REST take nothing from the engine
-        return KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
+        return reviews
     host, _ = split_address(settings.http_address, "setting httpAddress")
     if not is_loopback(host):
         raise SettingsError(

@@ -476,6 +476,14 @@ class Scale(msgspec.Struct, frozen=True):
     selector: str
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """The field of a job that suspends it: its path in the object, and its two values."""
+
+    path: tuple[str, ...]
+    on: bool | str = True
+    off: bool | str = False
+
+
 class Validation(msgspec.Struct, frozen=True):
     """A rule in CEL (x-kubernetes-validations) about the field with this path: "spec.runPolicy"."""
 
@@ -591,6 +599,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """(.status, report) -> merge patch for .status. None when the report changes nothing. Total,
     but for ReportRefused."""
 
+    suspension: Suspension | None = None
+    """How a person suspends a job of this kind; None: not at all."""
     sums: frozenset[str] = frozenset()
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,

@@ -99,6 +99,18 @@ class KubeClient:
         """A client with the same connections, whose requests use this share of the rate."""
         return self._with(self._sender.on_share(share), self._settings)
 
+    def for_callers(self, settings: ClientSettings) -> Self:
+        """A client with connections of its own and without credentials, for `bearing`. The caller
+        must close it too. Raises: SettingsError
+        """
+        return type(self)(self._sender.transport.without_credentials(), settings)
+
+    def bearing(self, token: str) -> Self:
+        """A client with the same connections and rate, whose requests show this token. So the API
+        server decides what they may do, and records who did it.
+        """
+        return self._with(self._sender.bearing(token), self._settings)
+
     def _with(self, sender: Sender, settings: ClientSettings) -> Self:
         client = copy.copy(self)
         client._sender, client._settings = sender, settings

@@ -151,6 +151,12 @@ class Sender:
         sharing._share = share
         return sharing
 
+    def bearing(self, token: str) -> Self:
+        """A sender with the same connections and rate, whose requests show this token."""
+        bearing = copy.copy(self)
+        bearing.transport = self.transport.bearing(token)
+        return bearing
+
     def make_way(self) -> None:
         for slots in self._slots.values():
             slots.make_way()

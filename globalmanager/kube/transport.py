@@ -7,6 +7,7 @@ error of aiohttp or kubernetes_asyncio.
 """
 
 import asyncio
+import copy
 import http
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -37,6 +38,16 @@ _CLOSE_S: Final = 1.0  # longest wait for the server's answer to the close of a 
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
 
 Load = Callable[[Configuration], Awaitable[None]]
+
+_OF_THE_SERVER: Final = (
+    *("host", "verify_ssl", "ssl_ca_cert", "tls_server_name", "assert_hostname"),
+    *("disable_strict_ssl_verification", "proxy", "proxy_headers", "connection_pool_maxsize"),
+)
+"""What a configuration says of the server, and nothing of who asks."""
+
+
+async def _keep(_configuration: Configuration) -> None:
+    """There are no credentials to read again."""
 
 
 class HandshakeRefused(Exception):
@@ -74,6 +85,7 @@ class Transport:
         self._proxy_options = _proxy_options(self._api, self._server)
         self._session = plain_session(self._api)
         self._renewed_at = -_RENEW_INTERVAL_S
+        self._bearer = ""  # the token of a caller; "": the credentials of the configuration
         self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
         self.replaced = asyncio.Event()
         """Set when `take_over` has replaced the present connections."""
@@ -148,6 +160,8 @@ class Transport:
 
     async def _headers(self) -> dict[str, str]:
         headers = {"User-Agent": USER_AGENT}
+        if self._bearer:
+            return headers | {"Authorization": f"Bearer {self._bearer}"}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
         return headers
 
@@ -192,6 +206,25 @@ class Transport:
         Raises: SettingsError
         """
         return type(self)(self._configuration, self._load, self.source)
+
+    def without_credentials(self) -> Self:
+        """A transport to the same server that proves nothing of this process, for `bearing`. The
+        caller must close it too.
+
+        A client certificate of this process would count more than the token of a request.
+
+        Raises: SettingsError
+        """
+        bare = Configuration()
+        for name in _OF_THE_SERVER:
+            setattr(bare, name, getattr(self._configuration, name))
+        return type(self)(bare, _keep, self.source)
+
+    def bearing(self, token: str) -> Self:
+        """A transport with the same connections, whose requests show this token."""
+        bearer = copy.copy(self)
+        bearer._bearer = token
+        return bearer
 
     async def take_over(self, other: Self) -> None:
         """Use the connections of `other`. Close the present connections and end the requests on

@@ -7,6 +7,7 @@ error as a `Status` object.
 
 import asyncio
 import hmac
+import http
 import ipaddress
 
 import msgspec
@@ -14,8 +15,9 @@ from aiohttp import web
 
 from common.logs import get_logger
 from common.times import Clock, utc_now
-from localcluster.api import discovery, openapi
+from localcluster.api import discovery, openapi, reviews
 from localcluster.api.handlers import API
+from localcluster.api.requests import decode
 from localcluster.errors import StateError
 from localcluster.objects import errors
 from localcluster.objects.podexec import ExecTarget
@@ -148,6 +150,8 @@ class _RequestHandler:
             if not is_known and path not in _PUBLIC_PATHS:
                 raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
             await self._receive(request)
+            if request.method == "POST" and path in reviews.PATHS:
+                return await self._reviewed(request, path)
             return await self._routed(request, path)
         except errors.APIError as error:
             return _refusal(error)
@@ -172,6 +176,12 @@ class _RequestHandler:
             return slash + rest, True
         scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
         return path, scheme == "Bearer" and self._is_token(credential)
+
+    async def _reviewed(self, request: web.Request, path: str) -> web.Response:
+        body = decode(await request.read(), request.headers.get("Content-Type", ""))
+        response = _json(reviews.answer(path, body.content, self._is_token))
+        response.set_status(http.HTTPStatus.CREATED)
+        return response
 
     async def _receive(self, request: web.Request) -> None:
         """Read the whole body of a request. Later calls of `request.read()` return at once.

@@ -15,6 +15,7 @@ from globalmanager.rules.training.changes import FOLLOWS, OWNS
 from globalmanager.rules.training.constraints import keywords, validations
 from globalmanager.rules.training.edge_plan import plan_across_edge
 from globalmanager.rules.training.edge_reports import assignments, fold
+from globalmanager.rules.training.forms import SUSPENSION
 from globalmanager.rules.training.outcomes import outcomes
 from globalmanager.rules.training.plan import event_reason
 
@@ -44,6 +45,7 @@ KIND = Kind(
     needed=gangs.NEEDED,
     framework="pytorch",
     outcomes=outcomes,
+    suspension=SUSPENSION,
     event_reason=event_reason,
     deletes_itself=True,
     plan=plan_across_edge,

@@ -1,9 +1,10 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
-from globalmanager.contract import PODS, Column, Kind, Scale, Schema
+from globalmanager.contract import PODS, Column, Kind, Scale, Schema, Suspension
 from globalmanager.kinds.trainingjob import launcher, main, present, scalers, workers
 from globalmanager.kinds.trainingjob.types import (
     CONSTRAINTS,
+    SUSPENDED,
     TrainingJobSpec,
     TrainingJobStatus,
     read,
@@ -41,6 +42,7 @@ KIND = Kind(
     executes=True,
     role_rules=launcher.ROLE_RULES,
     outcomes=present.outcomes,
+    suspension=Suspension(("metadata", "annotations", SUSPENDED), "true", "false"),
     event_reason=event_reason,
     plan=main.plan,
 )

@@ -6,7 +6,7 @@ with its changes.
 
 import asyncio
 import http
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -15,10 +15,13 @@ import msgspec
 from aiohttp import web
 
 from common.errors import Overloaded
-from common.ids import is_subdomain
-from globalmanager.contract import NODES
+from common.ids import Uid, is_subdomain
+from common.logs import get_logger
+from globalmanager.contract import NODES, Kind, Object, ObjectRef
+from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Caller, Reading
 from globalmanager.rest.console import views
+from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import (
@@ -32,10 +35,13 @@ from globalmanager.rest.console.theme import theme
 from globalmanager.rest.errors import RequestError, answer_to, reason_of
 from globalmanager.rest.routes import Route
 
+log = get_logger(__name__)
+
+JOB_PATH: Final = "/jobs/{type}/{namespace}/{name}"
 PAGES: Final = {
     "/": views.overview,
     "/jobs": views.jobs,
-    "/jobs/{type}/{namespace}/{name}": views.job,
+    JOB_PATH: views.job,
     "/nodes": views.nodes,
     "/nodes/{name}": views.node,
 }
@@ -68,7 +74,10 @@ class Console:
 
     Args:
         access: decides what a caller sees
+        reviews: says who shows a token, and what the caller may change
         logins: the sessions
+        kinds: the kinds of the jobs
+        callers_api: makes changes with the caller's token
         board: the rows
         is_populated: whether the caches are complete
     """
@@ -77,14 +86,20 @@ class Console:
         self,
         *,
         access: Access,
+        reviews: Access,
         logins: Logins,
         board: Board,
         live: Live,
+        kinds: Collection[Kind],
+        callers_api: CallersApi,
         is_populated: Callable[[], bool],
         version: str,
     ) -> None:
         self._access = access
+        self._reviews = reviews
         self._logins = logins
+        self._kinds = {type_: kind for kind in kinds for type_ in kind.types}
+        self._callers_api = callers_api
         self._board = board
         self._live = live
         self._is_populated = is_populated
@@ -93,7 +108,9 @@ class Console:
             *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),
             self._route(_LOGIN, self._show_login),
             self._route(_LOGIN, self._log_in, method="POST"),
+            self._route("/login/code", self._make_code, method="POST"),
             self._route("/logout", self._log_out, method="POST"),
+            self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
             self._route("/static/{name}", self._static),
         )
 
@@ -153,6 +170,7 @@ class Console:
         visit = await self._visit(request)
         page = view(self._board, visit.sight, _asked(request))
         session = visit.session
+        actions = await self._actions(request, visit) if view is views.job else {}
         return self._html(
             request,
             page.template,
@@ -163,6 +181,7 @@ class Console:
             scope=_scope(visit.sight),
             live=request.path_qs,
             **page.values,
+            **actions,
         )
 
     async def _follow(self, view: views.View, request: web.Request) -> web.StreamResponse:
@@ -184,7 +203,10 @@ class Console:
     async def _visit(self, request: web.Request) -> Visit:
         """Raises: RequestError"""
         session = self._logins.session_of(request)
-        caller = await self._access.identify(request, "" if session is None else session.token)
+        if session is None:
+            caller = await self._access.identify(request, "")
+        else:
+            caller = await self._reviews.identify(request, session.token)
         if not self._is_populated():
             problem = "the caches are not filled yet; /readyz says what is missing"
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
@@ -211,14 +233,69 @@ class Console:
         )
         return frozenset(type_ for type_, is_allowed in zip(types, may, strict=True) if is_allowed)
 
-    async def _may(self, request: web.Request, caller: Caller, reading: Reading) -> bool:
+    async def _may(
+        self,
+        request: web.Request,
+        caller: Caller,
+        reading: Reading,
+        *,
+        access: Access | None = None,
+    ) -> bool:
         try:
-            await self._access.check(request, caller, reading)
+            await (access or self._access).check(request, caller, reading)
         except RequestError as error:
             if error.status != http.HTTPStatus.FORBIDDEN:
                 raise
             return False
         return True
+
+    # ---- actions ----
+
+    async def _actions(self, request: web.Request, visit: Visit) -> dict[str, Any]:
+        """What the page of a job offers to the caller."""
+        ref, object_ = self._job(request, visit.sight)
+        may = {
+            verb: visit.session is not None
+            and await self._may(
+                *(request, visit.caller),
+                Reading(verb, ref.type, ref.namespace, ref.name),
+                access=self._reviews,
+            )
+            for verb in ("patch", "delete")
+        }
+        kind = self._kinds.get(ref.type)
+        choices = None if kind is None else choices_of(kind, ref.type, object_)
+        return {"may": may, "choices": choices, "uid": object_["metadata"].get("uid", "")}
+
+    async def _act(self, request: web.Request) -> web.StreamResponse:
+        check_origin(request)
+        visit = await self._visit(request)
+        if visit.session is None:
+            raise RequestError(http.HTTPStatus.FORBIDDEN, "log in to change something")
+        form = await request.post()
+        self._logins.check_form(visit.session, str(form.get("form_key", "")))
+        ref, _ = self._job(request, visit.sight)
+        action, uid = request.match_info["action"], Uid(str(form.get("uid", "")))
+        verb = VERBS.get(action)
+        kind = self._kinds.get(ref.type)
+        if verb is None or kind is None or not uid:
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
+        reading = Reading(verb, ref.type, ref.namespace, ref.name)
+        await self._reviews.check(request, visit.caller, reading)
+        token = visit.session.token
+        if action == "delete":
+            check_name(form, ref.name)
+            await self._callers_api.delete(token, ref, uid)
+        else:
+            await self._callers_api.patch(token, ref, patch_of(action, kind, ref.type, uid, form))
+        log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
+        scope = _scope(visit.sight)
+        path = request.path.rpartition("/")[0]
+        return _see(("/jobs" if action == "delete" else path) + scope)
+
+    def _job(self, request: web.Request, sight: Sight) -> tuple[ObjectRef, Object]:
+        """Raises: RequestError"""
+        return views.job_of(self._board, sight, _asked(request))
 
     # ---- login ----
 
@@ -236,7 +313,7 @@ class Console:
         try:
             if not token:
                 raise RequestError(http.HTTPStatus.UNAUTHORIZED, "the field is empty")
-            await self._access.identify(request, token)
+            await self._reviews.identify(request, token)
         except RequestError as error:
             if error.status != http.HTTPStatus.UNAUTHORIZED:
                 raise
@@ -251,6 +328,15 @@ class Console:
         response = _see(local_path(next_))
         self._logins.begin(request, response, token)
         return response
+
+    async def _make_code(self, request: web.Request) -> web.StreamResponse:
+        """A code for `edgeai open`, which shows the token in the header Authorization."""
+        await self._reviews.identify(request)
+        if not is_from_this_machine(request):
+            problem = "codes are for a console on this machine: log in with the token"
+            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+        token = bearer_token(request.headers.get("Authorization", ""))
+        return web.Response(text=self._logins.new_code(token), content_type="text/plain")
 
     async def _log_in_by_code(self, request: web.Request, code: str) -> web.StreamResponse:
         token = self._logins.token_of(code) if is_from_this_machine(request) else ""

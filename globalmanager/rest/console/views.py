@@ -132,19 +132,26 @@ def node(board: Board, sight: Sight, asked: Asked) -> Page:
     return Page("node.html", f"Node {name}", {"row": row, "workers": workers[:MAX_ROWS]})
 
 
-def job(board: Board, sight: Sight, asked: Asked) -> Page:
+def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]:
+    """The job that the address names. Raises: RequestError"""
     namespace, name = asked.path["namespace"], asked.path["name"]
     type_ = board.type_of(asked.path["type"])
-    object_ = None if type_ is None else board.job(sight, ObjectRef(type_, namespace, name))
-    if type_ is None or object_ is None:
+    ref = None if type_ is None else ObjectRef(type_, namespace, name)
+    object_ = None if ref is None else board.job(sight, ref)
+    if ref is None or object_ is None:
         problem = f"{asked.path['type']} {namespace}/{name}: no such job, or not for you"
         raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
+    return ref, object_
+
+
+def job(board: Board, sight: Sight, asked: Asked) -> Page:
+    ref, object_ = job_of(board, sight, asked)
     status = mapping(object_.get("status"))
     return Page(
         "job.html",
-        f"{type_.kind} {namespace}/{name}",
+        f"{ref.type.kind} {ref.namespace}/{ref.name}",
         {
-            "row": job_row(type_, object_),
+            "row": job_row(ref.type, object_),
             "conditions": [_told(each) for each in conditions_of(status)][-MAX_ROWS:],
             "workers": workers_of(object_)[:MAX_ROWS],
             "replicas": _replicas(status),

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from globalmanager.contract import Suspension
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.status import LIST_BY_TYPE, Time
 from globalmanager.rules.templates import Template
@@ -132,3 +133,6 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     policy: RestartPolicy
     template: Mapping[str, Any]
+
+
+SUSPENSION: Final = Suspension(("spec", "runPolicy", "suspend"))

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +10,16 @@ import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
-from common.ids import NodeName
+from common.ids import NodeName, Uid
 from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
+from globalmanager.kinds import KINDS
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.board import Board
 from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
@@ -31,7 +33,7 @@ TYPES = [
     ResourceType(group, "v1alpha1", plural, kind)
     for group in ("sedna.io", "edgeai.io")
     for plural, kind in ((JI, "JointInferenceService"), ("models", "Model"))
-]
+] + [ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")]
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -99,12 +101,23 @@ class Sessions:
         return self.desired.get(node, 0)
 
 
+class NoChanges:
+    """For tests in which nobody changes a job."""
+
+    async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
+        raise AssertionError(f"{ref} is changed")
+
+    async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None:
+        raise AssertionError(f"{ref} is deleted")
+
+
 class World:
     def __init__(
         self,
         access: Access | None = None,
         *,
         limits: RestLimits | None = None,
+        callers_api: CallersApi | None = None,
         **stream_limits: float,
     ) -> None:
         self.access = access or OpenAccess()
@@ -132,6 +145,9 @@ class World:
         self.logins.use_key(b"key of the cluster")
         self.console = Console(
             access=self.access,
+            reviews=self.access,
+            kinds=KINDS,
+            callers_api=callers_api or NoChanges(),
             logins=self.logins,
             board=Board(
                 cache=self.cluster, sessions=self.sessions, contacts=self.contacts, types=TYPES

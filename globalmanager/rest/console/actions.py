@@ -1,0 +1,118 @@
+"""What a person can do to a job on its page, with the person's own rights.
+
+Each action becomes one request to the Kubernetes API that shows the caller's token. So the API
+server decides, and its audit log names the person. Called by `handlers`.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Protocol
+
+from common.ids import Uid
+from globalmanager.contract import Kind, Object, ObjectRef, ResourceType
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import ApiError
+from globalmanager.rest.errors import RequestError
+
+MAX_REPLICAS: Final = 10_000
+VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
+
+
+class CallersApi(Protocol):
+    """Requests with a caller's token. All raise RequestError."""
+
+    async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None: ...
+
+    async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None: ...
+
+
+class KubeCallersApi:
+    """Args: client: a client for callers, without credentials of its own"""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
+        try:
+            await self._client.bearing(token).merge_patch(ref, patch)
+        except ApiError as error:
+            raise _failed(error) from error
+
+    async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None:
+        try:
+            await self._client.bearing(token).delete(ref, uid=uid)
+        except ApiError as error:
+            raise _failed(error) from error
+
+
+def _failed(error: ApiError) -> RequestError:
+    is_answer = error.code in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+    status = HTTPStatus(error.code) if is_answer else HTTPStatus.BAD_GATEWAY
+    return RequestError(status, str(error))
+
+
+class Choices(NamedTuple):
+    """What the page of a job offers, as far as its kind has it."""
+
+    is_suspended: bool | None
+    """None: a job of this kind cannot be suspended."""
+    replicas: int | None
+    """None: the size of this job cannot be set."""
+
+
+def choices_of(kind: Kind, type_: ResourceType, object_: Object) -> Choices:
+    suspension = kind.suspension
+    path = _scaled_path(kind, type_)
+    replicas = _at(object_, path) if path else None
+    return Choices(
+        None if suspension is None else _at(object_, suspension.path) == suspension.on,
+        replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
+    )
+
+
+def patch_of(
+    action: str, kind: Kind, type_: ResourceType, uid: Uid, form: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The merge patch of an action. It holds for the object with this uid alone.
+
+    Raises: RequestError for an action that a job of the kind does not have, or a wrong field
+    """
+    if action == "scale":
+        path, value = _scaled_path(kind, type_), _replicas(str(form.get("replicas", "")))
+    elif kind.suspension is not None and action in ("suspend", "resume"):
+        path = kind.suspension.path
+        value = kind.suspension.on if action == "suspend" else kind.suspension.off
+    else:
+        path = ()
+    if not path:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"a {kind.name} has no action {action}")
+    patch: dict[str, Any] = {path[-1]: value}
+    for step in reversed(path[:-1]):
+        patch = {step: patch}
+    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+
+
+def check_name(form: Mapping[str, Any], name: str) -> None:
+    """Raises: RequestError unless the caller has typed the name of the job"""
+    if form.get("name") != name:
+        problem = f"type the name of the job, {name}, to delete the job"
+        raise RequestError(HTTPStatus.BAD_REQUEST, problem)
+
+
+def _replicas(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text) <= MAX_REPLICAS):
+        problem = f"replicas: {text[:20]!r} is no number from 0 to {MAX_REPLICAS}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, problem)
+    return int(text)
+
+
+def _scaled_path(kind: Kind, type_: ResourceType) -> tuple[str, ...]:
+    scale = kind.types[type_].scale
+    return () if scale is None else tuple(scale.spec_replicas.removeprefix(".").split("."))
+
+
+def _at(object_: Object, path: tuple[str, ...]) -> Any:
+    value: Any = object_
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value

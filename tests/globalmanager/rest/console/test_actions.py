@@ -1,0 +1,196 @@
+"""What a person may change, and with whose rights."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
+from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.rest.access import KubernetesAccess
+from globalmanager.rest.console.actions import KubeCallersApi
+from tests.globalmanager.rest.authority import Authority
+from tests.globalmanager.rest.cluster import World
+from tests.globalmanager.rest.console.conftest import BEN, Browser
+from tests.globalmanager.scripted_api import ScriptedApi
+
+DIGITS = "/jobs/pytorchjobs.kubeflow.org/a/digits"
+API_PATH = "/apis/kubeflow.org/v1/namespaces/a/pytorchjobs/digits"
+JOB = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "digits", "namespace": "a", "uid": "u1", "resourceVersion": "7"},
+    "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}},
+}
+OWNER = {"username": "owner"}
+
+
+@pytest.fixture
+async def guarded(
+    authority: Authority, scripted: ScriptedApi, scripted_client: KubeClient
+) -> AsyncIterator[World]:
+    authority.users["owner's"] = OWNER
+    authority.rights_of["owner"] = [{"verb": verb} for verb in ("list", "patch", "delete")]
+    authority.others = scripted.json({"metadata": {"name": "digits"}})
+    callers = scripted_client.for_callers(ClientSettings())
+    access = KubernetesAccess(TokenReviews(scripted_client))
+    async with callers, World(access, callers_api=KubeCallersApi(callers)).running() as world:
+        world.cluster.objects = [JOB]
+        yield world
+
+
+def changes(scripted: ScriptedApi) -> list[tuple[str, str, str, Any]]:
+    """(method, path, token, body) of every request that could change a job."""
+    return [
+        (
+            request.method,
+            request.path,
+            request.headers.get("Authorization", ""),
+            msgspec.json.decode(body) if body else None,
+        )
+        for request, body in zip(scripted.seen, scripted.bodies, strict=True)
+        if "reviews" not in request.path
+    ]
+
+
+async def form_of(browser: Browser, token: str = "owner's") -> dict[str, str]:
+    await browser.log_in(token)
+    return {"form_key": (await browser.get(DIGITS)).form_key, "uid": "u1"}
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "patch"),
+    [
+        ("suspend", {}, {"spec": {"runPolicy": {"suspend": True}}}),
+        ("resume", {}, {"spec": {"runPolicy": {"suspend": False}}}),
+        (
+            "scale",
+            {"replicas": "5"},
+            {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 5}}}},
+        ),
+    ],
+)
+async def test_a_change_is_a_request_with_the_callers_own_token(
+    browser: Browser, scripted: ScriptedApi, action: str, fields: dict[str, str], patch: Any
+) -> None:
+    form = await form_of(browser)
+    answer = await browser.post(f"{DIGITS}/{action}", **form, **fields)
+    assert (answer.status, answer.headers["Location"]) == (303, DIGITS)
+    whole = {**patch, "metadata": {"uid": "u1"}}
+    assert changes(scripted) == [("PATCH", API_PATH, "Bearer owner's", whole)]
+
+
+async def test_a_job_is_deleted_when_its_name_is_typed(
+    browser: Browser, scripted: ScriptedApi
+) -> None:
+    form = await form_of(browser)
+    for name in ("", "Digits", "faces"):
+        assert (await browser.post(f"{DIGITS}/delete", **form, name=name)).status == 400
+    assert changes(scripted) == []
+    answer = await browser.post(f"{DIGITS}/delete", **form, name="digits")
+    assert (answer.status, answer.headers["Location"]) == (303, "/jobs")
+    [(method, path, token, body)] = changes(scripted)
+    assert (method, path, token) == ("DELETE", API_PATH, "Bearer owner's")
+    assert body["preconditions"] == {"uid": "u1"}
+
+
+@pytest.mark.parametrize("action", ["suspend", "scale", "delete"])
+@pytest.mark.parametrize(
+    ("change", "headers"),
+    [
+        ({"form_key": ""}, {}),
+        ({"form_key": "0" * 64}, {}),
+        ({"uid": ""}, {}),
+        ({}, {"Origin": "https://evil.example"}),
+        ({}, {"Sec-Fetch-Site": "cross-site"}),
+        ({}, {"Cookie": ""}),
+    ],
+)
+async def test_another_site_changes_nothing(
+    browser: Browser,
+    scripted: ScriptedApi,
+    action: str,
+    change: dict[str, str],
+    headers: dict[str, str],
+) -> None:
+    form = await form_of(browser) | {"name": "digits", "replicas": "5"} | change
+    if "Cookie" in headers:
+        browser.client.cookie_jar.clear()
+    answer = await browser.post(f"{DIGITS}/{action}", headers, **form)
+    assert answer.status in (303, 403, 404)
+    assert answer.headers.get("Location", "/login").startswith("/login")
+    assert changes(scripted) == []
+
+
+async def test_the_form_of_another_session_changes_nothing(
+    browser: Browser, guarded: World, scripted: ScriptedApi
+) -> None:
+    form = await form_of(browser)
+    other = Browser(guarded)
+    async with other.client:
+        await other.log_in("owner's")
+        assert (await other.post(f"{DIGITS}/suspend", **form)).status == 403
+    assert changes(scripted) == []
+
+
+async def test_who_may_only_look_is_offered_nothing_and_changes_nothing(
+    browser: Browser, authority: Authority, scripted: ScriptedApi
+) -> None:
+    authority.rights_of[BEN["username"]] = [{"verb": "list"}]
+    form = await form_of(browser, "ben's")
+    assert "/suspend" not in (await browser.get(DIGITS)).text
+    for action in ("suspend", "scale", "delete"):
+        answer = await browser.post(f"{DIGITS}/{action}", **form, name="digits", replicas="5")
+        assert (answer.status, "cannot" in answer.text) == (403, True)
+    assert changes(scripted) == []
+
+
+async def test_the_page_offers_what_the_caller_may_do(browser: Browser, guarded: World) -> None:
+    await browser.log_in("owner's")
+    text = (await browser.get(DIGITS)).text
+    assert f'action="{DIGITS}/suspend"' in text
+    assert 'name="replicas" type="number" min="0" max="10000" value="3"' in text
+    assert f'action="{DIGITS}/delete"' in text
+    guarded.cluster.objects = [{**JOB, "spec": {"runPolicy": {"suspend": True}}}]
+    text = (await browser.get(DIGITS)).text
+    assert f'action="{DIGITS}/resume"' in text
+    assert "/scale" not in text
+
+
+@pytest.mark.parametrize("replicas", ["", "-1", "1.5", "1e3", "10001", "9" * 30, "٣", "0x1"])
+async def test_a_wrong_number_of_replicas_is_told(
+    browser: Browser, scripted: ScriptedApi, replicas: str
+) -> None:
+    form = await form_of(browser)
+    answer = await browser.post(f"{DIGITS}/scale", **form, replicas=replicas)
+    assert (answer.status, "replicas:" in answer.text) == (400, True)
+    assert changes(scripted) == []
+
+
+@pytest.mark.parametrize("action", ["nonsense", "patch", "..%2Fsuspend", "status"])
+async def test_an_unknown_action_is_none(
+    browser: Browser, scripted: ScriptedApi, action: str
+) -> None:
+    form = await form_of(browser)
+    assert (await browser.post(f"{DIGITS}/{action}", **form)).status == 404
+    assert changes(scripted) == []
+
+
+@pytest.mark.parametrize(("code", "shown"), [(403, 403), (409, 409), (404, 404), (500, 502)])
+async def test_what_the_api_refuses_is_told(
+    browser: Browser, authority: Authority, scripted: ScriptedApi, code: int, shown: int
+) -> None:
+    form = await form_of(browser)
+    authority.others = scripted.failure(code, "Refused", "an admission webhook says no")
+    answer = await browser.post(f"{DIGITS}/suspend", **form)
+    assert (answer.status, "an admission webhook says no" in answer.text) == (shown, True)
+
+
+async def test_who_is_not_logged_in_is_sent_to_the_login(
+    browser: Browser, scripted: ScriptedApi
+) -> None:
+    answer = await browser.post(f"{DIGITS}/suspend", uid="u1")
+    assert answer.status == 303
+    assert changes(scripted) == []
