@@ -16,6 +16,7 @@ from rich.markup import escape
 from common.errors import EdgeAIError
 from common.text import printable
 from edgeai import environment, interrupts, options, status
+from edgeai.console import login_address
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
 from edgeai.kubeconfig import kubeconfig_of
@@ -93,6 +94,24 @@ def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
         options.print_json({"stopped": is_stopped})
     elif not is_stopped:
         typer.echo(f"nothing to stop in {state_dir}", err=True)
+
+
+@app.command("open")
+def open_console(
+    state_dir: StateDir,
+    browser: Annotated[
+        bool, typer.Option(help="start a browser, and not only print the address")
+    ] = True,
+) -> None:
+    """Open the web console of the local cluster, already logged in. Print its address.
+
+    The address works once, and within 30 seconds.
+    """
+    running = environment.connect(state_dir)
+    address = login_address(running.rest_url(), running.api.token)
+    typer.echo(address)
+    if browser:
+        typer.launch(address)
 
 
 @app.command("status")

@@ -15,7 +15,6 @@ from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, conditions_of, state_of
 from edgeai.status import age_text, table
 from globalmanager.contract import Object
-from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import progress_of
 
 _PENDING: Final = "nothing: it goes on by itself"

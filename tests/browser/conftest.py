@@ -1,0 +1,89 @@
+"""edgeai on the local cluster with a job of every kind, and a browser that looks at it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from edgeai import environment
+from edgeai.api import collection_of
+from edgeai.console import login_address
+from edgeai.environment import Environment
+from tests.browser.chromium import CHROMIUM, FLAGS
+from tests.browser.jobs import of_every_kind
+
+playwright = pytest.importorskip("playwright.sync_api", reason="make browser-test installs it")
+
+SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
+SIZES: Final = {"wide": (1280, 900), "narrow": (360, 740)}
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    state_dir = tmp_path_factory.mktemp("edgeai") / "state"
+    running = environment.up(state_dir)
+    for object_ in of_every_kind():
+        running.api.create(collection_of(object_), object_)
+    yield running
+    environment.down(state_dir)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"{CHROMIUM} is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """A browser window that notes what no page may do."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page, self.url = page, url
+        self.faults: list[str] = []
+        page.on("console", self._note_message)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("request", self._note_request)
+
+    def _note_message(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:")):
+            self.faults.append(f"request to {request.url}")
+
+    def go(self, path: str) -> None:
+        response = self.page.goto(self.url + path)
+        assert response.status == 200, f"{path}: {response.status}"
+
+    def shoot(self, name: str) -> None:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+@pytest.fixture(params=SIZES)
+def visitor(request: pytest.FixtureRequest, running: Environment, chromium: Any) -> Iterator[Any]:
+    """Logged in, in a window of each size."""
+    with window(chromium, running, SIZES[request.param]) as visitor:
+        visitor.page.goto(login_address(running.rest_url(), running.api.token))
+        yield visitor
+        assert visitor.faults == []
+
+
+class window:  # noqa: N801 - a context manager
+    def __init__(self, chromium: Any, running: Environment, size: tuple[int, int], **more: Any):
+        self._context = chromium.new_context(
+            viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce", **more
+        )
+        self._url = running.rest_url()
+
+    def __enter__(self) -> Visitor:
+        return Visitor(self._context.new_page(), self._url)
+
+    def __exit__(self, *_: object) -> None:
+        self._context.close()
