@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test training-test elastic-test cluster-test e2e fuzz simulate mutate nightly soak lint types crds bench clean lock
+.PHONY: help demo test system-test browser-test training-test elastic-test cluster-test e2e fuzz simulate mutate nightly soak lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -21,8 +21,8 @@ AT_A_TIME := --numprocesses 3 --dist loadfile
 
 # None of these tests leaves the machine. Every program that imports aiohttp reads the certificates of
 # the machine, which takes a tenth of a second, a quarter of what most programs here need to start.
-test system-test: export SSL_CERT_FILE := /dev/null
-test system-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
+test system-test browser-test: export SSL_CERT_FILE := /dev/null
+test system-test browser-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
 test: $(DEVELOP) ## Run the tests
 	@# What cannot be had here is said, and its tests are skipped.
 	@$(BIN)/python -m tests.monitoring.prometheus || true
@@ -47,6 +47,11 @@ cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes 
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
 	@$(BIN)/pytest tests/conformance --cluster=real $(AT_A_TIME)
 	@$(BIN)/pytest tests/clients --cluster=real $(AT_A_TIME)
+
+browser-test: $(DEVELOP) ## Walk through the console in Chromium; installs Playwright, and as root Chromium
+	@# What cannot be installed here is said, and its tests are skipped.
+	@$(BIN)/python -m tests.browser.chromium || true
+	@$(BIN)/pytest tests/browser -rs
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.
@@ -103,7 +108,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
 	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
-	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver; do \
+	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml

@@ -21,9 +21,23 @@ def conditions_of(status: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def phase_of(status: Any) -> str:
-    """The phase of a job. A training job has no phase; its last condition says the same."""
-    last = (conditions_of(status) or ({},))[-1]
-    return str(mapping(status).get("phase") or last.get("type") or "-")
+    """The phase of a job. The last condition of a training job says the same. A Model or a Dataset
+    is Ready, or the reason of its first condition that is not True.
+    """
+    conditions = conditions_of(status)
+    if told := mapping(status).get("phase"):
+        return str(told)
+    if not conditions:
+        return "-"
+    if _is_history(conditions):
+        return str(conditions[-1].get("type") or "-")
+    bad = next((each for each in conditions if not is_true(each)), None)
+    return "Ready" if bad is None else str(bad.get("reason") or bad.get("type") or "-")
+
+
+def _is_history(conditions: tuple[Mapping[str, Any], ...]) -> bool:
+    """Only the conditions of training jobs are a history, which begins with Created."""
+    return any(each.get("type") == "Created" for each in conditions)
 
 
 def progress_of(status: Any) -> str:
@@ -69,7 +83,7 @@ def trouble_condition(status: Any) -> Mapping[str, Any] | None:
     phase, conditions = phase_of(status), conditions_of(status)
     if phase == "Succeeded":
         return None
-    if any(each.get("type") == "Created" for each in conditions):  # only training jobs have it
+    if _is_history(conditions):
         told = {str(each.get("type")): each for each in conditions if is_true(each)}
         return told.get("Stalled") or (told.get(phase) if phase in _TRAINING_TROUBLE else None)
     return next((each for each in conditions if not is_true(each)), None)

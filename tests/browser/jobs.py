@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from edgeai.api import Object
+from edgeai.environment import CLOUD
 
 SLEEP: Final = {
     "containers": [{"name": "main", "image": "sleeper", "command": ["sleep", "600"]}],
@@ -22,7 +23,7 @@ def of_every_kind() -> list[Object]:
             {
                 "aggregationWorker": {
                     "model": {"name": "small"},
-                    "template": {"spec": {"nodeName": "cloud", **SLEEP}},
+                    "template": {"spec": {"nodeName": CLOUD, **SLEEP}},
                 },
                 "trainingWorkers": [
                     {"dataset": {"name": "images"}, "template": {"spec": {**_ON_EDGE, **SLEEP}}}
@@ -70,7 +71,7 @@ def joint_inference(name: str, *, model: str = "small") -> Object:
             },
             "cloudWorker": {
                 "model": {"name": "big"},
-                "template": {"spec": {"nodeName": "cloud", **SLEEP}},
+                "template": {"spec": {"nodeName": CLOUD, **SLEEP}},
             },
         },
     )

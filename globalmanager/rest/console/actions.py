@@ -77,6 +77,7 @@ def patch_of(
 
     Raises: RequestError for an action that a job of the kind does not have, or a wrong field
     """
+    value: Any = None
     if action == "scale":
         path, value = _scaled_path(kind, type_), _replicas(str(form.get("replicas", "")))
     elif kind.suspension is not None and action in ("suspend", "resume"):

@@ -15,13 +15,16 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import web
 
 from common.settings import is_loopback
 from globalmanager.rest.errors import RequestError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SESSION_S: Final = 8 * 3600.0
 CODE_S: Final = 30.0
@@ -137,7 +140,7 @@ class Logins:
         except (InvalidTag, binascii.Error, msgspec.DecodeError, UnicodeError, ValueError):
             return None
 
-    def _cipher(self) -> "AESGCM":  # noqa: F821
+    def _cipher(self) -> "AESGCM":
         """Raises: RequestError before the key is known"""
         # Loaded at the first login: the library takes 10 MiB.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

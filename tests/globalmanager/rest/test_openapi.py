@@ -59,7 +59,7 @@ class Refusal(OpenAccess):
     def __init__(self, status: http.HTTPStatus) -> None:
         self._status = status
 
-    async def identify(self, _request: web.Request) -> Caller:
+    async def identify(self, _request: web.Request, _token: str | None = None) -> Caller:
         raise RequestError(self._status, "refused")
 
 

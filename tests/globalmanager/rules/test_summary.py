@@ -49,6 +49,14 @@ def test_a_training_job_is_in_the_phase_of_its_last_condition() -> None:
     assert trouble_of(status) == "Worker 1 was killed"
 
 
+def test_a_dataset_is_ready_or_says_why_not() -> None:
+    good = {"type": "Accepted", "status": "True", "reason": "Valid"}
+    assert phase_of({"conditions": [good]}) == "Ready"
+    bad = {"type": "Ready", "status": "False", "reason": "FileNotFound"}
+    assert phase_of({"conditions": [good, bad]}) == "FileNotFound"
+    assert phase_of({}) == "-"
+
+
 def test_a_job_that_waits_says_for_what() -> None:
     conditions = [
         {"type": "Ready", "status": "False", "message": "Model small does not exist"},

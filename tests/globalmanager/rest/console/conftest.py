@@ -39,7 +39,9 @@ class Browser:
     async def get(self, path: str, **headers: str) -> Answer:
         return await self._request("GET", path, headers=headers)
 
-    async def post(self, path: str, headers: dict[str, str] | None = None, **form: str) -> Answer:
+    async def post(
+        self, path: str, headers: dict[str, str] | None = None, /, **form: str
+    ) -> Answer:
         return await self._request("POST", path, data=form, headers=headers or {})
 
     async def log_in(self, token: str) -> Answer:
