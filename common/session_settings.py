@@ -1,4 +1,4 @@
-"""The settings of a session, which GlobalManager and LocalController both have."""
+"""The settings that GlobalManager and LocalController both have: of a session, and of traces."""
 
 from typing import Annotated
 
@@ -16,6 +16,14 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_silence_s: Annotated[
         float, Setting("the other side is gone after this time without a frame, seconds")
     ] = 40.0
+
+    traces_endpoint: Annotated[
+        str,
+        Setting(
+            "URL of an OpenTelemetry collector, http://HOST:4318, that gets the way of each task "
+            "as a trace; empty: none"
+        ),
+    ] = ""
 
     @property
     def timing(self) -> Timing:

@@ -15,6 +15,7 @@ from typing import Final
 from common.errors import SettingsError
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
+from common.traces import Traces
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
@@ -36,6 +37,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
+from globalmanager.traces import TaskTraces
 
 VERSION: Final = "0.1.0"
 _LIST_DEADLINES: Final = 3  # the deadline of a list page is this many request deadlines
@@ -48,6 +50,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """
     metrics = Metrics()
     door = DoorConfiguration(settings)
+    traces = traces_of(settings)
     client = await KubeClient.from_kubeconfig(
         Path(settings.kubeconfig) if settings.kubeconfig else None,
         client_settings(settings),
@@ -56,13 +59,15 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     callers = client.for_callers(client_settings(settings))
     async with client, callers, TaskGroup() as tasks:
         collecting = tasks.create_task(collect_when_quiet(), name="garbage")
-        manager = Manager(settings, client, callers, door, metrics)
+        manager = Manager(settings, client, callers, door, metrics, traces)
         serving = tasks.create_task(manager.run(), name="manager")
         stopping = tasks.create_task(stop.wait(), name="stop")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         serving.cancel()
         collecting.cancel()
+    if traces is not None:
+        await traces.close()
 
 
 class Manager:
@@ -80,6 +85,7 @@ class Manager:
         callers: KubeClient,
         door: DoorConfiguration,
         metrics: Metrics,
+        traces: Traces | None = None,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -89,6 +95,7 @@ class Manager:
             identity=Identity.of_this_process(settings.replica_name),
             metrics=metrics.engine,
             edge_metrics=metrics.edge,
+            traces=None if traces is None else TaskTraces(traces),
         )
         engine = self._core.engine
         relays = Relays(
@@ -187,6 +194,14 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 # ---- each part's slice of the settings ----
+
+
+def traces_of(settings: Settings) -> Traces | None:
+    """Where traces go; None: nowhere. Raises: SettingsError"""
+    if not settings.traces_endpoint:
+        return None
+    instance = Identity.of_this_process(settings.replica_name).replica
+    return Traces(settings.traces_endpoint, service="globalmanager", instance=instance)
 
 
 def access_of(settings: Settings, reviews: KubernetesAccess) -> Access:

@@ -38,6 +38,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.rules.pod_security import Level
 from globalmanager.settings import Settings
+from globalmanager.traces import TaskTraces
 
 
 class Core:
@@ -45,6 +46,7 @@ class Core:
     Args:
         identity: the name of this replica in Leases
         clocks: the event loop's clock must go as fast as these
+        traces: None when no traces are sent
 
     Raises: SettingsError
     """
@@ -58,6 +60,7 @@ class Core:
         metrics: EngineMetrics,
         edge_metrics: EdgeMetrics,
         clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+        traces: TaskTraces | None = None,
     ) -> None:
         self.fence = fence = Fence(clocks.elapsed)
         self.contacts = contacts = Contacts(clocks.utcnow, clocks.elapsed)
@@ -80,6 +83,7 @@ class Core:
             ),
             metrics=metrics,
             clocks=clocks,
+            traces=traces,
         )
         left_out = LeftOutTasks(
             find=self.engine.find,
@@ -104,6 +108,7 @@ class Core:
             ),
             metrics=edge_metrics,
             clock=clocks.elapsed,
+            traces=traces,
         )
         self.membership = Membership(
             client,
@@ -124,6 +129,7 @@ class Core:
             metrics=edge_metrics,
             timing=DriverTiming(session=settings.timing),
             utcnow=clocks.utcnow,
+            traces=traces,
         )
         self.rebalancer = Rebalancer(
             self.sessions,

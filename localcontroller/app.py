@@ -18,6 +18,7 @@ from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
+from common.traces import Traces
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
@@ -30,6 +31,7 @@ from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from localcontroller.settings import Settings
+from localcontroller.traces import TaskTraces
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
@@ -101,11 +103,14 @@ async def _run_with(
     ledger: Ledger, settings: Settings, stop: asyncio.Event, stack: contextlib.AsyncExitStack
 ) -> None:
     metrics = Metrics()
+    traces = traces_of(settings)
+    if traces is not None:
+        stack.push_async_callback(traces.close)
     ledger.on_commit, ledger.on_refusal = metrics.count_commit, metrics.count_refusal
     heartbeats = Heartbeats(
         silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
     )
-    link, relay = _links(settings, ledger, metrics)
+    link, relay = _links(settings, ledger, metrics, traces)
     worker_api = HttpServer(
         WorkerApi(ledger, heartbeats, metrics).app(),
         metrics,
@@ -131,7 +136,16 @@ async def _run_with(
             task.cancel()
 
 
-def _links(settings: Settings, ledger: Ledger, metrics: Metrics) -> tuple[Link, RelayLink]:
+def traces_of(settings: Settings) -> Traces | None:
+    """Where traces go; None: nowhere. Raises: SettingsError"""
+    if not settings.traces_endpoint:
+        return None
+    return Traces(settings.traces_endpoint, service="localcontroller", instance=settings.node_name)
+
+
+def _links(
+    settings: Settings, ledger: Ledger, metrics: Metrics, traces: Traces | None
+) -> tuple[Link, RelayLink]:
     endpoint = Endpoint(
         addresses=Addresses(settings.global_manager_urls),
         node=settings.node_name,
@@ -158,6 +172,7 @@ def _links(settings: Settings, ledger: Ledger, metrics: Metrics) -> tuple[Link, 
         credential_check_s=settings.credential_check_s,
         credential_lost_s=settings.credential_lost_s,
         on_session_over=relay.cut,
+        traces=None if traces is None else TaskTraces(traces, NodeName(settings.node_name)),
     )
     return link, relay
 

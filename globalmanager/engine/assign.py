@@ -18,6 +18,7 @@ from globalmanager.engine.observe import Observer
 from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.relation import JobRelation
+from globalmanager.traces import TaskTraces
 
 log = logs.get_logger(__name__)
 
@@ -36,6 +37,7 @@ class Assigner:
         sink: gets the assignments
         can_observe: whether the stores have all objects that the assignments of a kind depend on
         is_listed: whether the stores have every job resource that existed at the start
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Assigner:
         can_observe: Callable[[Kind], bool],
         is_listed: Callable[[], bool],
         metrics: EngineMetrics,
+        traces: TaskTraces | None = None,
     ) -> None:
         self._kinds = kinds
         self._observer = observer
@@ -54,6 +57,7 @@ class Assigner:
         self._can_observe = can_observe
         self._is_listed = is_listed
         self._metrics = metrics
+        self._traces = traces
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
         # jobs that wait for an informer to settle, in order
         self._parked: dict[ObjectRef, None] = {}
@@ -85,6 +89,8 @@ class Assigner:
         """Note that the job, or an object that its assignments depend on, has changed or was
         deleted.
         """
+        if self._traces is not None:
+            self._traces.seen(task_key(ref))
         self._queue.add(ref)
 
     def settled(self) -> None:
@@ -125,6 +131,8 @@ class Assigner:
         self._nodes.set(ref, by_node)
         self._sink.assign(task_key(ref), by_node)
         self._uids[ref] = observed.uid
+        if self._traces is not None:
+            self._traces.assigned(task_key(ref))
 
     def _fail(self, ref: ObjectRef) -> None:
         job = self._observer.find(ref)

@@ -19,6 +19,7 @@ from common import logs
 from common.errors import EdgeAIError
 from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
+from common.traces import now
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.groups import unserved_groups
 from globalmanager.cache.health import Health, health_of
@@ -43,6 +44,7 @@ from globalmanager.contract import (
     Severity,
     WorkerSettings,
     ref_of,
+    task_key,
 )
 from globalmanager.engine.apply import Applier, refusal_of
 from globalmanager.engine.assign import Assigner, concerns_assignments
@@ -68,6 +70,7 @@ from globalmanager.kube.objects import Unreadable
 from globalmanager.kube.rate import Share
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 from globalmanager.rules.pod_security import Level
+from globalmanager.traces import TaskTraces
 
 log = logs.get_logger(__name__)
 
@@ -110,6 +113,7 @@ class Engine:
             leads
         metrics: the metrics in the registry that /metrics serves
         clocks: the time of day for plans, and the age of changes that somebody else made
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -124,7 +128,9 @@ class Engine:
         fence: Fence | None = None,
         metrics: EngineMetrics | None = None,
         clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+        traces: TaskTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._settings = settings or EngineSettings()
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
@@ -163,6 +169,7 @@ class Engine:
             can_observe=self._can_observe,
             is_listed=self._is_listed,
             metrics=self._metrics,
+            traces=traces,
         )
         self.initially_assigned = self._assigner.initially_assigned
         """Set when the sink has the assignments of every job resource that existed at the start.
@@ -511,9 +518,10 @@ class Engine:
         overridden = self._applier.overridden(observed)
         if overridden:
             observed = msgspec.structs.replace(observed, overridden=overridden)
+        began_s = now()
         plan = kind.plan(observed, self._now())
         try:
-            return await self._carry_out(kind, observed, plan)
+            pause_s = await self._carry_out(kind, observed, plan)
         except TooLarge as error:
             if not _is_full(observed, error):
                 raise
@@ -521,6 +529,10 @@ class Engine:
             # children leads to a new plan.
             self._tell_full(observed, error)
             return plan.requeue_after_s
+        if self._traces is not None:
+            key, version = task_key(ref), observed.generation
+            self._traces.planned(key, observed.uid, version, since=began_s)
+        return pause_s
 
     async def _carry_out(self, kind: Kind, observed: Observed, plan: Plan) -> float | None:
         """Returns: as `_reconcile`. Raises: EdgeAIError"""

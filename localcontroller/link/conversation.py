@@ -19,9 +19,11 @@ from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
+from common.traces import Version, now
 from localcontroller.ledger.ledger import CloudFrame, Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed
+from localcontroller.traces import TaskTraces
 
 log = get_logger(__name__)
 
@@ -59,6 +61,7 @@ class Conversation:
     Args:
         send_s: limit for sending one message; a peer that does not read exceeds this limit
         retry_commit_s: delay from a failed commit to the next try
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -70,7 +73,10 @@ class Conversation:
         timing: Timing,
         send_s: float = SEND_S,
         retry_commit_s: float = RETRY_COMMIT_S,
+        traces: TaskTraces | None = None,
     ) -> None:
+        self._traces = traces
+        self._arrived: dict[int, float] = {}  # by seq: when a frame that is traced arrived
         self._ws = ws
         self._ledger = ledger
         self._listener = listener
@@ -136,6 +142,8 @@ class Conversation:
                     self._enqueue(event)
 
     def _enqueue(self, frame: CloudFrame) -> None:
+        if self._traces is not None and isinstance(frame, wire.Assign):
+            self._arrived[frame.seq] = now()
         try:
             self._inbox.put_nowait(frame)
         except asyncio.QueueFull:
@@ -172,10 +180,17 @@ class Conversation:
                 continue
             if refused:
                 log.error("frame refused", frame=type(frame).__name__, reason=refused)
+            if self._traces is not None and isinstance(frame, wire.Assign):
+                self._trace_stored(self._traces, frame, refused)
             self._session.acknowledge(frame.seq, refused=refused)
             if isinstance(frame, wire.Synced):
                 self._listener.on_synced()
         self._outgoing.set()
+
+    def _trace_stored(self, traces: TaskTraces, frame: wire.Assign, refused: str) -> None:
+        since = self._arrived.pop(frame.seq)
+        if not refused:
+            traces.stored(Version(frame.key, frame.uid, frame.version), since=since)
 
     # ---- send -----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from localcontroller.link.credentials import (
 from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.metrics import Metrics
+from localcontroller.traces import TaskTraces
 
 log = get_logger(__name__)
 
@@ -110,6 +111,7 @@ class Link:
         on_session_over: called when a session has ended, or a dial has opened none
         now: UTC, for LinkState
         uniform: draws a float in [low, high]
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -127,7 +129,9 @@ class Link:
         on_session_over: Callable[[], None] = lambda: None,
         now: times.Clock = times.utc_now,
         uniform: Callable[[float, float], float] = random.uniform,
+        traces: TaskTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._endpoint = endpoint
         self._ledger = ledger
         self._metrics = metrics
@@ -202,6 +206,7 @@ class Link:
             timing=self._timing,
             send_s=self._send_s,
             retry_commit_s=self._retry_commit_s,
+            traces=self._traces,
         )
         try:
             async with TaskGroup() as group:
@@ -390,6 +395,8 @@ class Link:
         if report.refused:
             sent = report.report
             log.warning("report refused", uid=sent.uid, worker=sent.worker, reason=report.refused)
+        elif self._traces is not None:
+            self._traces.reported(report.report.uid, report.report.worker)
 
     def _on_disconnected(self, error: Exception, delay_s: float) -> None:
         problem = str(error) or type(error).__name__

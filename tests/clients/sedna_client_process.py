@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 
-import requests  # type: ignore[import-untyped]
+import requests
 import websockets
 
 

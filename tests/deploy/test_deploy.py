@@ -9,6 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
+from common import traces
 from globalmanager.edge.door import server as edge_server
 from globalmanager.edge.identity.service_accounts import AUDIENCE
 from globalmanager.edge.metrics import EdgeMetrics
@@ -71,6 +72,7 @@ def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
         + edge_server.STOP_TIMEOUT_S  # edges are told, and what they sent is written
         + presence._DELETE_S  # the others forget it
         + rest_server.STOP_TIMEOUT_S
+        + traces.CLOSE_S
     )
     grace_s = template("globalmanager/deployment.yaml")["terminationGracePeriodSeconds"]
     assert grace_s >= end_s + 2  # a process on a busy machine
@@ -79,6 +81,7 @@ def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
 def test_a_local_controller_is_given_the_time_that_its_end_takes() -> None:
     """Cut short it loses nothing, but its workers' requests are not answered."""
     end_s = localcontroller.STOP_S + localcontroller.LINGER_S + conversation.CLOSE_S
+    end_s += traces.CLOSE_S
     grace_s = template("localcontroller/daemonset.yaml")["terminationGracePeriodSeconds"]
     assert grace_s >= end_s + 2
 

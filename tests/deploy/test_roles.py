@@ -54,8 +54,12 @@ def names_locked(role: str) -> set[str]:
 
 def direct(role: str) -> set[str]:
     """What pyproject.toml names for the role."""
-    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"][role]
-    return {canonical(re.split(r"[<>=\[ ]", each)[0]) for each in wanted}
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras[role]]
+    if "edgeai[traces]" in wanted:
+        wanted += extras["traces"]
+    names = {canonical(re.split(r"[<>=\[ ]", each)[0]) for each in wanted}
+    return names - {"edgeai"}
 
 
 def owners(module: str) -> set[str]:

@@ -247,13 +247,17 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @contextlib.asynccontextmanager
 async def running_node(
-    directory: Path, port: int, *fault: str, release: Release = THIS
+    directory: Path,
+    port: int,
+    *fault: str,
+    release: Release = THIS,
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[Controller]:
-    """Args: port: where it finds its GlobalManager"""
+    """Args: port: where it finds its GlobalManager; flags: further ones"""
     token = directory / "token"
     token.write_text(TOKEN)
-    python, _, module, *flags = command(directory / "node", *QUICK[:4])
-    flags += ("--global-manager", f"ws://127.0.0.1:{port}", "--token-file", str(token))
-    async with started(python, *wrapped(module, fault, release), *flags) as node:
+    python, _, module, *usual = command(directory / "node", *QUICK[:4])
+    usual += ("--global-manager", f"ws://127.0.0.1:{port}", "--token-file", str(token))
+    async with started(python, *wrapped(module, fault, release), *usual, *flags) as node:
         await node.until_listening("worker")
         yield node

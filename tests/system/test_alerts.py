@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import resource
-import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,13 +20,12 @@ from globalmanager.kube.errors import Malformed
 from tests.certificates import Authority
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
 from tests.globalmanager.scripted_api import write_kubeconfig
-from tests.localcontroller.test_process import Controller, command, started
+from tests.localcontroller.test_process import Controller
 from tests.monitoring.faulty_api import Answers, FaultyApi
 from tests.monitoring.rules import alerts
 from tests.monitoring.scraper import Prometheus, scraping
 from tests.relay.world import authorization
-from tests.system.faulty import wrapped
-from tests.system.manager_world import NODE, QUICK, TOKEN, Place, World, world
+from tests.system.manager_world import NODE, Place, World, running_node, world
 from tests.system.next_release import THIS, Release
 from tests.waiting import async_eventually
 
@@ -72,12 +70,7 @@ async def node(
     directory: Path, port: int, *flags: str, release: Release = THIS
 ) -> AsyncIterator[tuple[Controller, int]]:
     """A LocalController that finds its GlobalManager at `port`. Gives it and its metrics' port."""
-    token = directory / "token"
-    token.write_text(TOKEN)
-    _, _, module, *usual = command(directory / "node", *QUICK[:4])
-    address = ("--global-manager", f"ws://127.0.0.1:{port}", "--token-file", str(token))
-    python = (sys.executable, *wrapped(module, (), release))
-    async with started(*python, *usual, *address, *flags) as controller:
+    async with running_node(directory, port, release=release, flags=flags) as controller:
         yield controller, await controller.until_listening("status")
 
 

@@ -104,6 +104,11 @@ class CloudSession(Session):
             return None
         return wire.Assign(0, key, task.uid, task.version, task.body)
 
+    def is_in_flight(self, key: TaskKey, version: int) -> bool:
+        """Whether this version of the task was sent and is not acknowledged yet."""
+        frame = self._window.in_flight(key)
+        return isinstance(frame, wire.Assign) and frame.version == version
+
     def _held_after_flight(self, key: TaskKey) -> wire.Held | None:
         match self._window.in_flight(key):
             case wire.Assign() as frame:

@@ -33,6 +33,7 @@ from globalmanager.edge.sessions.cloud_session import (
     TaskAcked,
 )
 from globalmanager.edge.sessions.flag import Flag
+from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
 
@@ -80,6 +81,7 @@ class SessionDriver:
         on_report: called within `run` with each report. When it returns False, the driver reads no
             message until `resume`
         frames: the rate of the node's frames. All sessions of the node share the bucket
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -93,7 +95,10 @@ class SessionDriver:
         timing: DriverTiming,
         frames: TokenBucket,
         metrics: EdgeMetrics,
+        traces: TaskTraces | None = None,
     ) -> None:
+        self._traces = traces
+        self._unsent: dict[TaskKey, Desired] = {}  # changes whose sending a trace waits for
         self.node = node
         self.session_id = session_id
         self.ledger_id = ""  # identity of the node's ledger; "" until the Hello
@@ -259,6 +264,8 @@ class SessionDriver:
         if ack.refused:
             self._metrics.assignments_refused.inc()
             log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refused)
+        if self._traces is not None and ack.version is not None:
+            self._traces.held(self.node, ack.key, ack.uid, ack.version)
         change = self._unacknowledged.get(ack.key)
         if change is None or version_of(change[0]) != ack.version:
             return  # the node has acknowledged a version that is older than the newest
@@ -271,8 +278,18 @@ class SessionDriver:
         held = self.held.get(key)
         if (held.version if held else None) != version_of(task):
             self._unacknowledged[key] = (task, self._loop.time())
+            if self._traces is not None:
+                self._trace_wanted(key, task)
         else:
             self._unacknowledged.pop(key, None)
+            self._unsent.pop(key, None)
+
+    def _trace_wanted(self, key: TaskKey, task: Desired | None) -> None:
+        if task is None or self._traces is None:
+            self._unsent.pop(key, None)
+            return
+        self._unsent[key] = task
+        self._traces.wanted(self.node, key, task.uid, task.version)
 
     # ---- time ----
 
@@ -349,11 +366,26 @@ class SessionDriver:
         self._answers = 0
         self._answers_taken.set()
         try:
-            return self._session.data_to_send(self._loop.time())
+            data = self._session.data_to_send(self._loop.time())
+            if self._unsent:
+                self._trace_sent()
+            return data
         except ValueError as error:  # the desired set has more tasks than one Synced can name
             log.error("node cannot be served", node=self.node, problem=str(error))
             self.close(wire.Close.TOO_BIG, "desired set too large")
             return []
+
+    def _trace_sent(self) -> None:
+        """Tell the traces which changes the session has just put into messages."""
+        sent = [
+            (key, task)
+            for key, task in self._unsent.items()
+            if self._session.is_in_flight(key, task.version)
+        ]
+        for key, task in sent:
+            del self._unsent[key]
+            if self._traces is not None:
+                self._traces.sent(self.node, key, task.uid, task.version)
 
     async def _send(self, message: bytes) -> None:
         if not self.is_live:

@@ -27,6 +27,7 @@ from common.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
+from common.traces import Version
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import Binding
@@ -39,6 +40,7 @@ from globalmanager.edge.sessions.entries import (
 )
 from globalmanager.edge.sessions.pauses import Pauses
 from globalmanager.edge.sessions.ready import Ready
+from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
 
@@ -117,6 +119,7 @@ class Inbox:
     Args:
         binding_of: (node, uid) -> the task on that node and its workers; None: not bound there
         clock: monotonic seconds
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -127,7 +130,9 @@ class Inbox:
         metrics: EdgeMetrics,
         limits: InboxLimits = InboxLimits(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
+        traces: TaskTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._binding_of = binding_of
         self._fold_and_write = fold_and_write
         self._metrics = metrics
@@ -353,6 +358,8 @@ class Inbox:
             told = {"task": entry.task, "worker": key.worker, "outcome": name, "reason": reason}
             log.warning("report not written", **told)
         self._metrics.reports.labels(name).inc(len(entry.receipts))
+        if self._traces is not None and isinstance(outcome, Done):
+            self._trace_written(self._traces, key, entry)
         for sender, seq in entry.receipts:
             if isinstance(outcome, Dropped):
                 sender.close(wire.Close.GOING_AWAY, reason)
@@ -360,6 +367,13 @@ class Inbox:
                 sender.acknowledge(seq, refused=reason)
         if key in self._waiting:
             self._schedule(key)
+
+    def _trace_written(self, traces: TaskTraces, key: WorkerKey, entry: Entry) -> None:
+        binding = self._bound(key)
+        if binding is not None:
+            way = Version(binding.key, key.uid, binding.version)
+            waited_s = self._clock() - entry.since
+            traces.written(key.node, way, key.worker, arrived_s_ago=waited_s)
 
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)

@@ -28,6 +28,7 @@ from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, fram
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, fingerprint
 from globalmanager.ha.contacts import Contacts
+from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
 
@@ -104,6 +105,7 @@ class Sessions:
         contacts: gets a claim for each session here, and reports newer claims of other replicas
         epoch: returns the GlobalManager's fencing epoch for each Welcome
         utcnow: UTC
+        traces: None when no traces are sent
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Sessions:
         metrics: EdgeMetrics,
         timing: DriverTiming = DriverTiming(),  # noqa: B008 - frozen
         utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        traces: TaskTraces | None = None,
     ) -> None:
         self._desired = desired
+        self._traces = traces
         self._inbox = inbox
         self._contacts = contacts
         self._epoch = epoch
@@ -176,6 +180,7 @@ class Sessions:
             timing=self._timing,
             frames=self._frame_rate_of(node),
             metrics=self._metrics,
+            traces=self._traces,
         )
         with bind(node=node, session=session.session_id):
             self._replace(self._opening.get(node), node)

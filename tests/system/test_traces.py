@@ -1,0 +1,89 @@
+"""The way of a job is one trace of both managers, in a real collector's protocol."""
+
+import itertools
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.collector import Collector, Span
+from tests.system.manager_world import NODE, TOKEN, World, running_node, world
+from tests.waiting import async_eventually
+
+__all__ = ["world"]  # a fixture
+
+STEPS: Final = (
+    ("globalmanager", "observe and assign"),
+    ("globalmanager", "send"),
+    ("localcontroller", "store"),
+    ("localcontroller", "run until the first report"),
+)
+FURTHER: Final = (
+    ("globalmanager", "plan and apply"),
+    ("globalmanager", "wait for the node"),
+    ("globalmanager", "write the status"),
+    ("globalmanager", "task"),
+)
+TASK: Final = "jointinferenceservices.edgeai.io/default/digits"
+CLOCKS_NS: Final = 1_000_000  # a span's times are read one after the other
+ATTRIBUTES: Final = frozenset(
+    f"edgeai.{each}" for each in ("task", "uid", "version", "node", "worker")
+)
+
+
+@pytest.fixture
+async def traced(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collector:
+    """What a collector has got of one job, from its creation to its first report."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds until spans are sent
+    async with Collector().running() as collector:
+        flags = ("--traces-endpoint", collector.url)
+        async with (
+            world.manager(lease_s=3, flags=flags),
+            running_node(tmp_path, world.line.port, flags=flags) as node,
+        ):
+            await world.add_job("digits")
+            await world.report(node, "digits")
+            await async_eventually("all steps", lambda: has_all(collector))
+            await world.report(node, "digits")
+            secret = await world.secret("digits")
+            assert secret.encode() not in collector.received
+    return collector
+
+
+def has_all(collector: Collector) -> bool:
+    missing = {*STEPS, *FURTHER} - {(span.service, span.name) for span in collector.spans}
+    assert not missing, f"no {missing}"
+    return True
+
+
+async def test_the_way_of_a_job_is_one_trace(traced: Collector, world: World) -> None:
+    job = world.jobs["digits"]
+    way = [span for span in traced.spans if span.attributes["edgeai.task"] == TASK]
+    assert {span.trace for span in way} == {way[0].trace}
+    for span in way:
+        assert span.attributes.keys() <= ATTRIBUTES
+        assert span.attributes["edgeai.uid"] == job["metadata"]["uid"]
+        assert span.attributes["edgeai.version"] == job["metadata"]["generation"]
+        assert span.attributes.get("edgeai.node", NODE) == NODE
+    (whole,) = traced.named("task")
+    assert whole.parent == b""
+    assert {span.parent for span in way if span is not whole} == {whole.id}
+    others = {span.name for span in traced.spans if span not in way}
+    assert others <= {"plan and apply"}, "of the Models, which no node holds"
+    assert TOKEN.encode() not in traced.received
+
+
+async def test_the_steps_follow_each_other(traced: Collector) -> None:
+    spans: list[Span] = []
+    for service, name in STEPS:
+        (span,) = traced.named(name)
+        assert span.service == service
+        assert span.start_ns <= span.end_ns
+        spans.append(span)
+    for before, after in itertools.pairwise(spans):
+        assert before.start_ns <= after.start_ns + CLOCKS_NS
+    (whole,) = traced.named("task")
+    (written,) = traced.named("write the status")
+    assert whole.start_ns <= spans[0].start_ns + CLOCKS_NS
+    assert written.end_ns <= whole.end_ns + CLOCKS_NS
+    assert whole.end_ns <= spans[-1].end_ns + CLOCKS_NS
