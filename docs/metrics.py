@@ -28,7 +28,7 @@ reads them there. [Runbooks](runbooks/README.md) says how, and has a page for ea
 
 Each metric has a base unit. Without a unit in its name it is a number of things, or 1 while
 something is so. Counters begin at 0 with the process. Of a histogram there are `_bucket`, `_sum`
-and `_count`.
+and `_count`. `_created` in place of `_total`, or at the end, is the Unix time since when it counts.
 """
 
 

@@ -1,19 +1,15 @@
 """What deploy/ says of the code is true: rights, names of metrics, times, and where things are."""
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
 
 from common import traces
 from globalmanager.edge.door import server as edge_server
 from globalmanager.edge.identity.service_accounts import AUDIENCE
-from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.ha import elector, presence
 from globalmanager.manifests import rbac
 from globalmanager.rest import server as rest_server
@@ -22,9 +18,6 @@ from localcontroller.link import conversation
 from localcontroller.settings import Settings as EdgeSettings
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
-MONITORING: Final = DEPLOY / "monitoring"
-_METRIC: Final = re.compile(r"\bedgeai_[a-z_]+")
-_TYPE: Final = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", rbac.files())
@@ -37,22 +30,6 @@ def test_each_api_group_has_a_component_and_definitions() -> None:
     definitions = {path.name.partition("_")[0] for path in (DEPLOY / "crds").iterdir()}
     components = {path.parent.name for path in DEPLOY.glob("components/*/rbac.yaml")}
     assert set(rbac.groups()) == definitions == components
-
-
-@pytest.mark.parametrize("name", ["prometheusrule.yaml", "edgeai.json"])
-def test_every_metric_that_monitoring_names_exists(name: str) -> None:
-    used = set(_METRIC.findall((MONITORING / name).read_text(encoding="utf-8")))
-    assert used
-    assert used <= exposed()
-
-
-def exposed() -> set[str]:
-    registry = CollectorRegistry()
-    EngineMetrics(registry)
-    EdgeMetrics(registry)
-    types = _TYPE.findall(generate_latest(registry).decode())
-    histograms = {f"{name}_bucket" for name, type_ in types if type_ == "histogram"}
-    return {name for name, _ in types} | histograms
 
 
 # ---- pods ---------------------------------------------------------------------------------------

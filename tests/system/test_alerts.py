@@ -13,7 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from globalmanager.contract import NODES, ResourceType
 from globalmanager.kube.errors import Malformed
@@ -24,6 +26,8 @@ from tests.localcontroller.test_process import Controller
 from tests.monitoring.faulty_api import Answers, FaultyApi
 from tests.monitoring.rules import alerts
 from tests.monitoring.scraper import Prometheus, scraping
+from tests.monitoring.test_dashboard import EXPRESSIONS
+from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
 from tests.system.manager_world import NODE, Place, World, running_node, world
 from tests.system.next_release import THIS, Release
@@ -118,11 +122,39 @@ async def ask_relay(port: int, secret: str) -> None:
     writer.close()
 
 
-async def test_no_alert_is_true_while_all_is_well(world: World, tmp_path: Path) -> None:
-    async with both(world, tmp_path) as (_lc, prometheus):
+async def test_managers_that_are_well(world: World, tmp_path: Path) -> None:
+    """No alert is true, each panel of the dashboard has an answer, and the page has all metrics."""
+    async with both(world, tmp_path) as (lc, prometheus):
         for name, rule in alerts().items():
             found = await prometheus.ask(rule["expr"])
             assert not found, f"{name} would fire: {found}"
+        for expression in EXPRESSIONS:
+            await prometheus.ask(expression)
+        _, of_node = await lc.probe("/metrics")
+        check_page(of_node)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{world.east.http_port}/metrics") as answer,
+        ):
+            check_page(await answer.text())
+
+
+def check_page(text: str) -> None:
+    """Every metric of the text is on the page on metrics, and has no more values than it says."""
+    documented = {each.values[1].name for each in METRICS}  # type: ignore[union-attr]
+    values: dict[tuple[str, str], set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        end = "_total" if family.type == "counter" else ""
+        if family.name.endswith("_created"):
+            continue
+        assert family.name + end in documented
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                values.setdefault((family.name, label), set()).add(value)
+    assert values
+    for (name, label), found in values.items():
+        if label != "le":
+            assert len(found) <= PAGE["LABELS"][label].values, f"{name}: {found}"
 
 
 @provokes(
