@@ -16,22 +16,22 @@ from common.errors import EdgeAIError
 from common.labels import LABEL_WORKER
 from common.text import printable
 from edgeai.client.changes import Change, Selection, follow
-from edgeai.client.pods import pods_of
+from edgeai.client.pods import between, owners_of, pods_of
 from edgeai.client.state import conditions_of
 from edgeai.client.words import type_of
-from globalmanager.contract import PODS, Kind, Object, ref_of
+from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.children import controllers
 from globalmanager.rules.faults import first_fault, node_of, phase_of
-from globalmanager.rules.objects import LABEL_ROLE, is_being_deleted, label_of
+from globalmanager.rules.objects import LABEL_ROLE, label_of
 from globalmanager.rules.status import mapping
 
 MAX_STREAMS: Final = 100  # pods whose logs are read at the same time
 _WAITING_LINES: Final = 1000
 
 
-class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One line of a worker's log, or a notice about the log of a pod."""
 
     worker: str
@@ -166,6 +166,8 @@ class _Followed:
         self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
         self._begun: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
         self._streams: set[asyncio.Task[None]] = set()
+        self._owners: set[str] = set()  # uids of the objects whose pods are the job's
+        self._judged: set[str] = set()  # uids of the controllers that are known to be or not
 
     async def run(self) -> AsyncGenerator[LogLine, None]:
         tasks = [asyncio.create_task(each) for each in (self._follow_pods(), self._until_over())]
@@ -183,14 +185,25 @@ class _Followed:
     async def _follow_pods(self) -> None:
         """Open a stream for each run of each container. The pods tell when a container starts."""
         selection = Selection(type=PODS, namespace=self._job["metadata"].get("namespace", ""))
-        own: set[str] = set()  # uids of the pods that are the job's
         try:
+            listed = (await self._kube.list(PODS, namespace=selection.namespace)).items
+            await self._judge({uid for pod in listed for uid in _controllers(pod)})
             async with aclosing(follow(self._kube, selection)) as changes:
                 async for change in changes:
-                    if await self._is_own(change.object, own):
+                    unknown = _controllers(change.object, of_kubernetes=True) - self._judged
+                    if unknown and between(self._kind):
+                        await self._judge(unknown)
+                    if _controllers(change.object) & self._owners:
                         self._begin(change.object)
         except EdgeAIError as error:
             await self._lines.put(error)
+
+    async def _judge(self, controllers: set[str]) -> None:
+        """Learn which of these controllers, which exist, belong to the job. So pods of others cost
+        no request, however often they change.
+        """
+        self._owners = await owners_of(self._kube, self._kind, self._job)
+        self._judged |= controllers
 
     async def _until_over(self) -> None:
         """Read all logs to their end once the job has ended or is gone."""
@@ -209,13 +222,6 @@ class _Followed:
         except EdgeAIError as error:
             await self._lines.put(error)
 
-    async def _is_own(self, pod: Object, own: set[str]) -> bool:
-        uid = str(pod["metadata"]["uid"])
-        if uid not in own and not is_being_deleted(pod) and controllers(pod):
-            found = await pods_of(self._kube, self._kind, self._job)
-            own |= {str(each["metadata"]["uid"]) for each in found}
-        return uid in own
-
     def _begin(self, pod: Object) -> None:
         if not has_worker(pod, self._worker):
             return
@@ -233,6 +239,19 @@ class _Followed:
         async with aclosing(_lines(self._kube, source, self._tail, is_followed=True)) as lines:
             async for line in lines:
                 await self._lines.put(line)
+
+
+def _controllers(pod: Object, *, of_kubernetes: bool = False) -> set[str]:
+    """The uids of the pod's controllers.
+
+    Args: of_kubernetes: only of controllers that Kubernetes makes for a child, and of such children
+    """
+    kinds = [type_.kind for pair in POD_CONTROLLERS.items() for type_ in pair]
+    return {
+        str(each.get("uid"))
+        for each in controllers(pod)
+        if not of_kubernetes or each.get("kind") in kinds
+    }
 
 
 def _is_over(change: Change) -> bool:

@@ -41,18 +41,28 @@ async def pods_of(kube: KubeClient, kind: Kind, job: Object) -> list[Object]:
     """The pods whose controller is the job, a child of the job, or an object that Kubernetes made
     for a child; by name. Raises: ApiError
     """
+    owners = await owners_of(kube, kind, job)
+    listed = (await kube.list(PODS, namespace=job["metadata"].get("namespace", ""))).items
+    return sorted(owned(listed, owners), key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
+    """The uids of the objects whose pods are the job's. Raises: ApiError"""
     namespace = job["metadata"].get("namespace", "")
     owners = {str(job["metadata"]["uid"])}
-    for type_, between in POD_CONTROLLERS.items():
-        if type_ in kind.owns:
-            children = (await kube.list(type_, namespace=namespace)).items
-            uids = {str(each["metadata"]["uid"]) for each in owned(children, owners)}
-            owners |= uids  # the local cluster has nothing between a Deployment and its pods
-            if uids:
-                listed = await _served(kube, between, namespace)
-                owners |= {str(each["metadata"]["uid"]) for each in owned(listed, uids)}
-    found = owned((await kube.list(PODS, namespace=namespace)).items, owners)
-    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+    for type_ in between(kind):
+        children = (await kube.list(type_, namespace=namespace)).items
+        uids = {str(each["metadata"]["uid"]) for each in owned(children, owners)}
+        owners |= uids  # the local cluster has nothing between a Deployment and its pods
+        if uids:
+            listed = await _served(kube, POD_CONTROLLERS[type_], namespace)
+            owners |= {str(each["metadata"]["uid"]) for each in owned(listed, uids)}
+    return owners
+
+
+def between(kind: Kind) -> list[ResourceType]:
+    """The types of children for which Kubernetes makes the pods."""
+    return [type_ for type_ in POD_CONTROLLERS if type_ in kind.owns]
 
 
 async def _served(kube: KubeClient, type_: ResourceType, namespace: str) -> list[Object]:
@@ -107,5 +117,6 @@ def _worker(name: str, entry: Mapping[str, Any], pod: Object | None) -> Worker:
 
 def _restarts(pod: Object) -> int:
     listed = mapping(pod.get("status")).get("containerStatuses")
-    counts = [mapping(each).get("restartCount") for each in listed or () if listed]
+    entries = listed if isinstance(listed, list) else []
+    counts = [mapping(each).get("restartCount") for each in entries]
     return sum(count for count in counts if isinstance(count, int))

@@ -191,6 +191,12 @@ def test_only_the_demo_loads_scikit_learn() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_only_the_commands_about_a_cluster_load_the_kubernetes_client() -> None:
+    """It loads more slowly than all other commands."""
+    code = "import sys, edgeai.__main__; sys.exit('kubernetes_asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_an_unreachable_api_is_named_without_the_token_in_its_path() -> None:
     error = str(ApiUnreachable("http://127.1.0.1:4711/t0ken?a=b", "refused"))
     assert "http://127.1.0.1:4711:" in error

@@ -319,6 +319,29 @@ async def test_a_log_is_followed_with_pods_that_come_later_until_the_job_is_gone
     assert {each.text for each in last} == {"the end"}
 
 
+async def test_pods_of_others_cost_no_requests_while_a_log_is_followed(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    made = await client.apply(MODEL)
+    stranger = await client.apply(Model.of("other", ModelSpec(url="/b")))
+    cluster.serve_logs(Logs(**{"digits-a": ["2026-01-01T00:00:01Z hello"]}))
+    requests: list[str] = []
+    async with (
+        await KubeClient.from_kubeconfig(
+            cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)
+        ) as kube,
+        aclosing(AsyncClient(kube).logs(made, follow=True)) as lines,
+    ):
+        await add_pod(client, "digits-a", made.object, "edge0", **RUNNING)
+        assert (await anext(lines)).text == "hello"
+        before = requests.count("list")
+        for number in range(10):
+            await add_pod(client, f"other-{number}", stranger.object, "edge0", **RUNNING)
+        await add_pod(client, "digits-b", made.object, "edge1", **RUNNING)
+        assert (await anext(lines)).worker == "digits-b"  # a notice: it has no log
+        assert requests.count("list") == before
+
+
 # ---- blocking ------------------------------------------------------------------------------------
 
 
