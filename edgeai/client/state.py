@@ -1,12 +1,13 @@
 """How far an object is: its phase, its result, and what it waits for. Pure and total."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
 from common.text import printable
 from globalmanager.contract import Object
+from globalmanager.rules import summary
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import condition_of, mapping
 
@@ -43,14 +44,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 def conditions_of(object_: Object) -> tuple[Condition, ...]:
     """The conditions in the order of the status."""
-    return tuple(_conditions(object_))
-
-
-def _conditions(object_: Object) -> Iterator[Condition]:
-    listed = mapping(object_.get("status")).get("conditions")
-    for entry in listed if isinstance(listed, list) else ():
-        if isinstance(entry, Mapping):
-            yield _condition(entry)
+    return tuple(map(_condition, summary.conditions_of(object_.get("status"))))
 
 
 def _condition(entry: Mapping[str, Any]) -> Condition:
@@ -71,11 +65,9 @@ def _condition(entry: Mapping[str, Any]) -> Condition:
 def state_of(object_: Object) -> State:
     found = conditions_of(object_)
     status = mapping(object_.get("status"))
-    has_history = any(each.type == "Created" for each in found)  # the last one is the state
-    phase = printable(str(status.get("phase") or (found[-1].type if has_history else "")))
     result = _result(object_, found)
     return State(
-        phase=phase or "-",
+        phase=printable(summary.phase_of(status)),
         result=result,
         waits_for=() if result == "succeeded" else _waits_for(status, found),
     )
