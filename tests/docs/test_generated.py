@@ -21,6 +21,23 @@ def test_tables_of_the_page_on_scale_are_up_to_date() -> None:
     assert (DOCS / "scale.md").read_text() == page(), "run: python docs/scale.py"
 
 
+def test_licenses_page_is_up_to_date() -> None:
+    """It fails, too, for a package whose words for its license nobody has looked at."""
+    page = runpy.run_path(str(DOCS / "licenses.py"))["page"]
+    assert (DOCS / "licenses.md").read_text() == page(), "run: python docs/licenses.py"
+
+
+def test_a_bill_of_materials_names_all_that_an_image_installs() -> None:
+    program = runpy.run_path(str(DOCS / "licenses.py"))
+    for role in program["IMAGES"]:
+        lock = (DOCS.parent / "requirements" / f"{role}.lock").read_text()
+        components = program["sbom"](role)["components"]
+        assert {f"{each['name']}=={each['version']}" for each in components} == {
+            line.split()[0] for line in lock.splitlines() if line and line[0] not in " #"
+        }
+        assert sum(len(each["hashes"]) for each in components) == lock.count("--hash=sha256:")
+
+
 def test_pictures_are_up_to_date() -> None:
     pictures = runpy.run_path(str(DOCS / "pictures" / "draw.py"))["pictures"]
     for name, picture in pictures().items():
