@@ -4,7 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from common.settings import fields_of
+from common.settings import Field, fields_of
+from edgeai.install.values import FIELDS as VALUES
 from globalmanager.settings import Settings as GlobalManagerSettings
 from localcontroller.settings import Settings as LocalControllerSettings
 
@@ -21,6 +22,15 @@ In flags and variables a list is `a,b` and a map `key=value,key=value`; in the f
 """
 
 
+VALUES_INTRODUCTION = """
+## edgeai install
+
+Values of `edgeai install` and `edgeai upgrade`: from a YAML file (`--values`), or one by one
+(`--set replicas=3`, `--set groups=edgeai.io,sedna.io`,
+`--set resources.globalmanager.limits.memory=2Gi`).
+"""
+
+
 def table(title: str, settings: type[msgspec.Struct]) -> str:
     rows = [
         f"| `{field.flag}` | `{field.env}` | `{field.key}` | {_cell(field.type_text())} | "
@@ -33,6 +43,20 @@ def table(title: str, settings: type[msgspec.Struct]) -> str:
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([f"\n## {title}\n", *head, *rows, ""])
+
+
+def values_table() -> str:
+    rows = [
+        f"| `{field.key}` | {_cell(_type(field))} | {_code(field.default)} | "
+        f"{_cell(field.setting.help)} |"
+        for field in VALUES.values()
+    ]
+    head = ["| value | type | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([VALUES_INTRODUCTION, *head, *rows, ""])
+
+
+def _type(field: Field) -> str:
+    return field.type_text().removeprefix(" | ")  # the empty text is a choice, too
 
 
 def _code(default: object) -> str:
@@ -51,6 +75,7 @@ def page() -> str:
         INTRODUCTION
         + table("globalmanager", GlobalManagerSettings)
         + table("localcontroller", LocalControllerSettings)
+        + values_table()
     )
 
 

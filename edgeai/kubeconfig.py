@@ -18,9 +18,9 @@ def default_state_dir() -> Path:
     return Path(home) / "edgeai"
 
 
-def kubeconfig_of(given: Path | None, state_dir: Path) -> Path:
-    """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster if it
-    runs, else ~/.kube/config.
+def kubeconfig_of(given: Path | None, state_dir: Path | None) -> Path:
+    """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster in
+    `state_dir` if it runs, else ~/.kube/config.
 
     Raises: SettingsError when $KUBECONFIG names several files, which kubectl would merge
     """
@@ -32,7 +32,7 @@ def kubeconfig_of(given: Path | None, state_dir: Path) -> Path:
         raise SettingsError("environment variable KUBECONFIG", problem)
     if named:
         return Path(named[0])
-    running = environment.find(state_dir)
+    running = None if state_dir is None else environment.find(state_dir)
     return Path.home() / _HOME if running is None else running.kubeconfig
 
 

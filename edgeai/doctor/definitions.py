@@ -20,7 +20,7 @@ def definitions(facts: Facts) -> Iterator[Told]:
     for name, definition in wanted.items():
         if definition["spec"]["group"] not in facts.groups:
             continue  # an installation may leave a whole group out
-        problem = _definition_problem(installed.get(name), definition)
+        problem = definition_problem(installed.get(name), definition)
         if problem:
             broken += 1
             apply = "kubectl apply -f deploy/crds, of the release that runs"
@@ -29,7 +29,8 @@ def definitions(facts: Facts) -> Iterator[Told]:
         yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(facts.groups))}"
 
 
-def _definition_problem(installed: Object | None, wanted: Object) -> str:
+def definition_problem(installed: Object | None, wanted: Object) -> str:
+    """Why the installed definition does not do; "" when it does."""
     if installed is None:
         return "is not installed, though others of its group are"
     conditions = (installed.get("status") or {}).get("conditions") or ()

@@ -57,7 +57,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     ] = GROUPS
     replicas: Annotated[int, Setting("GlobalManagers, 1 to 9; with 1 a restart is an outage")] = 2
     edge_auth: Annotated[
-        Literal["", "serviceaccount", "mtls"],
+        Literal["", "serviceaccount", "mtls", "token"],
         Setting("how edge nodes prove who they are; empty: serviceaccount, with kubeedge mtls"),
     ] = ""
     edge_host: Annotated[
@@ -116,9 +116,14 @@ FIELDS: Final = {field.key: field for field in fields_of(Values)}
 def read_values(file: Path | None, assignments: Sequence[str] = ()) -> dict[str, Any]:
     """The values that are given, not checked yet. Raises: ValuesError"""
     given = {} if file is None else _from_file(file)
+    assign_all(given, assignments)
+    return given
+
+
+def assign_all(given: dict[str, Any], assignments: Sequence[str]) -> None:
+    """Set what each --set says. Raises: ValuesError"""
     for each in assignments:
         _assign(given, each)
-    return given
 
 
 def values_of(given: Mapping[str, Any], source: str = "values") -> Values:

@@ -29,7 +29,10 @@ LOCAL_CONTROLLER: Final = "localcontroller"
 DAEMON_SET: Final = "DaemonSet"
 OLD: Final = "kubernetes-1.20"
 ACCEPTED: Final[set[str]] = set()  # objects as JSON, by the control plane of this run
-IDENTITIES: Final = {"serviceaccount": "serviceaccount", "mtls": "mtls", "kubeedge": "mtls"}
+IDENTITIES: Final = {
+    **{name: name for name in ("serviceaccount", "mtls", "token")},
+    "kubeedge": "mtls",
+}
 
 
 def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -19,7 +19,7 @@ EVERYTHING: Final = ("--set", "celRules=true", "--set", "monitoring=true")
 @pytest.fixture(scope="module")
 def printed() -> str:
     done = edgeai("install", *EVERYTHING)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -54,3 +54,51 @@ def test_the_wheel_holds_what_the_command_renders(tmp_path: Path, printed: str) 
     )
     assert done.stdout == printed
     assert f"{CHECKOUT}/" not in done.stderr
+
+
+def test_secrets_are_printed_only_when_asked_for(tmp_path: Path) -> None:
+    done = edgeai("install", "--with-secrets", "--set", "edgeAuth=mtls")
+    assert done.returncode == 0
+    assert "warning: what is printed holds private keys" in done.stderr
+    objects = {
+        (each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout)
+    }
+    for name in ("globalmanager-tls", "edgeai-ca"):
+        assert objects["Secret", name]["data"].keys() == {"tls.crt", "tls.key"}
+    for name in ("globalmanager-ca", "globalmanager-client-ca"):
+        assert "BEGIN CERTIFICATE" in objects["ConfigMap", name]["data"]["ca.crt"]
+    assert "PRIVATE KEY" not in done.stderr
+
+
+def test_what_was_left_out_is_named(tmp_path: Path) -> None:
+    done = edgeai("install", "--set", "components=kubeedge")
+    for needed in ("Secret globalmanager-tls", "ConfigMap globalmanager-client-ca"):
+        assert needed in done.stderr
+
+
+def test_an_api_server_that_is_away_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    cluster = {"name": "a", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    config = {"clusters": [cluster], "contexts": [context], "current-context": "a"}
+    path.write_text(yaml.safe_dump({**config, "users": [{"name": "a", "user": {"token": "t"}}]}))
+    done = edgeai("install", "--apply", "--kubeconfig", str(path), "--timeout", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "127.0.0.1" in done.stderr
+    assert "Traceback" not in done.stderr
+    absent = edgeai("install", "--apply", "--kubeconfig", str(tmp_path / "absent"))
+    assert absent.returncode == 1
+    assert len(absent.stderr.splitlines()) == 1
+    assert str(tmp_path / "absent") in absent.stderr
+
+
+def test_a_flag_without_effect_is_refused() -> None:
+    assert "--adopt needs --apply" in edgeai("install", "--adopt").stderr
+    assert "leave out --apply" in edgeai("install", "--apply", "--with-secrets").stderr
+
+
+@pytest.mark.parametrize("command", ["upgrade", "rollback", "uninstall"])
+def test_a_namespace_that_cannot_be_is_refused(command: str) -> None:
+    done = edgeai(command, "--namespace", "A/..")
+    assert done.returncode == 1
+    assert "namespace 'A/..' is invalid" in done.stderr

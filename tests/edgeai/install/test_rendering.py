@@ -16,7 +16,7 @@ from tests.cluster.kustomize import DEPLOY, component, rendered, write
 
 KUSTOMIZATIONS: Final = sorted(path.parent for path in DEPLOY.glob("**/kustomization.yaml"))
 HOST: Final = "edge.example.org"
-IDENTITIES: Final = ("serviceaccount", "mtls")
+IDENTITIES: Final = ("serviceaccount", "mtls", "token")
 
 
 def by_name(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:

@@ -1,0 +1,151 @@
+"""Makes an authority and the certificates that it signs. No I/O."""
+
+import ipaddress
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LASTS: Final = timedelta(days=3650)
+LASTS: Final = timedelta(days=365)
+RENEW_BEFORE: Final = timedelta(days=30)
+_EARLIER: Final = timedelta(minutes=5)
+"""A certificate begins so much before now: clocks of edge nodes may be behind."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A certificate and its key, as PEM."""
+
+    certificate: str
+    key: str
+
+    def __repr__(self) -> str:
+        return "Pair(…)"  # a key never gets into a log or an error
+
+
+def new_authority(now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("edgeai CA")
+    builder = (
+        _builder(name, name, key.public_key(), now, AUTHORITY_LASTS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue_server(authority: Pair, host: str, now: datetime) -> Pair:
+    """For the edge port. Args: host: the name or IP address at which edge nodes reach it"""
+    names = x509.SubjectAlternativeName([_alternative(host)])
+    return _issue(authority, "globalmanager", ExtendedKeyUsageOID.SERVER_AUTH, names, now)
+
+
+def issue_node(authority: Pair, node: str, now: datetime) -> Pair:
+    """For an edge node that proves who it is by a client certificate."""
+    names = x509.SubjectAlternativeName([x509.DNSName(node)])
+    return _issue(authority, f"system:node:{node}", ExtendedKeyUsageOID.CLIENT_AUTH, names, now)
+
+
+def problem_of(certificate: str, host: str, now: datetime) -> str:
+    """Why the certificate of the edge port does not do for long; "" when it does."""
+    try:
+        leaf = x509.load_pem_x509_certificates(certificate.encode())[0]
+    except ValueError as error:
+        return f"cannot be read ({error})"
+    if leaf.not_valid_after_utc <= now + RENEW_BEFORE:
+        return f"ends at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return f"has no name {host}"
+    return "" if _has(names, host) else f"has no name {host}"
+
+
+def _has(names: x509.SubjectAlternativeName, host: str) -> bool:
+    wanted = _alternative(host)
+    if isinstance(wanted, x509.IPAddress):
+        return wanted.value in names.get_values_for_type(x509.IPAddress)
+    found = names.get_values_for_type(x509.DNSName)
+    return host in found or f"*.{host.partition('.')[2]}" in found
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _issue(
+    authority: Pair,
+    common_name: str,
+    purpose: x509.ObjectIdentifier,
+    names: x509.SubjectAlternativeName,
+    now: datetime,
+) -> Pair:
+    signer = x509.load_pem_x509_certificate(authority.certificate.encode())
+    signing_key = serialization.load_pem_private_key(authority.key.encode(), password=None)
+    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)  # as new_authority makes it
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(_name(common_name), signer.subject, key.public_key(), now, LASTS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(names, critical=False)
+        .add_extension(_signed_by(signing_key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(signing_key, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lasts: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + lasts)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _signed_by(key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pair(certificate.public_bytes(pem).decode(), private.decode())

@@ -1,0 +1,76 @@
+"""Whether what was applied has become ready, and what is still missing. Pure functions."""
+
+from collections.abc import Sequence
+
+from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.doctor.finding import pod_problem
+from edgeai.doctor.parts import part_of
+from globalmanager.contract import Object
+
+
+def definition_missing(definition: Object | None) -> str:
+    """Why the API server does not serve a CustomResourceDefinition yet; "" when it does."""
+    if definition is None:
+        return "it is not there"
+    conditions = {
+        each["type"]: each for each in (definition.get("status") or {}).get("conditions") or ()
+    }
+    for type_ in ("NamesAccepted", "Established"):
+        condition = conditions.get(type_, {})
+        if condition.get("status") != "True":
+            return str(condition.get("message") or f"it is not {type_}")
+    return ""
+
+
+def deployment_missing(deployment: Object | None, pods: Sequence[Object]) -> str:
+    if deployment is None:
+        return "the Deployment is not there"
+    status = deployment.get("status") or {}
+    wanted = deployment["spec"].get("replicas", 1)
+    if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
+        return "the change was not noticed yet"
+    updated = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+    old = status.get("replicas", 0) - wanted
+    if updated >= wanted:
+        return f"{old} pods of before still run" if old > 0 else ""
+    why = _failure(status) or pod_problem(part_of(pods, deployment["metadata"]["name"]))
+    return f"{updated} of {wanted} pods are ready" + (f": {why}" if why else "")
+
+
+def _failure(status: Object) -> str:
+    """Why no pod can be made, as for a quota."""
+    for each in status.get("conditions") or ():
+        if each["type"] == "ReplicaFailure" and each["status"] == "True":
+            return str(each.get("message", ""))
+    return ""
+
+
+def daemon_set_missing(
+    daemon_set: Object | None, pods: Sequence[Object], nodes: Sequence[Object]
+) -> str:
+    """Edge nodes that are out of contact are not waited for: they follow when they come back."""
+    if daemon_set is None:
+        return "the DaemonSet is not there"
+    status = daemon_set.get("status") or {}
+    if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
+        return "the change was not noticed yet"
+    wanted = status.get("desiredNumberScheduled", 0) - len(away(nodes))
+    updated = min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0))
+    if updated >= wanted:
+        return ""
+    why = pod_problem(part_of(pods, daemon_set["metadata"]["name"]))
+    return f"{updated} of {wanted} pods are ready" + (f": {why}" if why else "")
+
+
+def edges(nodes: Sequence[Object]) -> list[Object]:
+    return [each for each in nodes if EDGE_LABEL in (each["metadata"].get("labels") or {})]
+
+
+def away(nodes: Sequence[Object]) -> list[Object]:
+    """Edge nodes that Kubernetes does not hear from."""
+    return [each for each in edges(nodes) if not _is_ready(each)]
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)

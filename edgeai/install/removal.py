@@ -1,0 +1,199 @@
+"""`edgeai uninstall`: removes what the installation has made, and nothing else.
+
+Jobs and definitions stay unless they are asked for. With a definition all its jobs go, and without
+a GlobalManager nobody ends their workers: so jobs are removed first, while it still runs.
+"""
+
+import asyncio
+from typing import Final
+
+from edgeai.doctor.facts import DEFINITIONS
+from edgeai.install import lock, record
+from edgeai.install.cluster import Cluster, Name, name_of, some
+from edgeai.install.errors import InstallError
+from edgeai.install.installation import loaded, namespace_of
+from globalmanager.cache.informers import MANAGED
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
+from globalmanager.ha.elector import LEASE_NAME
+from globalmanager.ha.presence import CONFIG_MAPS
+from globalmanager.kube.errors import NotFound
+from globalmanager.kube.rootkey import SECRET_NAME
+
+_DEFINITION: Final = "CustomResourceDefinition"
+_OF_KUBERNETES: Final = ("kube-root-ca.crt",)
+_ACCOUNT_TOKEN: Final = "kubernetes.io/service-account-token"
+_FIRST: Final = ("DaemonSet", "Deployment")
+_LOOK: Final = "its finalizers say who holds it; type the same command to go on"
+
+
+async def uninstall(cluster: Cluster, *, jobs: bool = False, crds: bool = False) -> None:
+    """Args:
+        jobs: remove all jobs of the definitions that the installation has made
+        crds: remove these definitions
+    Raises: InstallError when jobs exist and would go with the definitions
+    """
+    namespace = await cluster.find(namespace_of(cluster.namespace))
+    if namespace is None:
+        raise InstallError(f"there is no namespace {cluster.namespace}, so edgeai is not there")
+    if "deletionTimestamp" in namespace["metadata"]:
+        cluster.say(f"namespace {cluster.namespace} is being deleted already")
+        await _end_of_namespace(cluster)
+        return
+    # One that was killed before its record was written has made the namespace alone.
+    has_record = await record.load(cluster) is not None
+    if has_record or not cluster.is_ours(namespace):
+        async with lock.held(cluster):
+            present = await loaded(cluster)
+            await _remove(cluster, present.inventory, jobs=jobs, crds=crds)
+            others = await _others(cluster)
+            if not cluster.is_ours(namespace) or others:
+                await _keep_namespace(cluster, others)
+                return
+    await cluster.delete(namespace_of(cluster.namespace))
+    await _end_of_namespace(cluster)
+
+
+async def _remove(cluster: Cluster, inventory: tuple[Name, ...], *, jobs: bool, crds: bool) -> None:
+    """All but the namespace and the record."""
+    names = [name for name in inventory if name.kind == _DEFINITION]
+    definitions = [each for _, each in await cluster.find_all(names) if cluster.is_ours(each)]
+    found = {str(type_): len(each) for type_, each in (await _jobs(cluster, definitions)).items()}
+    number = sum(found.values())
+    counts = some([f"{count} {type_}" for type_, count in found.items() if count])
+    if number and crds and not jobs:
+        raise InstallError(
+            f"{number} jobs exist ({counts}), and go with their definitions; to remove "
+            "them type --jobs, too, or leave out --crds"
+        )
+    if number and jobs:
+        cluster.say(f"removing {number} jobs: {counts}")
+        await _remove_jobs(cluster, definitions)
+    elif number:
+        cluster.say(f"warning: {number} jobs stay ({counts}), and nobody serves them from now on")
+    others = [name for name in inventory if name.kind not in (_DEFINITION, "Namespace")]
+    order = [*_FIRST, *sorted({name.kind for name in others} - {*_FIRST})]
+    removed = [
+        name
+        for name in sorted(others, key=lambda name: order.index(name.kind))
+        if await cluster.delete(name)
+    ]
+    cluster.say(f"removed {len(removed)} objects")
+    if crds:
+        for each in definitions:
+            await cluster.delete(name_of(each))
+        cluster.say(f"removed {len(definitions)} definitions")
+
+
+async def _jobs(cluster: Cluster, definitions: list[Object]) -> dict[ResourceType, list[Object]]:
+    """All jobs of the definitions, in all namespaces."""
+    types = [_type_of(each) for each in definitions]
+
+    async def of(type_: ResourceType) -> list[Object]:
+        try:
+            listing = await cluster.retried(lambda: cluster.client.list(type_, metadata_only=True))
+        except NotFound:
+            return []  # the definition was deleted by somebody meanwhile
+        return listing.items
+
+    return dict(zip(types, await asyncio.gather(*map(of, types)), strict=True))
+
+
+def _type_of(definition: Object) -> ResourceType:
+    spec = definition["spec"]
+    version = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    names = spec["names"]
+    return ResourceType(
+        spec["group"],
+        version,
+        names["plural"],
+        names["kind"],
+        namespaced=spec.get("scope") == "Namespaced",
+    )
+
+
+async def _remove_jobs(cluster: Cluster, definitions: list[Object]) -> None:
+    """Until they and all that they have made is gone. Raises: InstallError at the deadline"""
+    for type_, found in (await _jobs(cluster, definitions)).items():
+        for each in found:
+            metadata = each["metadata"]
+            ref = ObjectRef(type_, metadata["namespace"], metadata["name"])
+            try:
+                await cluster.retried(lambda: cluster.client.delete(ref))  # noqa: B023
+            except NotFound:
+                continue
+
+    types = [_type_of(each) for each in definitions]
+
+    async def missing() -> str:
+        left = sum(map(len, (await _jobs(cluster, definitions)).values()))
+        children = await _children(cluster, {type_.group for type_ in types})
+        return f"{left} jobs and {children} of their objects" if left or children else ""
+
+    await cluster.wait("the end of all jobs", missing, remedy=_LOOK)
+
+
+async def _children(cluster: Cluster, groups: set[str]) -> int:
+    """How many objects of jobs of these groups are left; pods of Deployments go with these."""
+    number = 0
+    for type_ in (DEPLOYMENTS, PODS, SERVICES):
+        listing = await cluster.retried(
+            lambda: cluster.client.list(type_, label_selector=MANAGED, metadata_only=True)  # noqa: B023
+        )
+        for each in listing.items:
+            owners = each["metadata"].get("ownerReferences") or ()
+            number += any(owner["apiVersion"].partition("/")[0] in groups for owner in owners)
+    return number
+
+
+async def _others(cluster: Cluster) -> list[str]:
+    """What somebody else has in the namespace, or a job of the namespace: it stays."""
+    found: list[str] = []
+    definitions = (await cluster.retried(lambda: cluster.client.list(DEFINITIONS))).items
+    ours = [each for each in definitions if cluster.is_ours(each)]
+    for type_, jobs in (await _jobs(cluster, ours)).items():
+        here = [each for each in jobs if each["metadata"]["namespace"] == cluster.namespace]
+        found += [f"{type_.kind} {each['metadata']['name']}" for each in here]
+    for type_ in (DEPLOYMENTS, SECRETS, CONFIG_MAPS):
+        listing = await cluster.retried(
+            lambda: cluster.client.list(type_, namespace=cluster.namespace)  # noqa: B023
+        )
+        names = [each["metadata"]["name"] for each in listing.items if _is_foreign(cluster, each)]
+        found += [f"{type_.kind} {name}" for name in names]
+    return found
+
+
+def _is_foreign(cluster: Cluster, object_: Object) -> bool:
+    name = object_["metadata"]["name"]
+    return not (
+        cluster.is_ours(object_)
+        or name in (*_OF_KUBERNETES, SECRET_NAME)
+        or name.startswith(LEASE_NAME)
+        or object_.get("type") == _ACCOUNT_TOKEN
+    )
+
+
+async def _keep_namespace(cluster: Cluster, others: list[str]) -> None:
+    why = f"it holds {some(others)}" if others else "edgeai install has not made it"
+    await cluster.delete(record.name(cluster.namespace))
+    cluster.say(f"namespace {cluster.namespace} stays: {why}")
+
+
+async def _end_of_namespace(cluster: Cluster) -> None:
+    async def missing() -> str:
+        found = await cluster.find(namespace_of(cluster.namespace))
+        if found is None:
+            return ""
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        held = [each["message"] for each in conditions if each["status"] == "True"]
+        return held[0] if held else "it is there"
+
+    await cluster.wait(f"the end of namespace {cluster.namespace}", missing, remedy=_LOOK)
+    cluster.say(f"removed namespace {cluster.namespace}")

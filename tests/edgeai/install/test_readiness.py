@@ -1,0 +1,70 @@
+"""What is waited for, and which words say it."""
+
+from typing import Any, Final
+
+from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.install.readiness import (
+    daemon_set_missing,
+    definition_missing,
+    deployment_missing,
+)
+from globalmanager.contract import Object
+
+
+def owner(name: str, status: dict[str, Any], **spec: Any) -> Object:
+    status = {"observedGeneration": 2, **status}
+    return {"metadata": {"name": name, "generation": 2}, "spec": spec, "status": status}
+
+
+def node(name: str, ready: str, *, is_edge: bool = True) -> Object:
+    labels = {EDGE_LABEL: ""} if is_edge else {}
+    conditions = [{"type": "Ready", "status": ready}]
+    return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}
+
+
+READY: Final = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+
+
+def test_a_deployment_is_ready_when_only_new_pods_are_and_all_of_them() -> None:
+    def missing(**changes: Any) -> str:
+        return deployment_missing(owner("globalmanager", READY | changes, replicas=2), [])
+
+    assert missing() == ""
+    assert missing(availableReplicas=1) == "1 of 2 pods are ready"
+    assert missing(updatedReplicas=0) == "0 of 2 pods are ready"
+    assert missing(replicas=3) == "1 pods of before still run"
+    assert missing(observedGeneration=1) == "the change was not noticed yet"
+    assert deployment_missing(None, []) == "the Deployment is not there"
+
+
+def test_a_quota_and_a_missing_image_are_named() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}
+    held = owner("globalmanager", {"conditions": [failure]}, replicas=2)
+    assert deployment_missing(held, []) == "0 of 2 pods are ready: exceeded quota: pods"
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    pod = {
+        "metadata": {"name": "a", "labels": {"app.kubernetes.io/name": "globalmanager"}},
+        "status": {"containerStatuses": [{"name": "globalmanager", "state": waiting}]},
+    }
+    assert "no such image" in deployment_missing(owner("globalmanager", {}, replicas=2), [pod])
+
+
+def test_nodes_that_are_away_are_not_waited_for() -> None:
+    nodes = [node("a", "True"), node("b", "Unknown"), node("cloud", "Unknown", is_edge=False)]
+    status = {"desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 1}
+    assert daemon_set_missing(owner("localcontroller", status), [], nodes) == ""
+    here = [node("a", "True"), node("b", "True")]
+    missing = daemon_set_missing(owner("localcontroller", status), [], here)
+    assert missing == "1 of 2 pods are ready"
+    assert daemon_set_missing(owner("localcontroller", {}), [], []) == ""
+    assert daemon_set_missing(None, [], []) == "the DaemonSet is not there"
+
+
+def test_a_definition_is_served_when_it_is_established() -> None:
+    def conditions(*found: tuple[str, str]) -> Object:
+        return {"status": {"conditions": [{"type": t, "status": s} for t, s in found]}}
+
+    assert definition_missing(None) == "it is not there"
+    assert definition_missing({}) == "it is not NamesAccepted"
+    assert definition_missing(conditions(("NamesAccepted", "True"))) == "it is not Established"
+    assert definition_missing(conditions(("NamesAccepted", "True"), ("Established", "True"))) == ""
