@@ -26,11 +26,15 @@ SPDX = {
     "Apache 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "MIT License": "MIT",
+    "3-Clause BSD License": "BSD-3-Clause",
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
     "License :: OSI Approved :: MIT License": "MIT",
     "License :: Public Domain": "LicenseRef-Public-Domain",
 }
 """What a package says in words of its own -> the identifier of SPDX."""
+
+BY_TEXT = {"jinja2": "BSD-3-Clause"}
+"""Packages whose words do not tell: which of the BSD licenses the text is that they carry."""
 
 INTRODUCTION = """\
 # Licenses
@@ -70,6 +74,8 @@ _ENTRY = re.compile(
 
 def license_of(package: str) -> str:
     """As an expression of SPDX. Raises: KeyError for words that are not in the table"""
+    if package in BY_TEXT:
+        return BY_TEXT[package]
     said = metadata.metadata(package)
     if expression := said.get("License-Expression"):
         return str(expression)

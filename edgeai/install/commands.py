@@ -165,8 +165,8 @@ def _run(
     """Run a command against the cluster of the kubeconfig. Raises: EdgeAIError"""
     from common.errors import InvalidName
     from common.ids import is_subdomain
-    from edgeai.kubeconfig import kubeconfig_of
     from edgeai.install.cluster import Cluster
+    from edgeai.kubeconfig import kubeconfig_of
     from globalmanager.kube.client import KubeClient
 
     if not is_subdomain(namespace):
