@@ -11,6 +11,7 @@ from typing import Final
 from common import times
 from common.errors import EdgeAIError
 from edgeai import environment, status
+from edgeai.client.asynchronous import OF_A_USER
 from edgeai.client.objects import types_of
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
 from edgeai.kubeconfig import kubeconfig_of
@@ -67,7 +68,7 @@ async def from_api(kubeconfig: Path) -> Status:
     Raises: SettingsError, ApiError
     """
     unknown: list[str] = []
-    async with await KubeClient.from_kubeconfig(kubeconfig) as client:
+    async with await KubeClient.from_kubeconfig(kubeconfig, OF_A_USER) as client:
 
         async def of(type_: ResourceType, namespace: str = "") -> list[Object]:
             try:

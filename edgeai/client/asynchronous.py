@@ -15,12 +15,16 @@ from edgeai.client.words import check_document, resource
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
 
 AnyResource = Resource[Any, Any]
 R = TypeVar("R", bound=AnyResource)
 MANAGER: Final = "edgeai-client"
 """The field manager of what this client applies."""
 WAIT_S: Final = 300.0
+OF_A_USER: Final = ClientSettings(
+    missing_right="ask an administrator of the cluster for this right"
+)
 
 
 class Event(msgspec.Struct, Generic[R], frozen=True):
@@ -53,7 +57,7 @@ class AsyncClient:
         """
         given = None if kubeconfig is None else Path(kubeconfig)
         file = kubeconfig_of(given, default_state_dir())
-        kube = await KubeClient.from_kubeconfig(file)
+        kube = await KubeClient.from_kubeconfig(file, OF_A_USER)
         return cls(kube, namespace or namespace_of(file))
 
     async def __aenter__(self) -> Self:

@@ -35,7 +35,7 @@ _RIGHT_MISSING: Final = " cannot "  # in … "x" cannot list resource "pods" in 
 _PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"
 # The API server passes on what etcd and its client say, with the status 500.
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-_GRANT_IT: Final = (
+GRANT_IT: Final = (
     "grant that right, as `kubectl apply -k` with the overlay of your installation does"
 )
 
@@ -167,6 +167,7 @@ def from_answer(
     retry_after: str | None = None,
     *,
     source: str = "the kubeconfig",
+    missing_right: str = GRANT_IT,
 ) -> ApiError:
     """The error for a non-2xx HTTP answer.
 
@@ -174,6 +175,7 @@ def from_answer(
         body: a JSON Status, or any bytes that a proxy sent instead
         retry_after: the Retry-After header, seconds as text
         source: the configuration that names the server and the credential
+        missing_right: what a person can do when the credential lacks a right
     """
     try:
         status = msgspec.json.decode(body, type=Status)
@@ -186,11 +188,18 @@ def from_answer(
         msgspec.structs.replace(status, code=code, message=message),
         retry_after_s=_retry_after_s(code, retry_after),
         remedy=_remedy(code, body, source),
+        missing_right=missing_right,
     )
 
 
 def from_status(
-    verb: str, target: str, status: Status, *, retry_after_s: float = 0.0, remedy: str = ""
+    verb: str,
+    target: str,
+    status: Status,
+    *,
+    retry_after_s: float = 0.0,
+    remedy: str = "",
+    missing_right: str = GRANT_IT,
 ) -> ApiError:
     """The error for a Status. The Status comes from an answer or from a watch's ERROR event."""
     return _class_of(status)(
@@ -200,7 +209,7 @@ def from_status(
         reason=status.reason,
         message=status.message[:_MAX_MESSAGE_CHARS],
         retry_after_s=retry_after_s,
-        remedy=_GRANT_IT if _is_missing_right(status) else remedy,
+        remedy=missing_right if _is_missing_right(status) else remedy,
         about=status.details,
     )
 

@@ -60,6 +60,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Largest number of status writes for edges' reports that are under way at the same time."""
     slot_hold_s: float = 0.1
     """Seconds after which a request of a plan or a report no longer counts as under way."""
+    missing_right: str = errors.GRANT_IT
+    """What a person can do when the credential lacks a right, for the text of the error."""
     deadline_s: float = 10.0
     """Longest time in seconds for one request and its answer. A watch may also end this much too
     late."""
@@ -339,6 +341,7 @@ class Sender:
             body,
             retry_after,
             source=self.transport.source,
+            missing_right=self._settings.missing_right,
         )
         if isinstance(error, errors.TooManyRequests):
             # slow down all requests with this client's rate

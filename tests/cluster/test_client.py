@@ -127,7 +127,7 @@ async def test_a_right_that_is_missing_is_named(
 ) -> None:
     file = kubeconfig_without_rights(crds, namespace, tmp_path)
     async with await AsyncClient.open(file, namespace) as client:
-        with pytest.raises(errors.Forbidden, match='cannot list resource "models"'):
+        with pytest.raises(errors.Forbidden, match=r'cannot list resource "models".*ask an admin'):
             await client.list(Model)
         with pytest.raises(errors.Forbidden, match='cannot patch resource "models"'):
             await client.apply(MODEL)

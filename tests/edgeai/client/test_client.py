@@ -385,3 +385,12 @@ async def test_the_namespace_of_the_context_counts(cluster: Cluster, tmp_path: P
         assert client.namespace == "team-a"
         ref = ObjectRef(Model.type_in(), "team-a", "small")
         assert client._ref(MODEL) == ref
+
+
+async def test_a_user_without_a_right_is_told_whom_to_ask(tmp_path: Path) -> None:
+    async with serve_scripted() as api:
+        api.lists = [api.failure(403, "Forbidden", 'User "a" cannot list resource "models"')]
+        write_kubeconfig(tmp_path / "config", api.url, "t")
+        async with await AsyncClient.open(tmp_path / "config") as client:
+            with pytest.raises(errors.Forbidden, match="; ask an administrator of the cluster"):
+                await client.list(Model)
