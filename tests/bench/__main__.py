@@ -1,6 +1,6 @@
 """`make bench`: measure, and print one JSON object.
 
-    python -m tests.bench [local] [cluster] [federated] [worker-http] [manager-memory]
+    python -m tests.bench [local] [cluster] [console] [federated] [worker-http] [manager-memory]
         [edge-memory] [edge-node] [elastic] [relay] [hostile] [churn] [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
@@ -17,6 +17,7 @@ from typing import Any
 from tests.bench import (
     churn,
     cluster,
+    console,
     edge_memory,
     edge_node,
     elastic,
@@ -34,6 +35,7 @@ from tests.cluster.binaries import Unavailable
 SECTIONS = {
     "local": local.measure,
     "cluster": cluster.measure,
+    "console": console.measure,
     "federated": federated.measure,
     "worker-http": worker_http.measure,
     "manager-memory": manager_memory.measure,
@@ -49,6 +51,7 @@ SECTIONS = {
 USUAL = (
     "local",
     "cluster",
+    "console",
     "federated",
     "worker-http",
     "manager-memory",

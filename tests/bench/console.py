@@ -1,0 +1,182 @@
+"""What the console costs: first pages, and many open ones, with hundreds of nodes and jobs.
+
+    python -m tests.bench console
+
+A real API server with its controller manager; jobs change ten times a second, with and without
+open pages.
+"""
+
+import asyncio
+import json
+import re
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+
+from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, SYSTEM_NAMESPACE, prepare
+from tests.bench.manager_memory import settled_kib
+from tests.bench.spread import spread
+from tests.cluster import binaries
+from tests.cluster.controlplane import AUDITED, ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import service
+
+NODES: Final = 500
+JOBS: Final = 1_000
+CONSOLES: Final = 50
+CHANGES_PER_S: Final = 10
+OPEN_S: Final = 30.0
+FIRST_PAGES: Final = 30
+VIEWER: Final = "viewer"
+PAGES: Final = (
+    *("/", "/jobs", "/nodes", f"/jobs?namespace={NAMESPACE}"),
+    f"/jobs/jointinferenceservices.edgeai.io/{NAMESPACE}/job-1",
+)
+
+
+def measure() -> dict[str, Any]:
+    """Figures of docs/performance.md, "The console"."""
+    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as name:
+        directory = Path(name)
+        users = {AUDITED: "system:masters", VIEWER: "system:masters"}
+        control_plane = ControlPlane(binaries.obtain(), directory, users=users)
+        try:
+            control_plane.start()
+            prepare(control_plane, nodes=NODES)
+            _make_jobs(control_plane)
+            kubeconfig, viewer = directory / "manager", directory / "viewer"
+            control_plane.write_kubeconfig(kubeconfig, user=AUDITED)
+            control_plane.write_kubeconfig(viewer, user=VIEWER)
+            manager = GlobalManager(
+                kubeconfig=kubeconfig,
+                system_namespace=SYSTEM_NAMESPACE,
+                directory=directory,
+                flags=("--http-auth", "kubernetes"),
+                environment=AS_DEPLOYED,
+            )
+            try:
+                manager.start()
+                token = yaml.safe_load(viewer.read_text())["users"][0]["user"]["token"]
+                return asyncio.run(_Bench(control_plane, manager, token).figures())
+            finally:
+                manager.stop()
+        finally:
+            control_plane.stop()
+
+
+def _make_jobs(control_plane: ControlPlane) -> None:
+    """They wait for Models, so that no pods share the processors with what is measured."""
+    jobs = (service(NAMESPACE, name=f"job-{number}") for number in range(JOBS))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(control_plane.client.create, jobs))
+
+
+class _Bench:
+    def __init__(self, control_plane: ControlPlane, manager: GlobalManager, token: str) -> None:
+        self._control_plane = control_plane
+        self._manager = manager
+        self._token = token
+        self._url = f"http://127.0.0.1:{manager.http_port}"
+
+    async def figures(self) -> dict[str, Any]:
+        await asyncio.to_thread(settled_kib, self._manager)
+        connector = aiohttp.TCPConnector(limit=0)
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=jar) as browser:
+            began_s = time.perf_counter()
+            async with browser.post(f"{self._url}/login", data={"token": self._token}) as response:
+                assert response.status == 200, await response.text()
+                await response.read()
+            figures: dict[str, Any] = {
+                "nodes": NODES,
+                "jobs": JOBS,
+                "login_and_page_ms": round(1000 * (time.perf_counter() - began_s), 1),
+                "first_page": await self._first_page(browser),
+            }
+            before_kib = await asyncio.to_thread(settled_kib, self._manager)
+            figures["no_page_open"] = await self._while_jobs_change()
+            received = Counter[str]()
+            async with asyncio.TaskGroup() as group:
+                readers = [
+                    group.create_task(self._read(browser, PAGES[number % len(PAGES)], received))
+                    for number in range(CONSOLES)
+                ]
+                await asyncio.sleep(2)
+                figures["pages_open"] = await self._while_jobs_change()
+                resident_kib = self._manager.resident_kib()
+                for reader in readers:
+                    reader.cancel()
+            figures["pages_open"] |= {
+                "consoles": CONSOLES,
+                "mib_more": round((resident_kib - before_kib) / 1024, 1),
+                "kib_a_second": {
+                    page: round(size / 1024 / OPEN_S, 1) for page, size in received.items()
+                },
+            }
+            return figures
+
+    async def _first_page(self, browser: aiohttp.ClientSession) -> dict[str, Any]:
+        """The overview with all its files, as a browser without a cache loads it."""
+        took_ms, sizes = [], []
+        for _ in range(FIRST_PAGES):
+            began_s = time.perf_counter()
+            async with browser.get(f"{self._url}/") as response:
+                body = await response.read()
+            files = re.findall(rb'(?:src|href)="(/static/[^"]*(?:js|css|svg)\?[^"]*)"', body)
+            sizes.append(len(body))
+            for file in files:
+                async with browser.get(self._url + file.decode()) as response:
+                    sizes[-1] += len(await response.read())
+            took_ms.append(1000 * (time.perf_counter() - began_s))
+        return {"ms": spread(took_ms), "kib": round(max(sizes) / 1024, 1)}
+
+    async def _read(
+        self, browser: aiohttp.ClientSession, page: str, received: Counter[str]
+    ) -> None:
+        headers = {"Accept": "text/event-stream"}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with browser.get(self._url + page, headers=headers, timeout=timeout) as response:
+            assert response.status == 200, await response.text()
+            while data := await response.content.readany():
+                received[page] += len(data)
+
+    async def _while_jobs_change(self) -> dict[str, Any]:
+        heard = len(await asyncio.to_thread(self._control_plane.audit))
+        spent_s, began_s = self._manager.processor_s(), time.monotonic()
+        changes = await asyncio.to_thread(self._change_jobs)
+        seconds = time.monotonic() - began_s
+        percent = 100 * (self._manager.processor_s() - spent_s) / seconds
+        asked = (await asyncio.to_thread(self._control_plane.audit))[heard:]
+        verbs = Counter(f"{e['verb']} {e['objectRef']['resource']}" for e in asked if _is_seen(e))
+        return {
+            "seconds": round(seconds, 1),
+            "changes": changes,
+            "percent_of_a_core": round(percent, 1),
+            "requests_to_the_api": dict(verbs.most_common(8)),
+        }
+
+    def _change_jobs(self) -> int:
+        path = f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/jointinferenceservices/job-"
+        end_s, number = time.monotonic() + OPEN_S, 0
+        while time.monotonic() < end_s:
+            # The model is missing, too, and the page of the job and the first rows say which it is.
+            patch = {"spec": {"edgeWorker": {"model": {"name": f"missing-{number}"}}}}
+            self._control_plane.client.patch(f"{path}{10 ** (number % 3)}", patch)
+            number += 1
+            time.sleep(1 / CHANGES_PER_S)
+        return number
+
+
+def _is_seen(event: dict[str, Any]) -> bool:
+    """Leases are renewed, whoever looks."""
+    return "objectRef" in event and event["objectRef"]["resource"] != "leases"
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
