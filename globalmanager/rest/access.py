@@ -3,8 +3,8 @@
 Built by app, called by `api`. A caller shows a token of the Kubernetes API. A TokenReview says who
 the caller is, and a SubjectAccessReview says whether the caller may read exactly this. Both answers
 are remembered for a short time under a hash. This module bounds the questions: each address has a
-rate for its questions, and all addresses together have a rate, so that a stranger with many false
-tokens costs the Kubernetes API little.
+rate for questions about tokens, each known caller one for questions about rights, and all together
+have a rate, so that a stranger with many false tokens costs the Kubernetes API little.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from aiohttp import web
 
 from common.errors import Overloaded, Unavailable
 from common.ids import is_subdomain
-from common.ratelimit import TokenBucket
+from common.ratelimit import TokenBucket, TokenBuckets
 from globalmanager.contract import Object, ResourceType
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
@@ -106,13 +106,21 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for the questions to the Kubernetes API, and for the remembered answers."""
 
     per_s: float = 20.0
-    """Questions per second of all callers together."""
+    """Questions per second about tokens, of all callers together."""
     burst: int = 100
-    """Questions that may be asked at the same moment after a pause."""
+    """Questions about tokens that may be asked at the same moment after a pause."""
     per_address_per_s: float = 5.0
-    """Questions per second of one IP address (IPv6: one /64), so that one stranger cannot use up
-    the whole rate."""
+    """Questions per second about tokens from one IP address (IPv6: one /64), so that one stranger
+    cannot use up the whole rate."""
     per_address_burst: int = 30
+    rights_per_s: float = 60.0
+    """Questions per second about rights, of all callers together. A page of the console asks about
+    each type of job resource, and who asks is known."""
+    rights_burst: int = 400
+    rights_per_caller_per_s: float = 15.0
+    """Questions per second about the rights of one user, so that nobody can use up the whole
+    rate."""
+    rights_per_caller_burst: int = 90
     answer_s: float = 5.0
     """Longest time in seconds for an answer of the Kubernetes API."""
     good_s: float = 60.0
@@ -146,12 +154,21 @@ class KubernetesAccess:
         )
         self._rights: Remembered[bool] = Remembered(limits.remembered, self._now)
         what = "check of REST callers"
-        self._questions = TokenBucket(
+        self._tokens_asked = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what=what
         )
-        self._questions_of = AddressBuckets(
+        self._tokens_asked_by = AddressBuckets(
             qps=limits.per_address_per_s,
             burst=limits.per_address_burst,
+            max_wait_s=0.0,
+            what=what,
+        )
+        self._rights_asked = TokenBucket(
+            qps=limits.rights_per_s, burst=limits.rights_burst, max_wait_s=0.0, what=what
+        )
+        self._rights_asked_of = TokenBuckets(
+            qps=limits.rights_per_caller_per_s,
+            burst=limits.rights_per_caller_burst,
             max_wait_s=0.0,
             what=what,
         )
@@ -172,7 +189,10 @@ class KubernetesAccess:
         return found
 
     async def _review(self, request: web.Request, token: str) -> Answer[Caller | Unauthenticated]:
-        self._take_question(request)
+        # First the bucket of the address: whoever has used it up takes nothing from the others.
+        now = self._now()
+        self._tokens_asked_by.of(request.remote or "", now).reserve(now)
+        self._tokens_asked.reserve(now)
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_token(token)
         user = status.get("user") or {}
@@ -197,27 +217,22 @@ class KubernetesAccess:
         }
         key = hashlib.sha256(msgspec.json.encode(spec)).digest()
         try:
-            is_allowed = await self._rights.answer(key, lambda: self._ask_right(request, spec))
+            is_allowed = await self._rights.answer(key, lambda: self._ask_right(caller, spec))
         except Unavailable as error:
             raise _unavailable(error) from error
         if not is_allowed:
             message = f"User {caller.username!r} cannot {reading}"
             raise RequestError(http.HTTPStatus.FORBIDDEN, message)
 
-    async def _ask_right(self, request: web.Request, spec: Object) -> Answer[bool]:
-        self._take_question(request)
+    async def _ask_right(self, caller: Caller, spec: Object) -> Answer[bool]:
+        now = self._now()
+        self._rights_asked_of.of(caller.username, now).reserve(now)
+        self._rights_asked.reserve(now)
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_access(spec)
         is_allowed = status.get("allowed") is True
         seconds = self._limits.allowed_s if is_allowed else self._limits.refused_s
         return Answer(is_allowed, seconds)
-
-    def _take_question(self, request: web.Request) -> None:
-        """Raises: Overloaded"""
-        # First the bucket of the address: whoever has used it up takes nothing from the others.
-        now = self._now()
-        self._questions_of.of(request.remote or "", now).reserve(now)
-        self._questions.reserve(now)
 
 
 @contextlib.asynccontextmanager

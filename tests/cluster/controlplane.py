@@ -219,6 +219,17 @@ class ControlPlane:
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(self._kubeconfig(user)))
 
+    def write_certificate_kubeconfig(self, path: Path) -> None:
+        """For an administrator who shows a client certificate and no token."""
+        config = self._kubeconfig(_ADMIN)
+        files = {
+            "client-certificate": self._keys.kubelet_client_certificate,
+            "client-key": self._keys.kubelet_client_key,
+        }
+        config["users"][0]["user"] = {name: str(file) for name, file in files.items()}
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+
     def _kubeconfig(self, user: str) -> Object:
         authority = base64.b64encode(self._keys.ca.read_bytes()).decode()
         cluster = {"server": self.url, "certificate-authority-data": authority}
@@ -269,6 +280,7 @@ class ControlPlane:
             # the right to.
             "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--kubelet-preferred-address-types=InternalIP",
+            f"--client-ca-file={keys.ca}",
             f"--kubelet-client-certificate={keys.kubelet_client_certificate}",
             f"--kubelet-client-key={keys.kubelet_client_key}",
             *(["--insecure-port=0"] if legacy else []),

@@ -203,3 +203,24 @@ async def test_no_token_is_asked_for_on_loopback_alone(scripted_client: KubeClie
     with pytest.raises(SettingsError, match="none is for a loopback address"):
         access_of(Settings(http_auth="none", http_address="0.0.0.0:9001"), reviews)
     assert access_of(Settings(), reviews) is reviews
+
+
+async def test_a_caller_with_many_questions_leaves_the_others_their_rights(
+    guarded: World, authority: Authority
+) -> None:
+    authority.users["ben's"] = {"username": "ben"}
+    authority.may("get", namespace="default")
+    many = range(LIMITS.rights_per_caller_burst + 1)
+    asked = [await get(guarded, f"/api/v1/namespaces/n{number}/{JI}/x") for number in many]
+    assert [status for status, _ in asked] == [403] * LIMITS.rights_per_caller_burst + [429]
+    assert (await get(guarded, ONE, "ben's"))[0] == 200
+
+
+async def test_people_behind_one_address_get_their_pages(
+    guarded: World, authority: Authority
+) -> None:
+    for number in range(LIMITS.per_address_burst):
+        authority.users[f"token-{number}"] = {"username": f"user-{number}"}
+        for question in range(13):
+            path = f"/api/v1/namespaces/n{question}/{JI}/x"
+            assert (await get(guarded, path, f"token-{number}"))[0] == 403

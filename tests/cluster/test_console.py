@@ -1,0 +1,149 @@
+"""The console in front of a real API server, whose rights count."""
+
+import http.cookiejar
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from common.ids import Uid
+from edgeai.api import Object
+from globalmanager.contract import ObjectRef, ResourceType
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ClientSettings
+from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.errors import RequestError
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import GlobalManager
+from tests.cluster.test_crds import pytorch_spec, training_job
+from tests.waiting import eventually
+
+TORCH: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+LOOK: Final = ["get", "list"]
+CHANGE: Final = [*LOOK, "patch", "delete"]
+
+
+@pytest.fixture
+def job(crds: ControlPlane, client: Client, namespace: str) -> Object:
+    del crds  # installed
+    return client.create(training_job(namespace, pytorch_spec()))
+
+
+def token_of(client: Client, namespace: str, name: str, verbs: list[str]) -> str:
+    """Of a new ServiceAccount with these rights to PyTorchJobs in the namespace."""
+    rbac = "rbac.authorization.k8s.io"
+    metadata = {"name": name, "namespace": namespace}
+    rule = {"apiGroups": [TORCH.group], "resources": [TORCH.plural], "verbs": verbs}
+    client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    client.create(
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
+    )
+    client.create(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+    )
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token: str = client.request("POST", path, request)["status"]["token"]
+    return token
+
+
+def ref_of(job: Object) -> ObjectRef:
+    return ObjectRef(TORCH, job["metadata"]["namespace"], job["metadata"]["name"])
+
+
+async def test_a_certificate_of_the_global_manager_gives_callers_no_rights(
+    control_plane: ControlPlane, client: Client, namespace: str, job: Object, tmp_path: Path
+) -> None:
+    """An API server asks for the certificate first, and then for the token."""
+    kubeconfig = tmp_path / "certificate"
+    control_plane.write_certificate_kubeconfig(kubeconfig)
+    patch = {"spec": {"runPolicy": {"suspend": True}}}
+    looker = token_of(client, namespace, "looker", LOOK)
+    async with await KubeClient.from_kubeconfig(kubeconfig) as manager:
+        await manager.merge_patch(ref_of(job), {"metadata": {"labels": {"by": "manager"}}})
+        async with manager.for_callers(ClientSettings()) as callers:
+            api = KubeCallersApi(callers)
+            for token in (looker, "no.such.token", ""):
+                with pytest.raises(RequestError):
+                    await api.patch(token, ref_of(job), patch)
+                with pytest.raises(RequestError):
+                    await api.delete(token, ref_of(job), Uid(job["metadata"]["uid"]))
+            owner = token_of(client, namespace, "owner", CHANGE)
+            await api.patch(owner, ref_of(job), patch)
+            with pytest.raises(RequestError, match="uid"):
+                await api.patch(owner, ref_of(job), {**patch, "metadata": {"uid": "another"}})
+            with pytest.raises(RequestError):
+                await api.delete(owner, ref_of(job), Uid("another"))
+    assert client.get(_path(job))["spec"]["runPolicy"]["suspend"] is True
+
+
+def _path(job: Object) -> str:
+    ref = ref_of(job)
+    return TORCH.path(ref.namespace, ref.name)
+
+
+@pytest.fixture
+def console(
+    control_plane: ControlPlane, system_namespace: str, job: Object, tmp_path: Path
+) -> Iterator[GlobalManager]:
+    del job  # its kind is served
+    manager = GlobalManager(
+        kubeconfig=control_plane.kubeconfig,
+        system_namespace=system_namespace,
+        directory=tmp_path,
+        flags=("--http-auth", "kubernetes"),
+    )
+    try:
+        manager.start()
+        yield manager
+    finally:
+        manager.stop()
+
+
+class Browser:
+    def __init__(self, manager: GlobalManager) -> None:
+        self._url = f"http://127.0.0.1:{manager.http_port}"
+        cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        self._opener = urllib.request.build_opener(cookies)
+
+    def __call__(self, path: str, form: Mapping[str, Any] | None = None) -> tuple[int, str]:
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        try:
+            with self._opener.open(self._url + path, data, timeout=30) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+def test_a_tenant_sees_and_changes_its_own_namespace_with_its_own_rights(
+    client: Client, namespace: str, job: Object, console: GlobalManager
+) -> None:
+    page = f"/jobs/{TORCH}/{namespace}/{job['metadata']['name']}"
+    looker, owner = Browser(console), Browser(console)
+    looker("/login", {"token": token_of(client, namespace, "looker", LOOK)})
+    owner("/login", {"token": token_of(client, namespace, "owner", CHANGE)})
+    eventually("the job", lambda: looker(page)[0] == 200)
+    status, text = looker("/")
+    assert (status, f"{namespace}/{job['metadata']['name']}" in looker("/jobs")[1]) == (200, True)
+    assert "You may not list nodes" in text
+    assert looker("/?namespace=default")[1].count("You may not list any jobs") == 1
+    assert "Suspend</button>" not in looker(page)[1]
+    form = dict(re.findall(r'name="(form_key|uid)" value="([^"]+)"', owner(page)[1]))
+    assert owner(f"{page}/suspend", form)[0] == 200
+    assert client.get(_path(job))["spec"]["runPolicy"]["suspend"] is True
+    stolen = {**form, **dict(re.findall(r'name="(form_key)" value="([^"]+)"', looker(page)[1]))}
+    status, text = looker(f"{page}/resume", stolen)
+    assert (status, "cannot patch" in text) == (403, True)
+    assert client.get(_path(job))["spec"]["runPolicy"]["suspend"] is True
