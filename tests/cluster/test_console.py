@@ -21,7 +21,8 @@ from globalmanager.rest.errors import RequestError
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
-from tests.cluster.test_crds import pytorch_spec, training_job
+from tests.cluster.test_crds import training_job
+from tests.globalmanager.kinds.training import pytorch_spec
 from tests.waiting import eventually
 
 TORCH: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
