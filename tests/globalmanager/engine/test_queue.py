@@ -194,3 +194,18 @@ async def test_a_closed_queue_gives_nothing_out_after_a_rest() -> None:
     queue.close()
     await asyncio.sleep(1)
     assert len(queue) == 0
+
+
+async def test_the_age_of_a_queue_is_that_of_the_key_that_comes_next() -> None:
+    queue = new_queue()
+    assert queue.oldest_s == 0.0
+    queue.add("a")
+    await asyncio.sleep(3)
+    queue.add("b")
+    queue.add("a")  # it is there already, and keeps its time
+    await asyncio.sleep(2)
+    assert queue.oldest_s == 5.0
+    queue.done(await queue.get())
+    assert queue.oldest_s == 2.0
+    await queue.get()
+    assert queue.oldest_s == 0.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import ssl
@@ -130,6 +131,32 @@ async def test_a_certificate_gives_the_node(files: Files, keys: Keys, name: str)
         await async_eventually("a synced peer", lambda: peer.is_synced)
         assert list(world.contacts.by_node()) == [A]
         assert world.server.unauthenticated == 0
+
+
+async def test_the_end_of_the_first_certificate_is_shown(files: Files, keys: Keys) -> None:
+    def days(holder: str) -> float:
+        name = "edgeai_edge_certificate_expiry_timestamp_seconds"
+        return (world.sample(name, holder=holder) - time.time()) / 86400
+
+    async with mutual(files) as world:
+        assert days("edge port") == pytest.approx(1.0, abs=0.1)
+        assert days("nodes") == math.inf
+        async with world.peer(ssl=keys.client("A")) as peer:
+            await async_eventually("a synced peer", lambda: peer.is_synced)
+            assert days("nodes") == pytest.approx(1.0, abs=0.1)
+        longer = keys.ca.issue(
+            "longer", alternative="IP:127.0.0.1", usage="serverAuth", lasts=timedelta(days=9)
+        )
+        files.renew(longer)
+        assert days("edge port") == pytest.approx(9.0, abs=0.1)
+        chain = longer.certificate.read_bytes() + keys.ca.certificate.read_bytes()
+        files.renew(Pair(put(files.directory / "chain.pem", chain), longer.key))
+        assert days("edge port") == pytest.approx(2.0, abs=0.1), "the CA ends before the leaf"
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
 
 
 UNNAMED = [

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -60,11 +61,13 @@ class Office:
         for n in range(3):
             self.desired.assign(key(n), {A: assignment(n, workers=WORKERS)})
             self.statuses.by_uid[uid(n)] = {}
+        self.passed_s = 0.0  # by the clock of the inbox, since the test began
         self.inbox = Inbox(
             binding_of=self.desired.binding_of,
             fold_and_write=self.statuses,
             metrics=EdgeMetrics(self.registry),
             limits=limits,
+            clock=lambda: time.monotonic() + self.passed_s,
         )
 
     def state(self, worker: str = "w", n: int = 0) -> object:
@@ -121,6 +124,43 @@ async def test_reports_that_wait_are_coalesced_and_all_acknowledged() -> None:
         await async_eventually("len(sender.acks) == 9", lambda: len(sender.acks) == 9)
         assert o.state() == running(9)
         assert len(o.statuses.writes) == 2
+
+
+async def test_the_age_is_that_of_the_oldest_report_also_after_newer_ones() -> None:
+    async with office() as o:
+
+        def age_s() -> float:
+            return o.registry.get_sample_value("edgeai_edge_inbox_oldest_seconds") or 0.0
+
+        sender = Sender()
+        assert age_s() == 0.0
+        o.statuses.open.clear()
+        o.inbox.offer(sender, report(1))
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
+        o.passed_s = 50.0
+        assert age_s() == pytest.approx(50.0, abs=5.0), "a report that is being written waits, too"
+        o.inbox.offer(sender, report(2, worker="v"))
+        o.statuses.fail = [Retry("api is away"), Retry("api is away")]
+        o.passed_s = 70.0
+        o.inbox.offer(sender, report(3))
+        o.statuses.open.set()
+        await async_eventually("nothing fails any more", lambda: not o.statuses.fail)
+        await async_eventually("all is written", lambda: o.inbox.depth == 0)
+        assert age_s() == 0.0
+
+
+async def test_a_report_that_replaces_another_has_its_age() -> None:
+    async with office() as o:
+        sender = Sender()
+        o.statuses.open.clear()
+        o.inbox.offer(sender, report(1))
+        await async_eventually("o.inbox._active", lambda: o.inbox._active)
+        o.inbox.offer(sender, report(2))
+        o.passed_s = 50.0
+        o.inbox.offer(sender, report(3))
+        waiting = next(iter(o.inbox._waiting.values()))
+        assert waiting.since < time.monotonic() + 10.0
+        o.statuses.open.set()
 
 
 async def test_one_that_fails_is_tried_again_and_takes_effect_once() -> None:
