@@ -20,6 +20,7 @@ from aiohttp import web
 from common.errors import Overloaded, Unavailable
 from common.ids import is_subdomain
 from common.ratelimit import TokenBucket, TokenBuckets
+from common.settings import is_loopback
 from globalmanager.contract import Object, ResourceType
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
@@ -93,13 +94,32 @@ class Access(Protocol):
 
 
 class OpenAccess:
-    """Everybody who reaches the port may read everything: for an address on loopback."""
+    """Everybody who reaches the port may read everything: for an address on loopback.
 
-    async def identify(self, _request: web.Request, _token: str | None = None) -> Caller:
+    A web page of another site can let its own name lead to loopback (DNS rebinding), and then read
+    the answers in the visitor's browser. So only requests to a name of loopback are answered.
+    """
+
+    async def identify(self, request: web.Request, _token: str | None = None) -> Caller:
+        _check_host(request)
         return Caller("")
 
-    async def check(self, _request: web.Request, _caller: Caller, _reading: Reading) -> None:
-        return
+    async def check(self, request: web.Request, _caller: Caller, _reading: Reading) -> None:
+        _check_host(request)
+
+
+def _check_host(request: web.Request) -> None:
+    """Raises: RequestError"""
+    try:
+        host = request.url.host or ""
+    except ValueError:
+        host = ""
+    if not is_loopback(host):
+        problem = (
+            f"Host {request.host[:64]!r}: with --http-auth none only names of loopback are "
+            "answered; use 127.0.0.1 or localhost"
+        )
+        raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
 
 
 class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,11 +50,8 @@ class Sight(NamedTuple):
     """"" means all namespaces."""
     types: frozenset[ResourceType]
     nodes: bool
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether counts over all namespaces tell the caller nothing new."""
-        return not self.namespace and bool(self.types)
+    is_whole: bool = False
+    """All types in all namespaces: numbers of tasks tell the caller nothing new."""
 
 
 class JobRow(NamedTuple):

@@ -138,7 +138,7 @@ class Console:
         except RequestError as error:
             if error.status == http.HTTPStatus.UNAUTHORIZED:
                 response = _see(f"{_LOGIN}?next={quote(request.path_qs)}")
-                self._logins.end(response)
+                self._logins.end(request, response)
             else:
                 response = self._problem(request, error)
         if not response.prepared:
@@ -224,7 +224,8 @@ class Console:
         if not types and not namespace:
             namespace = namespace_of(caller)
             types = await self._types(request, caller, namespace) if namespace else frozenset()
-        return Sight(namespace, types, sees_nodes)
+        is_whole = not namespace and len(types) == len(self._board.types)
+        return Sight(namespace, types, sees_nodes, is_whole)
 
     async def _types(self, request: web.Request, caller: Caller, namespace: str) -> frozenset[Any]:
         types = self._board.types
@@ -339,6 +340,7 @@ class Console:
         return web.Response(text=self._logins.new_code(token), content_type="text/plain")
 
     async def _log_in_by_code(self, request: web.Request, code: str) -> web.StreamResponse:
+        check_origin(request)  # a link of another site could log in somebody else
         token = self._logins.token_of(code) if is_from_this_machine(request) else ""
         if not token:
             problem = "the code is used or too old: run `edgeai open` again"
@@ -353,7 +355,7 @@ class Console:
             form = await request.post()
             self._logins.check_form(session, str(form.get("form_key", "")))
         response = _see(_LOGIN)
-        self._logins.end(response)
+        self._logins.end(request, response)
         return response
 
     # ---- files ----

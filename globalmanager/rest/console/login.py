@@ -66,11 +66,8 @@ class Logins:
 
     def session_of(self, request: web.Request) -> Session | None:
         """The session of the request; None: there is none, or its time is over."""
-        for name in (f"__Host-{_NAME}", _NAME):
-            if sealed := request.cookies.get(name):
-                session = self._open(sealed)
-                return session if session is not None and session.until > self._now() else None
-        return None
+        session = self._open(request.cookies.get(_cookie_name(request), ""))
+        return session if session is not None and session.until > self._now() else None
 
     def begin(self, request: web.Request, response: web.Response, token: str) -> None:
         """Let the response carry a session with this token. Raises: RequestError"""
@@ -83,7 +80,7 @@ class Logins:
         session = Session(secrets.token_hex(8), token, self._now() + SESSION_S)
         is_secure = is_https(request)
         response.set_cookie(
-            f"__Host-{_NAME}" if is_secure else _NAME,
+            _cookie_name(request),
             self._seal(session),
             path="/",
             max_age=int(SESSION_S),
@@ -92,8 +89,12 @@ class Logins:
             samesite="Lax",
         )
 
-    def end(self, response: web.Response) -> None:
-        for name, is_secure in ((_NAME, False), (f"__Host-{_NAME}", True)):
+    def end(self, request: web.Request, response: web.Response) -> None:
+        """Let the browser forget its session. A form of another site comes without the cookie, and
+        its answer leaves the cookie where it is.
+        """
+        if (name := _cookie_name(request)) in request.cookies:
+            is_secure = is_https(request)
             response.del_cookie(name, path="/", httponly=True, secure=is_secure, samesite="Lax")
 
     # ---- forms ----
@@ -131,6 +132,8 @@ class Logins:
         return base64.urlsafe_b64encode(sealed).decode()
 
     def _open(self, text: str) -> Session | None:
+        if not text:
+            return None
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -158,6 +161,13 @@ def _digest(code: str) -> str:
 def is_https(request: web.Request) -> bool:
     """Whether the browser speaks TLS, to this process or to a proxy before it."""
     return "https" in (request.scheme, request.headers.get("X-Forwarded-Proto", ""))
+
+
+def _cookie_name(request: web.Request) -> str:
+    """Behind TLS only the name that no other host of the domain can set: else another host could
+    log somebody in as somebody else.
+    """
+    return f"__Host-{_NAME}" if is_https(request) else _NAME
 
 
 def is_from_this_machine(request: web.Request) -> bool:

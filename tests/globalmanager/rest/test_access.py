@@ -166,7 +166,7 @@ async def test_another_address_is_checked_while_one_floods(
     reader, writer = await asyncio.open_connection(
         *guarded.server.address, local_addr=("127.0.0.2", 0)
     )
-    request = f"GET {ONE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ann's\r\n\r\n"
+    request = f"GET {ONE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ann's\r\n\r\n"
     writer.write(request.encode())
     assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
     writer.close()
@@ -224,3 +224,16 @@ async def test_people_behind_one_address_get_their_pages(
         for question in range(13):
             path = f"/api/v1/namespaces/n{question}/{JI}/x"
             assert (await get(guarded, path, f"token-{number}"))[0] == 403
+
+
+@pytest.mark.parametrize("path", [ONE, "/api/v1/nodes", "/", "/jobs", "/metrics"])
+async def test_without_a_check_of_tokens_the_name_of_another_site_reads_nothing(path: str) -> None:
+    async with World().running() as world:
+        world.cluster.objects = [object_of("digits")]
+        port = world.server.address[1]
+        for host in ("evil.example", f"127.0.0.1.evil.example:{port}", "10.0.0.7", "[x", "a:b:c"):
+            async with world.client.get(world.url + path, headers={"Host": host}) as response:
+                assert response.status in (400, 403), host
+        for host in (f"localhost:{port}", f"[::1]:{port}", "127.0.0.1"):
+            async with world.client.get(world.url + path, headers={"Host": host}) as response:
+                assert response.status == 200, host

@@ -13,7 +13,7 @@ from tests.globalmanager.rest.cluster import JI, World, object_of
 from tests.waiting import PATIENCE_S, async_eventually
 
 LIMIT = 8
-SLOW = f"GET /api/v1/{JI} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+SLOW = f"GET /api/v1/{JI} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 HOLDERS = {
     "silent, of the same address": ("127.0.0.1", b""),
     "silent, of another address": ("127.0.0.2", b""),
@@ -76,7 +76,7 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
                 for _ in range(4)
             ]
             for connection in flood:
-                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
             await async_eventually(
                 "a request that waits on each connection", lambda: waiting(world) == 4
             )
@@ -107,7 +107,7 @@ async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> 
 
 async def leave_a_request(world: World) -> None:
     _, writer = await asyncio.open_connection(*world.server.address, local_addr=("127.0.0.2", 0))
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     writer.close()
     await writer.wait_closed()
     connections = "edgeai_rest_connections"
@@ -120,7 +120,7 @@ async def test_a_request_that_would_wait_too_long_ends_its_connection() -> None:
     limits = RestLimits(per_address_per_s=0.01, per_address_burst=5, max_wait_s=1.0)
     async with World(limits=limits).running() as world:
         reader, writer = await asyncio.open_connection(*world.server.address)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 6)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6)
         with contextlib.suppress(ConnectionResetError):
             async with asyncio.timeout(PATIENCE_S):
                 assert (await reader.read()).count(b" 200 OK") == 5
@@ -136,7 +136,7 @@ async def test_the_first_200_requests_of_a_flood_are_answered_and_then_100_a_sec
                 held.enter_context(socket.create_connection(world.server.address)) for _ in range(4)
             ]
             for connection in flood:
-                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
             await async_eventually("requests that wait", lambda: waiting(world) >= 4)
             answers = b"".join(answer_so_far(each) for each in flood)
             allowed = 200 + 100 * (loop.time() - began)

@@ -77,7 +77,7 @@ async def readers(world: World, count: int, path: str) -> AsyncIterator[list[asy
     try:
         for reader, writer in opened:
             reader._transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         yield [reader for reader, _ in opened]
     finally:
         for _, writer in opened:
@@ -105,7 +105,7 @@ async def test_readers_who_do_not_read_take_little_memory_and_stall_nobody(
             *large.server.address, local_addr=("127.0.0.2", 0)
         )
         name = f"/api/v1/namespaces/default/{JI}/o01"
-        writer.write(f"GET {name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         assert (b" 200 " in answer[:20], len(answer) > LARGE_BYTES) == (True, True)
@@ -142,7 +142,7 @@ async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:
             for number in range(2, 7):
                 source = (f"127.0.0.{number}", 0)
                 connection = socket.create_connection(world.server.address, source_address=source)
-                request = f"GET {LIST} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+                request = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
                 held.enter_context(connection).sendall(request)
             await async_eventually("three readers that wait", lambda: streams.waiting == 3)
             assert streams._pieces == 2

@@ -163,3 +163,34 @@ async def test_behind_tls_the_cookie_travels_only_by_tls(browser: Browser) -> No
     cookie = answer.headers["Set-Cookie"]
     assert cookie.startswith("__Host-edgeai-session=")
     assert "Secure" in cookie
+
+
+async def test_behind_tls_a_cookie_that_another_host_can_set_is_no_session(
+    browser: Browser,
+) -> None:
+    cookie = (await browser.log_in("ben's")).headers["Set-Cookie"].split(";")[0]
+    browser.client.cookie_jar.clear()
+    tls = {"X-Forwarded-Proto": "https"}
+    assert (await browser.get("/", Cookie=cookie)).status == 200
+    assert (await browser.get("/", Cookie=cookie, **tls)).status == 303
+    assert (await browser.get("/", Cookie=f"__Host-{cookie}", **tls)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/logout", "/login/code"])
+async def test_a_form_of_another_site_comes_without_the_cookie_and_leaves_it(
+    browser: Browser, path: str
+) -> None:
+    answer = await browser.post(path, {"Sec-Fetch-Site": "cross-site"})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (303, False)
+
+
+async def test_a_session_that_has_ended_is_forgotten(browser: Browser, guarded: World) -> None:
+    await browser.log_in("ann's")
+    guarded.now_s += SESSION_S + 1
+    assert "Max-Age=0" in (await browser.get("/")).headers["Set-Cookie"]
+
+
+async def test_a_link_of_another_site_logs_nobody_in(browser: Browser, guarded: World) -> None:
+    path = "/login?code=" + guarded.logins.new_code("ben's")
+    assert (await browser.get(path, **{"Sec-Fetch-Site": "cross-site"})).status == 403
+    assert (await browser.get(path, **{"Sec-Fetch-Site": "none"})).status == 303

@@ -86,6 +86,20 @@ async def test_who_may_list_nodes_but_not_all_jobs_sees_no_numbers_of_tasks(
         assert "4711" in (await other.get("/nodes")).text
 
 
+@pytest.mark.parametrize("path", ["/", "/nodes", "/nodes/node-1"])
+async def test_who_may_list_one_type_alone_sees_no_numbers_of_tasks(
+    browser: Browser, guarded: World, authority: Authority, path: str
+) -> None:
+    authority.rights_of["nobody"] = [
+        {"verb": "list", "resource": "nodes"},
+        {"verb": "list", "resource": "models", "group": "edgeai.io", "namespace": ""},
+    ]
+    guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
+    await browser.log_in("nobody's")
+    answer = await browser.get(path)
+    assert (answer.status, "4711" in answer.text) == (200, False)
+
+
 async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:
     await browser.log_in("nobody's")
     text = (await browser.get("/")).text
