@@ -57,7 +57,7 @@ class Streams:
         """
         response = web.StreamResponse()
         response.content_type = JSON
-        _limit_writes(request, self._limits.write_s)
+        limit_writes(request, self._limits.write_s)
         try:
             async with asyncio.timeout(self._limits.answer_s):
                 await response.prepare(request)
@@ -149,7 +149,7 @@ def _abort(request: web.Request) -> None:
         request.transport.abort()
 
 
-def _limit_writes(request: web.Request, seconds: float) -> None:
+def limit_writes(request: web.Request, seconds: float) -> None:
     """Let the kernel end the connection when the peer takes nothing of the last bytes. After the
     answer no deadline of this process runs.
     """

@@ -188,15 +188,25 @@ class Console:
         """Send the page's changes. After LIVE_S the stream ends, and the browser asks again."""
         visit = await self._visit(request)
         asked = _asked(request)
+        was_shown = False
 
         def render() -> dict[str, str]:
-            page = view(self._board, visit.sight, asked)
+            nonlocal was_shown
+            try:
+                page = view(self._board, visit.sight, asked)
+            except RequestError as error:
+                if not was_shown:
+                    raise
+                told = {"title": reason_of(error.status), "message": error.message}
+                return {"page": theme().block("problem.html", "content", **told)}
+            was_shown = True
             values = {**page.values, "sight": visit.sight, "scope": _scope(visit.sight)}
             return {"page": theme().block(page.template, "live", **values)}
 
         try:
             key = (request.path_qs, visit.sight)
-            return await self._live.send(request, key, render, for_s=LIVE_S)
+            for_s = min(LIVE_S, self._logins.left_s(visit.session))
+            return await self._live.send(request, key, render, for_s=for_s)
         except Overloaded as error:
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 

@@ -8,6 +8,7 @@ newest state alone.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,8 +16,10 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from common.addresses import network_of
 from common.errors import Overloaded
 from common.logs import get_logger
+from globalmanager.rest.streams import limit_writes
 
 log = get_logger(__name__)
 
@@ -28,6 +31,8 @@ BEAT: Final = b": beat\n\n"
 class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 150
     """Open pages at a time; further pages stay as they were rendered."""
+    streams_per_address: int = 100
+    """The same number for one IP address (IPv6: one /64), so that nobody keeps all others out."""
     tick_s: float = 1.0
     """Shortest time between two renderings."""
     share: float = 0.04
@@ -44,6 +49,18 @@ class _Channel:
         self.events: dict[str, str] = {}
         self.readers = 0
         self.changed = asyncio.Event()
+        self._is_failing = False
+
+    def try_to_refresh(self) -> None:
+        """As refresh. A failure is logged once, and harms no other page."""
+        try:
+            self.refresh()
+        except Exception:
+            if not self._is_failing:
+                log.exception("page cannot be rendered")
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
     def refresh(self) -> None:
         events = self.render()
@@ -57,6 +74,7 @@ class Live:
     def __init__(self, limits: LiveLimits = LiveLimits()) -> None:  # noqa: B008 - frozen
         self._limits = limits
         self._channels: dict[Hashable, _Channel] = {}
+        self._of_address: Counter[str] = Counter()
         self._wanted = asyncio.Event()  # set while a page is open
 
     @property
@@ -68,12 +86,9 @@ class Live:
         while True:
             await self._wanted.wait()
             spent_s = 0.0
-            for key, channel in list(self._channels.items()):
+            for channel in list(self._channels.values()):
                 began_s = time.perf_counter()
-                try:
-                    channel.refresh()
-                except Exception:  # the page is wrong, and all others go on
-                    log.exception("page cannot be rendered", page=str(key)[:200])
+                channel.try_to_refresh()
                 spent_s += time.perf_counter() - began_s
                 await asyncio.sleep(0)
             await asyncio.sleep(max(self._limits.tick_s, spent_s / self._limits.share))
@@ -86,11 +101,11 @@ class Live:
         Args: for_s: then the stream ends. The browser asks again, and is checked again
         Raises: Overloaded, and what `render` raises at its first call
         """
-        if self.streams >= self._limits.streams:
-            raise Overloaded(f"{self._limits.streams} pages are open", self._limits.beat_s)
         response = web.StreamResponse()
         response.content_type = "text/event-stream"
-        async with self._joined(key, render) as channel:
+        limit_writes(request, self._limits.write_s)
+        address = network_of(request.remote or "")
+        async with self._counted(address), self._joined(key, render) as channel:
             await response.prepare(request)
             try:
                 async with asyncio.timeout(for_s) as end:
@@ -116,11 +131,26 @@ class Live:
                 continue
 
     @asynccontextmanager
+    async def _counted(self, address: str) -> AsyncIterator[None]:
+        """Raises: Overloaded"""
+        own = self._of_address[address]
+        if self.streams >= self._limits.streams or own >= self._limits.streams_per_address:
+            raise Overloaded("the console, by too many open pages,", self._limits.beat_s)
+        self._of_address[address] += 1
+        try:
+            yield
+        finally:
+            self._of_address[address] -= 1
+            if not self._of_address[address]:
+                del self._of_address[address]
+
+    @asynccontextmanager
     async def _joined(self, key: Hashable, render: Render) -> AsyncIterator[_Channel]:
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = _Channel(render)
-            channel.refresh()
+            channel = _Channel(render)
+            channel.refresh()  # before anybody can find a channel that shows nothing
+            self._channels[key] = channel
         channel.readers += 1
         self._wanted.set()
         try:

@@ -69,6 +69,10 @@ class Logins:
         session = self._open(request.cookies.get(_cookie_name(request), ""))
         return session if session is not None and session.until > self._now() else None
 
+    def left_s(self, session: Session | None) -> float:
+        """Seconds until the session ends; without a session nothing ends."""
+        return float("inf") if session is None else session.until - self._now()
+
     def begin(self, request: web.Request, response: web.Response, token: str) -> None:
         """Let the response carry a session with this token. Raises: RequestError"""
         if len(token) > MAX_COOKIE_TOKEN_CHARS:

@@ -169,6 +169,7 @@ class World:
         """As after the time for which answers of the Kubernetes API are remembered."""
         assert isinstance(self.access, KubernetesAccess)
         self.access._callers = Remembered(100, time.monotonic)
+        self.access._rights = Remembered(100, time.monotonic)
 
     @property
     def url(self) -> str:

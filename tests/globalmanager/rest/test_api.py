@@ -148,7 +148,9 @@ async def test_a_body_is_refused_unread(world: World) -> None:
     "head",
     [
         b"GET /" + b"x" * (2 * MAX_LINE_BYTES) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * (2 * MAX_FIELD_BYTES) + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "
+        + b"y" * (2 * MAX_FIELD_BYTES)
+        + b"\r\n\r\n",
         b"nonsense\r\n\r\n",
     ],
     ids=["long line", "long header", "no HTTP"],

@@ -105,7 +105,9 @@ async def test_readers_who_do_not_read_take_little_memory_and_stall_nobody(
             *large.server.address, local_addr=("127.0.0.2", 0)
         )
         name = f"/api/v1/namespaces/default/{JI}/o01"
-        writer.write(f"GET {name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        writer.write(
+            f"GET {name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
         answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         assert (b" 200 " in answer[:20], len(answer) > LARGE_BYTES) == (True, True)

@@ -32,9 +32,12 @@ class Answer(NamedTuple):
 class Browser:
     """Keeps cookies, and follows no redirect."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, local_address: str = "127.0.0.1") -> None:
         self.world = world
-        self.client = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+        self.client = aiohttp.ClientSession(
+            cookie_jar=aiohttp.CookieJar(unsafe=True),
+            connector=aiohttp.TCPConnector(local_addr=(local_address, 0)),
+        )
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self._request("GET", path, headers=headers)

@@ -1,13 +1,17 @@
 """Open pages change when the caches change."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from globalmanager.rest.console import handlers
 from globalmanager.rest.console.live import Live, LiveLimits, event
+from globalmanager.rest.console.login import SESSION_S
+from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import World, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.waiting import async_eventually
@@ -100,6 +104,120 @@ async def test_a_page_that_fails_harms_no_other(
         guarded.cluster.objects.append(_unreadable())
         guarded.cluster.node_names.append("node-3")
         await Stream(two).until("node-3")
+
+
+async def test_a_failure_is_logged_once_and_harms_nothing_that_follows(
+    browser: Browser, guarded: World, live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await browser.log_in("ann's")
+    async with await opened(browser, "/jobs") as one, await opened(browser, "/nodes") as two:
+        await Stream(one).until("a/digits")
+        guarded.cluster.objects.append(_unreadable())
+        for name in ("node-3", "node-4", "node-5"):
+            guarded.cluster.node_names.append(name)
+            await Stream(two).until(name)
+        guarded.cluster.objects[-1] = object_of("healed")
+        await Stream(one).until("healed")
+    assert capsys.readouterr().out.count("page cannot be rendered") == 1
+
+
+async def test_the_page_of_a_deleted_job_says_so(
+    browser: Browser, guarded: World, live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await browser.log_in("ann's")
+    path = "/jobs/jointinferenceservices.edgeai.io/a/digits"
+    async with await opened(browser, path) as response:
+        stream = Stream(response)
+        await stream.until("Running")
+        gone = guarded.cluster.objects.pop(0)
+        await stream.until("no such job, or not for you")
+        guarded.cluster.objects.append(gone)
+        stream.text = ""
+        await stream.until("Running")
+    assert "cannot be rendered" not in capsys.readouterr().out
+
+
+async def test_a_page_that_never_was_leaves_nothing_behind(
+    browser: Browser, guarded: World, live: Live
+) -> None:
+    await browser.log_in("ann's")
+    for _ in range(2):
+        assert (await browser.get("/nodes/none", **STREAM)).status == 404
+    guarded.cluster.objects.append(_unreadable())
+    assert (await browser.get("/jobs", **STREAM)).status == 500
+    assert (live.streams, live._channels, live._of_address) == (0, {}, {})
+    del guarded.cluster.objects[-1]
+    async with await opened(browser) as response:
+        await Stream(response).until("a/digits")
+
+
+async def test_one_address_leaves_room_for_others(
+    browser: Browser, guarded: World, live: Live
+) -> None:
+    live._limits = LiveLimits(streams=3, streams_per_address=2, beat_s=0.05)
+    await browser.log_in("ann's")
+    async with await opened(browser), await opened(browser, "/jobs?q=1"):
+        assert (await browser.get("/jobs?q=2", **STREAM)).status == 503
+        other = Browser(guarded, local_address="127.0.0.2")
+        async with other.client:
+            await other.log_in("ann's")
+            async with await opened(other) as response:
+                await Stream(response).until("a/digits")
+    await async_eventually("no open page", lambda: not live._of_address)
+    async with await opened(browser) as response:
+        await Stream(response).until("a/digits")
+
+
+async def test_a_stream_ends_with_its_session_and_then_the_rights_count_again(
+    browser: Browser, guarded: World, live: Live
+) -> None:
+    await browser.log_in("ann's")
+    guarded.now_s += SESSION_S - 0.05
+    async with await opened(browser) as response:
+        assert "a/digits" in await response.text()
+    guarded.now_s += 0.1
+    assert (await browser.get("/jobs", **STREAM)).status == 303
+
+
+async def test_a_right_that_is_taken_away_counts_when_the_page_is_checked_again(
+    browser: Browser,
+    guarded: World,
+    authority: Authority,
+    live: Live,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handlers, "LIVE_S", 0.05)
+    await browser.log_in("ann's")
+    async with await opened(browser) as response:
+        assert "a/digits" in await response.text()
+    authority.rights_of["ann"] = []
+    await guarded.forget_callers()
+    async with await opened(browser) as response:
+        assert "a/digits" not in await response.text()
+
+
+async def test_a_browser_that_reads_nothing_loses_its_stream(
+    browser: Browser, guarded: World, live: Live
+) -> None:
+    """Else each of them would keep a task, a place and the page."""
+    live._limits = LiveLimits(tick_s=0.01, share=1.0, write_s=0.2)
+    guarded.cluster.node_names = [f"{'n' * 200}-{number}" for number in range(100)]
+    cookie = (await browser.log_in("ann's")).headers["Set-Cookie"].split(";")[0]
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent.connect(guarded.server.address)
+        head = "GET /nodes HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        silent.sendall(f"{head}Cookie: {cookie}\r\n\r\n".encode())
+        await async_eventually("an open page", lambda: live.streams == 1)
+        names = guarded.cluster.node_names
+
+        def changes() -> bool:
+            names.reverse()
+            names.append(f"more-{len(names)}")
+            return live.streams == 0
+
+        await async_eventually("no open page", changes)
+        assert (live._channels, live._of_address) == ({}, {})
 
 
 def _unreadable() -> dict[str, Any]:
