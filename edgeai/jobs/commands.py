@@ -113,6 +113,9 @@ def submit(
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", min=0.1, help="seconds to wait for all of it")
     ] = 600.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="take over fields that somebody else has set")
+    ] = False,
     kubeconfig: Kubeconfig = None,
     namespace: Namespace = "",
     output: OutputOption = Output.TABLE,
@@ -132,7 +135,7 @@ def submit(
 
     async def run() -> Any:
         async with await _client(kubeconfig, state_dir, namespace) as client:
-            made = await submitting.submit(client, documents, tell)
+            made = await submitting.submit(client, documents, tell, is_forced=force)
             if not wait:
                 return 0, [submitting.submitted(each, state_of(each.object)) for each in made]
             return await submitting.wait_for_all(client, made, timeout_s, tell)

@@ -15,6 +15,7 @@ from edgeai.client.state import State, state_of
 from edgeai.client.waiting import wait_for
 from edgeai.client.words import check_document, resource
 from globalmanager.contract import Object
+from globalmanager.kube import errors
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 80
@@ -74,14 +75,32 @@ def _text_of(file: Path) -> str:
     return content.decode()
 
 
-async def submit(client: AsyncClient, documents: Iterable[Object], tell: Tell) -> list[AnyResource]:
-    """Apply the documents in their order. Raises: ApiError of the first that is refused"""
+async def submit(
+    client: AsyncClient, documents: Iterable[Object], tell: Tell, *, is_forced: bool = False
+) -> list[AnyResource]:
+    """Apply the documents in their order.
+
+    Args: is_forced: take over the fields that somebody else has set to other values
+    Raises: ApiError of the first document that is refused
+    """
     made = []
     for document in documents:
-        one = resource(await client.apply_document(document))
+        try:
+            applied = await client.apply_document(document, is_forced=is_forced)
+        except errors.Conflict as error:
+            raise _with_remedy(error) from error
+        one = resource(applied)
         tell(f"{one}: applied")
         made.append(one)
     return made
+
+
+def _with_remedy(error: errors.Conflict) -> errors.Conflict:
+    """Somebody else, for example `kubectl apply`, manages a field of the object."""
+    remedy = "leave these fields out of the file, or take them over with --force"
+    verb, target, code, reason = error.verb, error.target, error.code, error.reason
+    text = " ".join(error.message.split())
+    return errors.Conflict(verb, target, code=code, reason=reason, message=text, remedy=remedy)
 
 
 async def wait_for_all(

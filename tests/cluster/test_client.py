@@ -103,6 +103,23 @@ async def test_a_pod_whose_node_has_no_log_stream_says_so(
     assert (notice.worker, notice.is_notice) == ("digits-a", True)
 
 
+def test_a_field_that_kubectl_manages_is_taken_over_only_by_force(
+    crds: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.yaml"
+    file.write_text(yaml.safe_dump(MODEL.object))
+    assert crds.kubectl("apply", "-n", namespace, "-f", str(file)).returncode == 0
+    other = Model.of("small", ModelSpec(url="/other")).object
+    file.write_text(yaml.safe_dump(other))
+    where = ("-n", namespace, "--kubeconfig", str(crds.kubeconfig))
+    refused = edgeai("submit", str(file), *where)
+    assert refused.returncode == 1
+    assert ".spec.url" in refused.stderr
+    assert "take them over with --force" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert edgeai("submit", str(file), "--force", *where).returncode == 0
+
+
 def kubeconfig_without_rights(plane: ControlPlane, namespace: str, directory: Path) -> Path:
     """Of a ServiceAccount that nobody has granted anything."""
     plane.client.create(
