@@ -6,8 +6,9 @@ import pytest
 
 from edgeai.console import login_address
 from edgeai.environment import Environment
-from tests.browser.conftest import SIZES, Visitor, window
+from tests.browser.conftest import SIZES, Visitor, playwright, window
 from tests.browser.jobs import joint_inference
+from tests.waiting import eventually
 
 JI = "/jobs/jointinferenceservices.edgeai.io/default"
 TORCH = "/jobs/pytorchjobs.kubeflow.org/default/torch"
@@ -34,7 +35,7 @@ def test_a_page_fits_and_can_be_read_by_everybody(
 ) -> None:
     visitor.go(PAGES[name])
     page = visitor.page
-    page.wait_for_function("document.getElementById('line').textContent === 'live'")
+    playwright.expect(page.locator("#line")).to_have_text("live")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     visitor.shoot(f"{name}-{request.node.callspec.params['visitor']}")
     assert violations(page) == []
@@ -61,6 +62,22 @@ def test_an_open_page_shows_what_comes_and_goes(visitor: Visitor, running: Envir
     link.wait_for()
     running.api.delete(f"{collection}/newcomer")
     link.wait_for(state="detached")
+
+
+def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environment) -> None:
+    path = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices/waits/status"
+    page = visitor.page
+    visitor.go(f"{JI}/waits")
+    for value in ("0.5", "0.75", "0.875"):
+        metrics = [{"key": "accuracy", "value": value}]
+        running.api.patch(path, {"status": {"metrics": metrics}})
+        page.locator("#metrics dd", has_text=value).wait_for()
+    page.locator("#plot canvas").wait_for()
+    page.locator("#plot .u-legend", has_text="accuracy").wait_for()
+    drawn = "document.querySelector('#plot canvas').toDataURL().length"
+    before = page.evaluate(drawn)
+    running.api.patch(path, {"status": {"metrics": [{"key": "accuracy", "value": "0.1"}]}})
+    eventually("another curve", lambda: page.evaluate(drawn) != before)
 
 
 def test_filters_and_names_lead_from_page_to_page(visitor: Visitor) -> None:
