@@ -22,6 +22,7 @@ SITE_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/reg
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 NO_SITE: Final = "no site"
 MAX_MESSAGE_CHARS: Final = 300
+MAX_PHASE_CHARS: Final = 64
 MAX_REMEMBERED: Final = 200
 _BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
 _ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded"})
@@ -183,10 +184,10 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        created=metadata.get("creationTimestamp", ""),
-        phase=phase,
+        created=str(metadata.get("creationTimestamp", "")),
+        phase=phase[:MAX_PHASE_CHARS],
         tone=_tone(phase, trouble),
-        progress=progress_of(status),
+        progress=progress_of(status)[:MAX_MESSAGE_CHARS],
         trouble=message[:MAX_MESSAGE_CHARS],
         remedy=remedy,
     )

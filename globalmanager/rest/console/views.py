@@ -27,8 +27,10 @@ from globalmanager.rules.summary import conditions_of, metrics_of
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
-MAX_YAML_CHARS: Final = 200_000
+MAX_YAML_CHARS: Final = 60_000
 MAX_ROWS: Final = 200  # workers and conditions of one job
+_EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
 
 
 class Asked(NamedTuple):
@@ -152,13 +154,13 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
         {
             "row": job_row(ref.type, object_),
-            "conditions": [_told(each) for each in conditions_of(status)][-MAX_ROWS:],
+            "conditions": [_told(each) for each in conditions_of(status)[-MAX_ROWS:]],
             "workers": workers_of(object_)[:MAX_ROWS],
-            "replicas": _replicas(status),
+            "replicas": _replicas(status)[:MAX_ROWS],
             "round": status.get("round"),
             "rounds": status.get("rounds"),
-            "metrics": metrics_of(status),
-            "numbers": _numbers(metrics_of(status)),
+            "metrics": metrics_of(status)[:MAX_ROWS],
+            "numbers": _numbers(metrics_of(status)[:MAX_ROWS]),
             "yaml": _yaml(object_),
         },
     )
@@ -224,8 +226,37 @@ def _numbers(metrics: tuple[tuple[str, str], ...]) -> dict[str, float]:
 
 
 def _yaml(object_: Object) -> str:
-    text = yaml.dump(object_view(object_), sort_keys=False, allow_unicode=True, width=100)
-    return text if len(text) <= MAX_YAML_CHARS else text[:MAX_YAML_CHARS] + "\n# (cut)"
+    """The object as YAML. What is cut is cut before it is encoded: one large object would take the
+    event loop for seconds.
+    """
+    shown, left = _cut(object_view(object_), MAX_YAML_CHARS)
+    text = yaml.dump(shown, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
+    return text if left > 0 else f"{text}# (cut)\n"
+
+
+def _cut(value: Any, left: int) -> tuple[Any, int]:
+    """The beginning of a value, and how many characters may still come. The rest is left out when
+    none may come.
+    """
+    if isinstance(value, str):
+        return value[: max(left, 0)], left - len(value) - _EACH
+    left -= _EACH
+    if isinstance(value, dict):
+        shown: dict[str, Any] = {}
+        for key, each in value.items():
+            if left <= 0:
+                break
+            shown[key[:left]], left = _cut(each, left - len(key))
+        return shown, left
+    if isinstance(value, list):
+        items = []
+        for each in value:
+            if left <= 0:
+                break
+            item, left = _cut(each, left)
+            items.append(item)
+        return items, left
+    return value, left
 
 
 def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:

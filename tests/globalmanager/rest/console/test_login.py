@@ -152,6 +152,15 @@ async def test_a_code_is_for_a_console_on_this_machine(browser: Browser, guarded
     assert (await browser.get(f"/login?code={code}", Host="console.example")).status == 403
 
 
+async def test_a_code_is_made_for_this_machine_alone(browser: Browser) -> None:
+    token = {"Authorization": "Bearer ann's"}
+    answer = await browser.post("/login/code", {**token, "Host": "console.example"})
+    assert (answer.status, "log in with the token" in answer.text) == (403, True)
+    assert (await browser.post("/login/code", {"Authorization": "Bearer wrong"})).status == 303
+    answer = await browser.post("/login/code", token)
+    assert (await browser.get(f"/login?code={answer.text}")).headers["Location"] == "/"
+
+
 def test_codes_are_bounded() -> None:
     logins = Logins()
     codes = [logins.new_code(str(number)) for number in range(MAX_CODES + 1)]

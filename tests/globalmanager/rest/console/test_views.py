@@ -1,0 +1,139 @@
+"""Pages of objects that nobody expects: every type at every place, and very large ones."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from globalmanager.ha.contacts import Contacts
+from globalmanager.rest.console import views
+from globalmanager.rest.console.board import Board, Sight
+from globalmanager.rest.console.theme import theme
+from tests.globalmanager.rest.cluster import JI, TYPES, Cluster, Sessions, object_of
+
+SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True)
+JOB = {"type": f"{JI}.edgeai.io", "namespace": "default", "name": "digits"}
+PAGES = [
+    (views.overview, {}),
+    (views.jobs, {}),
+    (views.job, JOB),
+    (views.nodes, {}),
+    (views.node, {"name": "node-1"}),
+]
+KEYS = [
+    "phase",
+    "conditions",
+    "type",
+    "status",
+    "reason",
+    "message",
+    "lastTransitionTime",
+    "metrics",
+    "key",
+    "value",
+    "workers",
+    "node",
+    "attempt",
+    "taskInfo",
+    "observedAt",
+    "replicaStatuses",
+    "tfReplicaStatuses",
+    "active",
+    "succeeded",
+    "failed",
+    "round",
+    "rounds",
+    "labels",
+    "creationTimestamp",
+    "uid",
+    "resourceVersion",
+    "spec",
+]
+WORDS = st.sampled_from(["Created", "True", "False", "Failed", "Succeeded", "node-1", "nan", "inf"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | WORDS
+ANYTHING = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+MAPS = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=8)
+
+
+def board_of(object_: dict[str, Any]) -> Board:
+    cluster = Cluster()
+    cluster.objects = [object_, object_of("other")]
+    contacts = Contacts(utcnow=lambda: datetime.now(UTC), clock=lambda: 0.0)
+    return Board(cache=cluster, sessions=Sessions(), contacts=contacts, types=TYPES)
+
+
+def rendered(board: Board, view: views.View, path: dict[str, str]) -> str:
+    page = view(board, SIGHT, views.Asked(path, {}))
+    return theme().block(page.template, "live", **page.values, sight=SIGHT, scope="")
+
+
+@given(status=MAPS | ANYTHING, metadata=MAPS, spec=ANYTHING)
+@settings(deadline=None)
+def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: Any) -> None:
+    """The Kubernetes API promises the identity of an object, and nothing else."""
+    usual = object_of("digits")
+    identity = {"name": "digits", "namespace": "default", "uid": "u"}
+    object_ = {**usual, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
+    board = board_of(object_)
+    for view, path in PAGES:
+        text = rendered(board, view, path)
+        assert view in (views.nodes, views.node) or "digits" in text or view is views.overview
+    assert "default/other" in rendered(board, views.jobs, {})
+
+
+LARGE = {
+    "one long text": {"a": "y z\n" * 400_000},
+    "many texts": {f"k{number}": "x" * 1000 for number in range(1500)},
+    "long keys": {f"{number}" + "k" * 10_000: 1 for number in range(150)},
+    "many numbers": {"l": list(range(100_000))},
+    "many maps": {f"k{number}": {"a": {}} for number in range(50_000)},
+    "many empty texts": {"l": [""] * 100_000},
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_the_yaml_of_a_large_object_is_cut_before_it_is_encoded(what: str) -> None:
+    """The event loop waits for it, and with the loop the sessions of all nodes."""
+    text = views._yaml({**object_of("digits"), "spec": LARGE[what]})
+    assert text.endswith("# (cut)\n")
+    assert len(text) < 3 * views.MAX_YAML_CHARS
+    found = yaml.safe_load(text)
+    assert found["metadata"]["name"] == "digits"
+    assert count_of(found) <= views.MAX_YAML_CHARS / 20
+
+
+def test_the_yaml_of_an_object_is_whole() -> None:
+    object_ = object_of("digits")
+    text = views._yaml(object_)
+    metadata = {key: value for key, value in object_["metadata"].items() if key != "managedFields"}
+    assert yaml.safe_load(text) == {**object_, "metadata": metadata}
+
+
+def count_of(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(count_of, value.values()))
+    return 1 + sum(map(count_of, value)) if isinstance(value, list) else 1
+
+
+def test_a_page_shows_a_bounded_part_of_a_large_status() -> None:
+    many = range(5000)
+    status = {
+        "phase": "p" * 100_000,
+        "conditions": [{"type": f"c{number}", "status": "True"} for number in many],
+        "metrics": [{"key": f"m{number}", "value": "1"} for number in many],
+        "workers": {f"w{number}": {"node": "node-1"} for number in many},
+        "replicaStatuses": {f"r{number}": {"active": 1} for number in many},
+    }
+    board = board_of({**object_of("digits"), "status": status})
+    for view, path in PAGES:
+        assert len(rendered(board, view, path)) < 350_000
