@@ -92,10 +92,11 @@ class Core:
         )
         desired.subscribe_left_out(left_out.tell)
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
-        lost = edge_metrics.nodes.labels("lost")
-        lost.set_function(lambda: sum(not contacts.has(node) for node in desired.nodes))
-        connected = edge_metrics.nodes.labels("open")
-        connected.set_function(lambda: sum(contacts.has(node) for node in desired.nodes))
+        nodes = edge_metrics.nodes
+        nodes.labels("lost").set_function(lambda: contacts.count_lost(desired.nodes))
+        nodes.labels("open").set_function(
+            lambda: len(desired.nodes) - contacts.count_lost(desired.nodes)
+        )
         self.inbox = Inbox(
             binding_of=desired.binding_of,
             fold_and_write=StatusFold(
