@@ -7,10 +7,11 @@ only what a Sight allows, so that no page can show more.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from common.ids import NodeName
-from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.contract import Contact, Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rules.remedies import is_good, remedy_of
@@ -18,7 +19,8 @@ from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import phase_of, progress_of, trouble_condition
 
 Tone = Literal["good", "done", "waiting", "bad"]
-SITE_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 NO_SITE: Final = "no site"
 MAX_MESSAGE_CHARS: Final = 300
@@ -123,7 +125,7 @@ class Board:
     def jobs(self, sight: Sight) -> list[JobRow]:
         """By namespace and name."""
         rows = [row for type_ in sight.types for row in self._rows_of(type_, sight.namespace)]
-        return sorted(rows, key=lambda row: (row.namespace, row.name, row.type.kind))
+        return sorted(rows, key=attrgetter("namespace", "name", "type.kind"))
 
     def job(self, sight: Sight, ref: ObjectRef) -> Object | None:
         is_seen = ref.type in sight.types and sight.namespace in ("", ref.namespace)
@@ -151,26 +153,47 @@ class Board:
         live = {info.node: info for info in self._sessions.snapshot()}
         known = {NodeName(each["metadata"]["name"]): each for each in self._cache.nodes()}
         contacts = self._contacts.by_node()
-        rows = []
-        for name in known.keys() | contacts.keys():
-            contact, info = contacts.get(name), live.get(name)
-            is_connected = info is not None or (contact is not None and contact.connected)
-            labels = mapping(known.get(name, {}).get("metadata", {}).get("labels"))
-            rows.append(
-                NodeRow(
-                    name=name,
-                    site=next((labels[key] for key in SITE_LABELS if key in labels), NO_SITE),
-                    is_edge=EDGE_LABEL in labels,
-                    in_cluster=name in known,
-                    connected=is_connected,
-                    since=None if contact is None else contact.since,
-                    problem="" if is_connected else self._sessions.problem(name),
-                    tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
-                    tasks_held=info.held if info is not None and sight.is_whole else None,
-                    session=info,
-                )
-            )
-        return sorted(rows, key=lambda row: (row.site, row.name))
+        names = known.keys() | contacts.keys()
+        rows = [
+            self._node_row(name, known.get(name), contacts.get(name), live.get(name), sight)
+            for name in names
+        ]
+        rows.sort(key=attrgetter("site", "name"))
+        return rows
+
+    def node(self, sight: Sight, name: NodeName) -> NodeRow | None:
+        """One row of `nodes`, without the others."""
+        found = next(
+            (each for each in self._cache.nodes() if each["metadata"]["name"] == name), None
+        )
+        contact = self._contacts.by_node().get(name)
+        if not sight.nodes or (found is None and contact is None):
+            return None
+        info = next((each for each in self._sessions.snapshot() if each.node == name), None)
+        return self._node_row(name, found, contact, info, sight)
+
+    def _node_row(
+        self,
+        name: NodeName,
+        node: Object | None,
+        contact: Contact | None,
+        info: SessionInfo | None,
+        sight: Sight,
+    ) -> NodeRow:
+        is_connected = info is not None or (contact is not None and contact.connected)
+        labels = {} if node is None else mapping(node["metadata"].get("labels"))
+        return NodeRow(
+            name=name,
+            site=labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE,
+            is_edge=EDGE_LABEL in labels,
+            in_cluster=node is not None,
+            connected=is_connected,
+            since=None if contact is None else contact.since,
+            problem="" if is_connected else self._sessions.problem(name),
+            tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
+            tasks_held=info.held if info is not None and sight.is_whole else None,
+            session=info,
+        )
 
 
 def job_row(type_: ResourceType, object_: Object) -> JobRow:

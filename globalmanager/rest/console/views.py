@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import yaml
 
+from common.ids import NodeName
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.board import (
     Board,
@@ -28,6 +29,8 @@ from globalmanager.rules.summary import conditions_of, metrics_of
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
 MAX_YAML_CHARS: Final = 60_000
+MAX_SITES: Final = 200
+MAX_CELLS: Final = 2000  # of the map, for all sites together
 MAX_ROWS: Final = 200  # workers and conditions of one job
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
@@ -123,7 +126,7 @@ def nodes(board: Board, sight: Sight, asked: Asked) -> Page:
 
 def node(board: Board, sight: Sight, asked: Asked) -> Page:
     name = asked.path["name"]
-    row = next((each for each in board.nodes(sight) if each.name == name), None)
+    row = board.node(sight, NodeName(name))
     if row is None:
         raise RequestError(http.HTTPStatus.NOT_FOUND, f"node {name}: no such node, or not for you")
     workers = [
@@ -168,28 +171,35 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
 
 def workers_of(object_: Object) -> list[dict[str, str]]:
     """The workers of a job as the nodes have reported them."""
-    found = mapping(mapping(object_.get("status")).get("workers"))
-    return [
-        {
-            "name": str(name),
-            "node": str(mapping(entry).get("node") or ""),
-            "attempt": str(mapping(entry).get("attempt", "")),
-            "phase": str(mapping(entry).get("status") or mapping(entry).get("phase") or ""),
-            "counts": ", ".join(
-                f"{key} {value}"
-                for key, value in mapping(mapping(entry).get("taskInfo")).items()
-                if isinstance(value, int | float | str)
-            )[:300],
-            "reported": str(mapping(entry).get("observedAt") or ""),
-        }
-        for name, entry in found.items()
-    ]
+    return [_worker(name, entry) for name, entry in _reported(object_).items()]
+
+
+def _reported(object_: Object) -> Mapping[str, Any]:
+    return mapping(mapping(object_.get("status")).get("workers"))
+
+
+def _worker(name: str, entry: Any) -> dict[str, str]:
+    return {
+        "name": str(name),
+        "node": str(mapping(entry).get("node") or ""),
+        "attempt": str(mapping(entry).get("attempt", "")),
+        "phase": str(mapping(entry).get("status") or mapping(entry).get("phase") or ""),
+        "counts": ", ".join(
+            f"{key} {value}"
+            for key, value in mapping(mapping(entry).get("taskInfo")).items()
+            if isinstance(value, int | float | str)
+        )[:300],
+        "reported": str(mapping(entry).get("observedAt") or ""),
+    }
 
 
 def _workers_on(board: Board, sight: Sight, row: JobRow, node_name: str) -> list[dict[str, str]]:
     object_ = board.job(sight, ObjectRef(row.type, row.namespace, row.name))
-    workers = [] if object_ is None else workers_of(object_)
-    return [worker for worker in workers if worker["node"] == node_name]
+    return [
+        _worker(name, entry)
+        for name, entry in _reported(object_ or {}).items()
+        if mapping(entry).get("node") == node_name
+    ]
 
 
 def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +274,12 @@ def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
     sites: dict[str, list[NodeRow]] = {}
     for row in rows:
         sites.setdefault(row.site, []).append(row)
-    return [{"name": name, "count": len(all_), "rows": all_[:500]} for name, all_ in sites.items()]
+    shown = list(sites.items())[:MAX_SITES]
+    each = MAX_CELLS // max(1, len(shown))
+    return [
+        {"name": name, "count": len(all_), "rows": all_[:each], "more": max(0, len(all_) - each)}
+        for name, all_ in shown
+    ]
 
 
 def _pages(rows: list[Any], asked: Asked) -> dict[str, Any]:

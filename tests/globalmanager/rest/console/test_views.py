@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.ids import NodeName
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.console import views
 from globalmanager.rest.console.board import Board, Sight
@@ -137,3 +138,22 @@ def test_a_page_shows_a_bounded_part_of_a_large_status() -> None:
     board = board_of({**object_of("digits"), "status": status})
     for view, path in PAGES:
         assert len(rendered(board, view, path)) < 350_000
+
+
+def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
+    cluster = Cluster()
+    cluster.node_names = [f"n-{number}" for number in range(3 * views.MAX_CELLS)]
+    contacts = Contacts(utcnow=lambda: datetime.now(UTC), clock=lambda: 0.0)
+    board = Board(cache=cluster, sessions=Sessions(), contacts=contacts, types=TYPES)
+    text = rendered(board, views.nodes, {})
+    assert text.count('<a class="cell') == views.MAX_CELLS
+    assert f"no site · {3 * views.MAX_CELLS}" in text
+    assert f"and {2 * views.MAX_CELLS} more" in text
+
+
+def test_a_node_alone_is_the_node_among_all() -> None:
+    board = board_of(object_of("digits"))
+    for sight in (SIGHT, SIGHT._replace(is_whole=False), SIGHT._replace(nodes=False)):
+        rows = {row.name: row for row in board.nodes(sight)}
+        for name in ("node-1", "node-2", "node-3"):
+            assert board.node(sight, NodeName(name)) == rows.get(name)
