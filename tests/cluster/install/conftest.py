@@ -1,0 +1,57 @@
+"""One control plane with two nodes for the tests of installations."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE, NOBODY, Run
+from tests.cluster.lone_node import LoneNode
+from tests.edgeai.command import edgeai
+
+
+@pytest.fixture(scope="package")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(
+        binaries.obtain(),
+        tmp_path_factory.mktemp("controlplane"),
+        users={NOBODY: ""},
+        watches_nodes=True,
+    )
+    try:
+        plane.start()
+        yield plane
+        plane.check_alive()
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="package")
+def client(plane: ControlPlane) -> Client:
+    return plane.client
+
+
+@pytest.fixture(scope="package")
+def nodes(client: Client) -> Iterator[None]:
+    """A cloud node and an edge node, on which pods of edgeai become ready."""
+    made = [LoneNode(client, "cloud0", NAMESPACE, {})]
+    made.append(LoneNode(client, "edge0", NAMESPACE, EDGE_LABELS))
+    yield
+    for node in made:
+        node.remove()
+
+
+@pytest.fixture
+def run(plane: ControlPlane, nodes: None) -> Iterator[Run]:
+    """Runs the command. What the test has left is removed afterwards."""
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return edgeai(*arguments, "--kubeconfig", str(plane.kubeconfig), "--timeout", "40")
+
+    yield run
+    if plane.client.find(f"/api/v1/namespaces/{NAMESPACE}"):
+        run("uninstall", "--jobs", "--crds")
+        plane.kubectl("delete", "namespace", NAMESPACE, "--wait=true")

@@ -1,0 +1,113 @@
+"""Upgrade, rollback and removal: each changes what the installation made, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from edgeai.install.record import SECRET
+from edgeai.install.rendering import definitions, render
+from edgeai.install.values import values_of
+from tests.cluster.client import Client
+from tests.cluster.conftest import CRDS
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.install.steps import (
+    CORE,
+    DEPLOYMENT,
+    NAMESPACE,
+    OLD,
+    Run,
+    installed,
+    path,
+    refused,
+)
+from tests.cluster.samples import model
+from tests.edgeai.command import edgeai
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_an_upgrade_changes_and_a_rollback_takes_it_back(run: Run, client: Client) -> None:
+    installed(run)
+    service = f"{CORE}/services/globalmanager-edge"
+    assert "no earlier revision" in refused(run, "rollback")
+    done = run(
+        "upgrade",
+        "--set",
+        "nodePort=31234",
+        "--set",
+        "edgeHost=edge.example",
+        "--set",
+        "replicas=3",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the certificate of the edge port has no name edge.example" in done.stderr
+    assert client.get(service)["spec"]["ports"][0]["nodePort"] == 31234
+    assert client.get(DEPLOYMENT)["spec"]["replicas"] == 3
+    for replicas, has_port in ((2, False), (3, True)):  # the second one goes forward again
+        back = run("rollback")
+        assert back.returncode == 0, back.stderr
+        assert client.get(DEPLOYMENT)["spec"]["replicas"] == replicas
+        assert (client.find(service) is not None) is has_port
+    assert run("upgrade").returncode == 0  # the recorded values
+    assert client.get(DEPLOYMENT)["spec"]["replicas"] == 3
+
+
+def test_an_upgrade_that_never_gets_ready_can_be_taken_back(
+    run: Run, plane: ControlPlane, client: Client
+) -> None:
+    installed(run)
+    # No node has so much memory.
+    much = (
+        "--set",
+        "resources.globalmanager.requests.memory=1Ti",
+        "--set",
+        "resources.globalmanager.limits.memory=1Ti",
+    )
+    flags = ("--kubeconfig", str(plane.kubeconfig), "--timeout", "20")
+    done = edgeai("upgrade", *much, *flags)
+    assert done.returncode == 1
+    assert "pods are ready: " in done.stderr
+    assert "edgeai rollback" in done.stderr.splitlines()[-1]
+    assert run("rollback").returncode == 0
+    container = client.get(DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert "no earlier revision" in refused(run, "rollback")  # nothing worth to go forward to
+
+
+def test_uninstall_removes_all_but_jobs_and_definitions(run: Run, client: Client) -> None:
+    installed(run)
+    job = client.create(model("birds", "default"))
+    line = refused(run, "uninstall", "--crds")
+    assert "1 jobs exist (1 models.edgeai.io)" in line
+    assert client.find(DEPLOYMENT) is not None
+    done = run("uninstall")
+    assert done.returncode == 0, done.stderr
+    assert "1 jobs stay (1 models.edgeai.io)" in done.stderr
+    assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None
+    left = definitions(values_of(OLD))
+    for each in render(values_of(OLD)):
+        assert client.find(path(each)) is None
+    assert all(client.find(path(each)) for each in left)
+    assert client.get(
+        f"/apis/edgeai.io/v1alpha1/namespaces/default/models/{job['metadata']['name']}"
+    )
+    assert "there is no namespace" in refused(run, "uninstall")
+    installed(run)  # the definitions are its own again
+    done = run("uninstall", "--jobs", "--crds")
+    assert done.returncode == 0, done.stderr
+    assert not any(client.find(path(each)) for each in left)
+
+
+def test_what_others_have_made_stays(run: Run, plane: ControlPlane, client: Client) -> None:
+    applied = plane.kubectl("apply", "-f", str(CRDS / "edgeai.io_models.yaml"))
+    assert applied.returncode == 0, applied.stderr
+    metadata: dict[str, Any] = {"name": "mine", "namespace": NAMESPACE}
+    installed(run)
+    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    done = run("uninstall", "--jobs", "--crds")
+    assert done.returncode == 0, done.stderr
+    assert f"namespace {NAMESPACE} stays: it holds ConfigMap mine" in done.stderr
+    assert client.find(f"{CORE}/secrets/{SECRET}") is None
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/models.edgeai.io"
+    assert client.find(definition) is not None
+    client.delete(definition)

@@ -1,0 +1,102 @@
+"""What stands in the way of an installation is named, with what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from edgeai.install.record import SECRET
+from edgeai.install.rendering import render
+from edgeai.install.values import values_of
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.install.steps import (
+    CORE,
+    DEPLOYMENT,
+    NAMESPACE,
+    NOBODY,
+    OLD,
+    SET,
+    Run,
+    installed,
+    refused,
+)
+from tests.edgeai.command import edgeai, start
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_an_installation_of_another_tool_is_refused_or_taken_over(
+    run: Run, plane: ControlPlane, client: Client
+) -> None:
+    applied = plane.kubectl("apply", "-f", "-", documents=render(values_of(OLD)))
+    assert applied.returncode == 0, applied.stderr
+    before = client.get(DEPLOYMENT)["metadata"]["uid"]
+    line = refused(run, "install", "--apply", *SET)
+    assert "were made by another tool" in line
+    assert "--adopt" in line
+    assert client.find(f"{CORE}/secrets/{SECRET}") is None
+    assert "edgeai install has made no installation" in refused(run, "upgrade")
+    assert "edgeai install has made no installation" in refused(run, "uninstall")
+    installed(run, "--adopt")
+    assert client.get(DEPLOYMENT)["metadata"]["uid"] == before
+    done = run("uninstall", "--crds")
+    assert f"namespace {NAMESPACE} stays: edgeai install has not made it" in done.stderr
+    assert client.find(DEPLOYMENT) is None
+
+
+def test_another_namespace_is_refused(run: Run, client: Client) -> None:
+    installed(run)
+    line = refused(run, "install", "--apply", *SET, "--set", "namespace=second")
+    assert f"belongs to the installation in namespace {NAMESPACE}" in line
+    assert client.find("/api/v1/namespaces/second") is None
+
+
+def test_a_right_that_is_missing_is_named(plane: ControlPlane, nodes: None, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    plane.write_kubeconfig(kubeconfig, user=NOBODY)
+    done = edgeai("install", "--apply", *SET, "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 1
+    assert f'User "{NOBODY}" cannot get resource "' in done.stderr
+    assert "as an administrator" in done.stderr
+
+
+def test_a_cluster_without_a_type_says_which_value_helps(run: Run, client: Client) -> None:
+    if client.find("/apis/policy/v1"):
+        pytest.skip("this API server has policy/v1")
+    assert "--set components=kubernetes-1.20" in refused(run, "install", "--apply")
+    line = refused(run, "install", "--apply", *SET, "--set", "monitoring=true")
+    assert "install the Prometheus operator first" in line
+    assert client.find(DEPLOYMENT) is None
+
+
+def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Client) -> None:
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    metadata = {"name": "held", "namespace": NAMESPACE, "finalizers": ["test.example/held"]}
+    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    client.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    try:
+        line = refused(run, "install", "--apply", *SET)
+        assert f"namespace {NAMESPACE} is being deleted" in line
+    finally:
+        client.patch(f"{CORE}/configmaps/held", {"metadata": {"finalizers": None}})
+    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    eventually("the end of the namespace", lambda: client.find(namespace) is None)
+
+
+@pytest.mark.parametrize("resource", ["count/secrets", "pods"])
+def test_a_quota_is_named(run: Run, plane: ControlPlane, client: Client, resource: str) -> None:
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    metadata = {"name": "none", "namespace": NAMESPACE}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
+    client.request("POST", f"{CORE}/resourcequotas", {**quota, "spec": {"hard": {resource: "0"}}})
+    where = f"{CORE}/resourcequotas/none"
+    eventually("the quota", lambda: (client.get(where).get("status") or {}).get("hard"))
+    process = start("install", "--apply", *SET, "--kubeconfig", str(plane.kubeconfig))
+    assert process.stderr is not None
+    assert any("exceeded quota: none" in line for line in process.stderr)  # up to this line
+    process.terminate()
+    process.communicate()
+    assert process.returncode != 0
+    client.delete(where)
+    installed(run)
