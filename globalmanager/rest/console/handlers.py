@@ -23,7 +23,7 @@ from globalmanager.rest.access import Access, Caller, Reading
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
 from globalmanager.rest.console.board import Board, Sight
-from globalmanager.rest.console.live import Live
+from globalmanager.rest.console.live import Live, PageRate
 from globalmanager.rest.console.login import (
     Logins,
     Session,
@@ -31,7 +31,7 @@ from globalmanager.rest.console.login import (
     is_from_this_machine,
     local_path,
 )
-from globalmanager.rest.console.theme import theme
+from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.errors import RequestError, answer_to, reason_of
 from globalmanager.rest.routes import Route
 
@@ -47,16 +47,6 @@ PAGES: Final = {
 }
 LIVE_S: Final = 300.0
 """Seconds after which the caller of an open page is checked again."""
-POLICY: Final = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    ),
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 _LOGIN: Final = "/login"
 
@@ -104,6 +94,7 @@ class Console:
         self._live = live
         self._is_populated = is_populated
         self._version = version
+        self._rate = PageRate()
         self.routes = (
             *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),
             self._route(_LOGIN, self._show_login),
@@ -165,9 +156,10 @@ class Console:
     # ---- pages ----
 
     async def _page(self, view: views.View, request: web.Request) -> web.StreamResponse:
-        if "text/event-stream" in request.headers.get("Accept", ""):
-            return await self._follow(view, request)
         visit = await self._visit(request)
+        self._rate.take(request)
+        if "text/event-stream" in request.headers.get("Accept", ""):
+            return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _asked(request))
         session = visit.session
         actions = await self._actions(request, visit) if view is views.job else {}
@@ -184,9 +176,10 @@ class Console:
             **actions,
         )
 
-    async def _follow(self, view: views.View, request: web.Request) -> web.StreamResponse:
+    async def _follow(
+        self, view: views.View, visit: Visit, request: web.Request
+    ) -> web.StreamResponse:
         """Send the page's changes. After LIVE_S the stream ends, and the browser asks again."""
-        visit = await self._visit(request)
         asked = _asked(request)
         was_shown = False
 

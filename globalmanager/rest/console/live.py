@@ -7,6 +7,7 @@ newest state alone.
 """
 
 import asyncio
+import http
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
@@ -19,6 +20,8 @@ from aiohttp import web
 from common.addresses import network_of
 from common.errors import Overloaded
 from common.logs import get_logger
+from globalmanager.edge.door.admission import AddressBuckets
+from globalmanager.rest.errors import RequestError
 from globalmanager.rest.streams import limit_writes
 
 log = get_logger(__name__)
@@ -41,6 +44,28 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Longest pause on a stream, so that proxies keep it."""
     write_s: float = 10.0
     """Longest time until a browser has taken an event."""
+
+
+PAGES_PER_S: Final = 20.0
+"""Pages per second of one IP address. A page of 5,000 jobs takes the event loop 20 ms, and the
+sessions of the nodes share the loop."""
+PAGES_BURST: Final = 200
+
+
+class PageRate:
+    """Bounds how much one address lets this process render."""
+
+    def __init__(self, *, per_s: float = PAGES_PER_S, burst: int = PAGES_BURST) -> None:
+        self._buckets = AddressBuckets(qps=per_s, burst=burst, max_wait_s=0.0, what="the console")
+
+    def take(self, request: web.Request) -> None:
+        """Raises: RequestError"""
+        now = asyncio.get_running_loop().time()
+        try:
+            self._buckets.of(request.remote or "", now).reserve(now)
+        except Overloaded as error:
+            problem = "too many pages of your address: wait a few seconds, then load this again"
+            raise RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, problem) from error
 
 
 class _Channel:

@@ -1,4 +1,4 @@
-"""Templates and files of the console, read once at the start."""
+"""Templates and files of the console, read once at the start, and the headers that guard them."""
 
 import hashlib
 from functools import lru_cache
@@ -13,6 +13,17 @@ TYPES: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
+POLICY: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every answer, so that a page can do what it needs and nothing else."""
 
 
 class File(NamedTuple):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from globalmanager.rest.console.live import PageRate
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of
 from tests.globalmanager.rest.console.conftest import Browser
@@ -188,3 +189,21 @@ async def test_only_a_form_may_have_a_body(browser: Browser) -> None:
         assert response.status == 413
     answer = await browser.post("/login", token="x" * 20_000)
     assert answer.status == 413
+
+
+async def test_one_address_loads_a_bounded_number_of_pages(
+    browser: Browser, guarded: World
+) -> None:
+    """Pages take the event loop from the sessions of the nodes."""
+    guarded.console._rate = PageRate(per_s=1e-9, burst=3)
+    await browser.log_in("ann's")
+    stream = {"Accept": "text/event-stream"}
+    assert (await browser.get("/jobs/a/b/c", **stream)).status == 404
+    for path, status in (("/", 200), ("/nodes", 200), ("/jobs", 429)):
+        assert (await browser.get(path)).status == status
+    answer = await browser.get("/jobs", **stream)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "5")
+    other = Browser(guarded, local_address="127.0.0.2")
+    async with other.client:
+        await other.log_in("ann's")
+        assert (await other.get("/")).status == 200
