@@ -1,6 +1,7 @@
 """Open pages change when the caches change."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -196,28 +197,47 @@ async def test_a_right_that_is_taken_away_counts_when_the_page_is_checked_again(
         assert "a/digits" not in await response.text()
 
 
+@contextlib.asynccontextmanager
+async def silent_reader(browser: Browser, live: Live) -> AsyncIterator[None]:
+    """An open page of nodes, of which nobody reads a byte."""
+    cookie = (await browser.log_in("ann's")).headers["Set-Cookie"].split(";")[0]
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent.connect(browser.world.server.address)
+        head = "GET /nodes HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        silent.sendall(f"{head}Cookie: {cookie}\r\n\r\n".encode())
+        await async_eventually("an open page", lambda: live.streams == 1)
+        yield
+
+
 async def test_a_browser_that_reads_nothing_loses_its_stream(
     browser: Browser, guarded: World, live: Live
 ) -> None:
     """Else each of them would keep a task, a place and the page."""
     live._limits = LiveLimits(tick_s=0.01, share=1.0, write_s=0.2)
-    guarded.cluster.node_names = [f"{'n' * 200}-{number}" for number in range(100)]
-    cookie = (await browser.log_in("ann's")).headers["Set-Cookie"].split(";")[0]
-    with socket.socket() as silent:
-        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        silent.connect(guarded.server.address)
-        head = "GET /nodes HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
-        silent.sendall(f"{head}Cookie: {cookie}\r\n\r\n".encode())
-        await async_eventually("an open page", lambda: live.streams == 1)
-        names = guarded.cluster.node_names
+    names = guarded.cluster.node_names = [f"{'n' * 200}-{number}" for number in range(100)]
 
-        def changes() -> bool:
-            names.reverse()
-            names.append(f"more-{len(names)}")
-            return live.streams == 0
+    def changes() -> bool:
+        names.reverse()
+        names.append(f"more-{len(names)}")
+        return live.streams == 0
 
+    async with silent_reader(browser, live):
         await async_eventually("no open page", changes)
         assert (live._channels, live._of_address) == ({}, {})
+
+
+async def test_a_browser_that_reads_nothing_is_cut_off_after_the_end_of_its_stream(
+    browser: Browser, guarded: World, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server cannot tell it the end, and would wait for ever."""
+    monkeypatch.setattr(handlers, "LIVE_S", 0.2)
+    live._limits = LiveLimits(tick_s=0.01, share=1.0, write_s=1.0)
+    guarded.cluster.node_names = [f"{'n' * 240}-{number}" for number in range(4000)]
+    async with silent_reader(browser, live):
+        await browser.client.close()
+        connections = guarded.server._connections
+        await async_eventually("no connection", lambda: len(connections) == 0, timeout_s=20)
 
 
 def _unreadable() -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from globalmanager.rest.console.live import PageRate
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of
-from tests.globalmanager.rest.console.conftest import Browser
+from tests.globalmanager.rest.console.conftest import BEN, Browser
 
 EVIL = "<script>alert(1)</script>'\"&"
 JOB = f"/jobs/{JI}.edgeai.io/a/digits"
@@ -102,6 +102,17 @@ async def test_who_may_list_one_type_alone_sees_no_numbers_of_tasks(
     await browser.log_in("nobody's")
     answer = await browser.get(path)
     assert (answer.status, "4711" in answer.text) == (200, False)
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/nodes/node-1", "/nodes?namespace=b"])
+async def test_who_may_list_jobs_of_one_namespace_sees_no_numbers_of_tasks(
+    browser: Browser, guarded: World, authority: Authority, path: str
+) -> None:
+    authority.rights_of[BEN["username"]].append({"verb": "list", "resource": "nodes"})
+    guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
+    await browser.log_in("ben's")
+    answer = await browser.get(path)
+    assert (answer.status, "node-1" in answer.text, "4711" in answer.text) == (200, True, False)
 
 
 async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:
