@@ -182,7 +182,9 @@ def check_origin(request: web.Request) -> None:
     """Raises: RequestError when the page of another site has sent the request"""
     origin = request.headers.get("Origin", "")
     site = request.headers.get("Sec-Fetch-Site", "")
-    is_own = origin.partition("://")[2] == request.host if origin else site in ("", *_OWN_SITES)
+    scheme, _, host = origin.partition("://")
+    is_safe = scheme == "https" or not is_https(request)  # on the way, anybody can change http
+    is_own = host == request.host and is_safe if origin else site in ("", *_OWN_SITES)
     if not is_own:
         problem = f"the form was sent by another site, {origin or site}"
         raise RequestError(http.HTTPStatus.FORBIDDEN, problem)

@@ -113,6 +113,15 @@ async def test_another_site_can_log_nobody_in(browser: Browser, headers: dict[st
     assert (await browser.post("/login", own, token="ann's")).status == 303
 
 
+async def test_behind_tls_a_form_of_the_same_host_without_tls_logs_nobody_in(
+    browser: Browser,
+) -> None:
+    tls, host = {"X-Forwarded-Proto": "https"}, browser.world.url.removeprefix("http")
+    for origin, status in (("http", 403), ("https", 303)):
+        headers = {**tls, "Origin": origin + host}
+        assert (await browser.post("/login", headers, token="ann's")).status == status
+
+
 @pytest.mark.parametrize("form_key", ["", "0" * 64, "ä"])
 async def test_another_site_can_log_nobody_out(browser: Browser, form_key: str) -> None:
     await browser.log_in("ann's")
