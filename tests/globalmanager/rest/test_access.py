@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from common.errors import SettingsError
 from globalmanager.app import access_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews
-from globalmanager.rest.access import AccessLimits, KubernetesAccess, OpenAccess
+from globalmanager.rest.access import AccessLimits, Caller, KubernetesAccess, OpenAccess, Reading
+from globalmanager.rest.errors import RequestError
 from globalmanager.settings import Settings
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of
@@ -237,3 +239,10 @@ async def test_without_a_check_of_tokens_the_name_of_another_site_reads_nothing(
         for host in (f"localhost:{port}", f"[::1]:{port}", "127.0.0.1"):
             async with world.client.get(world.url + path, headers={"Host": host}) as response:
                 assert response.status == 200, host
+
+
+async def test_a_session_with_the_name_of_another_site_reads_nothing_either() -> None:
+    """Who has a session is identified by the Kubernetes API, and has the rights of everybody."""
+    request = make_mocked_request("GET", "/", headers={"Host": "evil.example"})
+    with pytest.raises(RequestError, match="only names of loopback"):
+        await OpenAccess().check(request, Caller("ann"), Reading("list"))
