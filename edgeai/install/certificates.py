@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from common import times
+
 AUTHORITY_LASTS: Final = timedelta(days=3650)
 LASTS: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
@@ -57,7 +59,7 @@ def problem_of(certificate: str, host: str, now: datetime) -> str:
     except ValueError as error:
         return f"cannot be read ({error})"
     if leaf.not_valid_after_utc <= now + RENEW_BEFORE:
-        return f"ends at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        return f"ends at {times.rfc3339(leaf.not_valid_after_utc)}"
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
