@@ -36,6 +36,7 @@ from workersdk.federated.protocol import Commit, Damaged, Data, Encoding
 from workersdk.federated.rounds import FIRST, SEED
 
 MAX_NAMED: Final = 5  # limit for names of participants in an error
+PART_LOCKS: Final = 64  # participants with the same lock only wait for each other
 _OWN_FILES: Final = re.compile(r"(model|memory|updates)-[0-9]+(\.new)?")
 
 
@@ -77,6 +78,7 @@ class RoundStore:
         self._slice_bytes = slice_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()  # held to change the round, or to accept a piece
+        self._part_locks = tuple(threading.Lock() for _ in range(PART_LOCKS))
         self._is_closed = False
         self.state = self._load(encoding)
         self._remove_leftovers()
@@ -124,7 +126,7 @@ class RoundStore:
 
     def offer(self, round_: int, name: str, checksum: str) -> int:
         """Begin an update, or go on. Returns: its stored pieces. Raises: RoundOver, OSError"""
-        with self._lock:
+        with self._part_lock(name), self._lock:
             if self._has(round_, name, checksum):
                 return protocol.pieces(self.numbers)
             self._require(round_, name)
@@ -142,17 +144,24 @@ class RoundStore:
         Raises: RoundOver; Damaged if an earlier piece is missing; OSError
         """
         start = piece * self._piece_bytes()
-        with self._lock:
-            self._require(round_, name)
-            (part,) = self._files(name, "part")
-            size = part.stat().st_size if part.exists() else -1
-        if size < start:
-            raise Damaged(f"piece {piece} is not the next one: make an offer first")
-        if size >= start + len(data):
-            return
-        with part.open("r+b") as file:
-            file.seek(start)  # overwrites an incomplete piece that a full disk left
-            file.write(data)
+        with self._part_lock(name):
+            with self._lock:
+                self._require(round_, name)
+                (part,) = self._files(name, "part")
+                size = part.stat().st_size if part.exists() else -1
+            if size < start:
+                raise Damaged(f"piece {piece} is not the next one: make an offer first")
+            if size >= start + len(data):
+                return
+            with part.open("r+b") as file:
+                file.seek(start)  # overwrites an incomplete piece that a full disk left
+                file.write(data)
+
+    def _part_lock(self, name: str) -> threading.Lock:
+        """Held while the update of the participant is written, and taken before `_lock`: an offer
+        would cut off the piece that an earlier connection of the participant still writes.
+        """
+        return self._part_locks[hash(name) % len(self._part_locks)]
 
     def commit(self, round_: int, name: str, commit: Commit) -> None:
         """Complete an update, which counts from now on. Raises: RoundOver, Damaged, OSError"""

@@ -1,6 +1,7 @@
 """The aggregator's directory: what is kept, what a kill in between leaves, what is refused."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,30 @@ def test_half_a_piece_is_cut_off(opened: Any, tmp_path: Path) -> None:
     with (tmp_path / "state" / "updates-1" / "a.part").open("ab") as part:
         part.write(b"123")
     assert offer(opened(), "a", update)[1] == 1
+
+
+def test_offers_while_pieces_are_written_cost_no_piece(opened: Any) -> None:
+    """A participant that repeats its offer while its earlier connection still brings pieces."""
+    store = seeded(opened(), numbers=100 * protocol.PIECE_NUMBERS)
+    update = vector(3, 100 * protocol.PIECE_NUMBERS)
+    checksum, _ = offer(store, "a", update)
+    is_over = threading.Event()
+
+    def repeat_offer() -> None:
+        while not is_over.is_set():
+            store.offer(1, "a", checksum)
+
+    repeating = [threading.Thread(target=repeat_offer) for _ in range(4)]
+    for thread in repeating:
+        thread.start()
+    try:
+        for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
+            store.write_piece(1, "a", piece, data)
+    finally:
+        is_over.set()
+        for thread in repeating:
+            thread.join()
+    store.commit(1, "a", Commit(checksum, 1))
 
 
 def test_another_offer_begins_anew(opened: Any) -> None:
