@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.ids import NodeName
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.console import views
-from globalmanager.rest.console.board import Board, Sight
+from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
 from tests.globalmanager.rest.cluster import JI, TYPES, Cluster, Sessions, object_of
 
@@ -138,6 +138,25 @@ def test_a_page_shows_a_bounded_part_of_a_large_status() -> None:
     board = board_of({**object_of("digits"), "status": status})
     for view, path in PAGES:
         assert len(rendered(board, view, path)) < 350_000
+
+
+def test_each_part_of_a_large_status_is_bounded() -> None:
+    status = {
+        "phase": "p" * 1000,
+        "metrics": [{"key": f"m{number}", "value": "1"} for number in range(5000)],
+    }
+    values = views.job(
+        board_of({**object_of("digits"), "status": status}), SIGHT, views.Asked(JOB, {})
+    ).values
+    assert len(values["row"].phase) == MAX_PHASE_CHARS
+    assert (len(values["metrics"]), len(values["numbers"])) == (views.MAX_ROWS, views.MAX_ROWS)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "many", ""])
+def test_what_is_no_number_is_no_point_of_a_curve(value: str) -> None:
+    metrics = [{"key": "accuracy", "value": "0.5"}, {"key": "odd", "value": value}]
+    board = board_of({**object_of("digits"), "status": {"metrics": metrics}})
+    assert views.job(board, SIGHT, views.Asked(JOB, {})).values["numbers"] == {"accuracy": 0.5}
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
