@@ -37,6 +37,12 @@ def versions(running: Environment) -> dict[str, str]:
     }
 
 
+def conditions(running: Environment) -> set[str]:
+    """The types of the conditions of the only JointInferenceService."""
+    (job,) = running.api.get("/apis/edgeai.io/v1alpha1/jointinferenceservices")["items"]
+    return {each["type"] for each in job["status"]["conditions"]}
+
+
 def disk_writes(running: Environment) -> dict[str, tuple[int, int]]:
     """File -> (size, mtime in ns) of the ledger of the edge that has the worker."""
     directory = Path(running.state_dir) / "nodes" / demo.EDGE_NODE / "localcontroller"
@@ -47,6 +53,8 @@ def disk_writes(running: Environment) -> dict[str, tuple[int, int]]:
 def test_settled_system_writes_nothing(running: Environment, model_files: Path) -> None:
     with streaming(running, model_files, HEARTBEAT_SECONDS="1") as stream:
         stream.wait_for_exact_counts(stream.result())
+        # A report of counts alone leads to a plan some seconds later, which adds this condition.
+        eventually("the last plan", lambda: "CloudReachable" in conditions(running))
         seen: list[dict[str, str]] = []
 
         def check() -> bool:
