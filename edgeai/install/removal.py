@@ -5,6 +5,7 @@ a GlobalManager nobody ends their workers: so jobs are removed first, while it s
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from edgeai.doctor.facts import DEFINITIONS
@@ -126,7 +127,7 @@ async def _remove_jobs(cluster: Cluster, definitions: list[Object]) -> None:
             metadata = each["metadata"]
             ref = ObjectRef(type_, metadata["namespace"], metadata["name"])
             try:
-                await cluster.retried(lambda: cluster.client.delete(ref))  # noqa: B023
+                await cluster.retried(partial(cluster.client.delete, ref))
             except NotFound:
                 continue
 
@@ -145,7 +146,7 @@ async def _children(cluster: Cluster, groups: set[str]) -> int:
     number = 0
     for type_ in (DEPLOYMENTS, PODS, SERVICES):
         listing = await cluster.retried(
-            lambda: cluster.client.list(type_, label_selector=MANAGED, metadata_only=True)  # noqa: B023
+            partial(cluster.client.list, type_, label_selector=MANAGED, metadata_only=True)
         )
         for each in listing.items:
             owners = each["metadata"].get("ownerReferences") or ()
@@ -163,7 +164,7 @@ async def _others(cluster: Cluster) -> list[str]:
         found += [f"{type_.kind} {each['metadata']['name']}" for each in here]
     for type_ in (DEPLOYMENTS, SECRETS, CONFIG_MAPS):
         listing = await cluster.retried(
-            lambda: cluster.client.list(type_, namespace=cluster.namespace)  # noqa: B023
+            partial(cluster.client.list, type_, namespace=cluster.namespace)
         )
         names = [each["metadata"]["name"] for each in listing.items if _is_foreign(cluster, each)]
         found += [f"{type_.kind} {name}" for name in names]
