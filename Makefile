@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test training-test elastic-test cluster-test e2e fuzz simulate mutate nightly soak lint types crds bench clean lock
+.PHONY: help demo test system-test browser-test training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -26,6 +26,7 @@ test system-test browser-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev
 test: $(DEVELOP) ## Run the tests
 	@# What cannot be had here is said, and its tests are skipped.
 	@$(BIN)/python -m tests.monitoring.prometheus || true
+	@$(BIN)/python -m edgeai.runtimes docs || true
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
@@ -57,6 +58,9 @@ e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, an
 	@# Before the nodes start: containers mount these directories.
 	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training sedna-client || true
 	@$(BIN)/pytest tests/e2e -rs
+
+docs: $(USE) ## Write the documentation as a site into build/site; the first time installs MkDocs
+	@$(BIN)/python docs/build.py
 
 fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_SECONDS (60) for each target
 	@$(BIN)/python -m tests.fuzz
@@ -108,7 +112,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
 	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	$(COMPILE) --extra worker -c requirements/dev.lock -o requirements/worker.lock
-	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser; do \
+	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser docs; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml

@@ -1,0 +1,118 @@
+"""The documentation as a site: it builds, needs no other host, and shows what the pages say."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.runtimes import python_with
+
+ROOT: Final = Path(__file__).parents[2]
+LOADS: Final = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
+LEFT: Final = re.compile(r"```|\]\(|^\s*(?:[-*]|\d+\.) |^\s*\|", re.MULTILINE)
+"""Of Markdown that became text: a fence, a link, a list, a table."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    python_with("docs")
+    directory = tmp_path_factory.mktemp("site")
+    done = build(ROOT, directory)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def build(checkout: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(checkout / "docs" / "build.py"), str(directory)]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+
+
+class Reader(HTMLParser):
+    """What a browser loads for a page, and the text of the page's paragraphs outside of code."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.classes: set[str] = set()
+        self.text = ""
+        self._code = self._paragraph = 0
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.loaded += [found.get(LOADS.get(tag, "")) or ""]
+        self.classes.update((found.get("class") or "").split())
+        self._code += tag in ("code", "pre")
+        self._paragraph += tag == "p"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._code -= tag in ("code", "pre")
+        self._paragraph -= tag == "p"
+
+    def handle_data(self, data: str) -> None:
+        if self._paragraph:
+            self.text += "code" if self._code else data
+
+
+def pages(site: Path) -> Iterator[tuple[str, Reader]]:
+    for page in sorted(site.rglob("*.html")):
+        yield str(page.relative_to(site)), Reader(page)
+
+
+def test_no_page_loads_anything_of_another_host(site: Path) -> None:
+    read = [*pages(site)]
+    assert len(read) > 80
+    foreign = [(name, each) for name, page in read for each in page.loaded if "//" in each]
+    assert foreign == []
+    # The theme's program would load what draws them from another host.
+    assert [name for name, page in read if "mermaid" in page.classes] == []
+    for sheet in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)[\"' ]*(?:https?:)?//\S+", sheet.read_text()) == []
+    (configuration,) = re.findall(r"__config\".*?>(.*?)<", (site / "index.html").read_text())
+    assert "//" not in configuration
+
+
+def test_every_page_became_html(site: Path) -> None:
+    left = [
+        (name, match[0])
+        for name, page in pages(site)
+        for match in LEFT.finditer(page.text)
+        if not name.startswith("source/")
+    ]
+    assert left == []
+
+
+def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = "index" if page.stem == "README" else page.stem
+        assert (site / page.relative_to(ROOT / "docs").with_name(f"{name}.html")).exists(), page
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "named"),
+    [
+        ("glossary.md", "\n[lost](nowhere.md)\n", "nowhere.md"),
+        ("glossary.md", "\n[lost](cli.md#nowhere)\n", "#nowhere"),
+        ("glossary.md", "\n[lost](../common/nowhere.py)\n", "nowhere.py"),
+        ("new.md", "# A page without a place\n", "new.md"),
+    ],
+)
+def test_what_is_wrong_fails(page: str, text: str, named: str, tmp_path: Path) -> None:
+    python_with("docs")
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=_more_than_the_docs)
+    with (tmp_path / "copy" / "docs" / page).open("a") as file:
+        file.write(text)
+    done = build(tmp_path / "copy", tmp_path / "site")
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def _more_than_the_docs(directory: str, names: list[str]) -> set[str]:
+    """What a build does not need: hidden files, and what other programs made."""
+    return {name for name in names if name.startswith((".", "__pycache__")) or name == "build"}
