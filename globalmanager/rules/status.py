@@ -104,7 +104,9 @@ class Metric(msgspec.Struct, frozen=True):
     """One entry of .status.metrics. The value is text, as in Sedna."""
 
     key: str
+    """What is measured."""
     value: str
+    """The number, as text."""
 
 
 # ---- fields that the reconciler writes ----------------------------------------------------------

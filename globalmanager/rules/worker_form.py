@@ -27,7 +27,9 @@ class Parameter(msgspec.Struct, frozen=True):
     """A parameter with a name and a text value."""
 
     key: NonEmpty
+    """Its name."""
     value: str = ""
+    """Its value."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -39,9 +41,13 @@ class WorkerSpec(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     script_dir: NonEmpty
+    """Directory on the node."""
     script_boot_file: NonEmpty
+    """The script, in scriptDir."""
     framework_type: NonEmpty
+    """The framework, for example tensorflow."""
     framework_version: NonEmpty
+    """Its version."""
     parameters: list[Parameter] = []
 
 
@@ -52,6 +58,7 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A name for display. edgeai names workers after their job, so that the workers of two jobs
     never have the same name."""
     node_name: str = ""
+    """The node of the worker. Kubernetes chooses one when the field is missing."""
     worker_spec: WorkerSpec | None = None
     template: Template | None = None
 

@@ -1,4 +1,4 @@
-"""The commands by which docs/install.md goes back to the version before, on a real API server."""
+"""The commands by which docs/upgrade.md goes back to the version before, on a real API server."""
 
 import copy
 import re
@@ -15,7 +15,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kustomize import DEPLOY, rendered
 from tests.waiting import eventually
 
-PAGE: Final = CHECKOUT / "docs" / "install.md"
+PAGE: Final = CHECKOUT / "docs" / "upgrade.md"
 OVERLAY: Final = DEPLOY / "overlays" / "kubernetes-1.20"
 UNDO: Final = re.compile(r"^kubectl (?P<arguments>.* rollout undo .*)$", re.MULTILINE)
 

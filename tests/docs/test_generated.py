@@ -1,5 +1,6 @@
 """Files of docs/ that are written by a program are what the program writes now."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -14,6 +15,24 @@ def test_configuration_page_is_up_to_date() -> None:
 def test_metrics_page_is_up_to_date() -> None:
     page = runpy.run_path(str(DOCS / "metrics.py"))["page"]
     assert (DOCS / "metrics.md").read_text() == page(), "run: python docs/metrics.py"
+
+
+def test_rest_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(DOCS / "rest.py"))["page"]
+    assert (DOCS / "rest.md").read_text() == page(), "run: python docs/rest.py"
+
+
+def test_pages_of_fields_are_up_to_date_and_leave_nothing_out() -> None:
+    pages = runpy.run_path(str(DOCS / "fields.py"))["pages"]()
+    assert sorted(pages) == sorted(each.name for each in (DOCS / "fields").glob("*.md"))
+    for name, text in pages.items():
+        assert (DOCS / "fields" / name).read_text() == text, "run: python docs/fields.py"
+        silent = [
+            row
+            for row in text.splitlines()
+            if row.endswith("|  |") and re.match(r"\| `(spec|status)\.", row)
+        ]
+        assert silent == [], f"{name}: write the meaning after the field of its struct"
 
 
 def test_tables_of_the_page_on_scale_are_up_to_date() -> None:

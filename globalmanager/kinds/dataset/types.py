@@ -44,6 +44,7 @@ class DatasetStatus(msgspec.Struct, frozen=True, rename="camel"):
     update_time: Time | None = None
     """The time when the node last reported a number that differed from the number before."""
     workers: dict[str, dict[str, Any]] = {}
+    """The last report of the node's LocalController. The edge side writes this field."""
 
 
 def read(object_: Object) -> DatasetSpec:

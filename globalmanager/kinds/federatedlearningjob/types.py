@@ -53,6 +53,7 @@ class Named(msgspec.Struct, frozen=True):
     """An object of the same namespace and API group."""
 
     name: NonEmpty
+    """Its name."""
 
 
 class AggregationWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
@@ -75,7 +76,9 @@ class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
     """Weights go through a bucket."""
 
     agg_data_path: NonEmpty
+    """Where the weights lie, for example s3://bucket/path."""
     credential_name: str = ""
+    """Name of the Secret with the keys of the bucket."""
 
 
 class Transmitter(msgspec.Struct, frozen=True):
@@ -118,6 +121,7 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     result_time: Time | None = None
     """The time when the GlobalManager first saw that the aggregator had succeeded."""
     completion_time: Time | None = None
+    """The time when the job ended."""
     edge_nodes: str = ""
     """Names of the trainers' nodes, joined by commas, for display."""
     active: int = 0

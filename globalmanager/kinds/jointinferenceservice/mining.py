@@ -35,6 +35,7 @@ class Mining(msgspec.Struct, frozen=True):
     """The algorithm that decides which samples are hard, and its parameters."""
 
     name: Annotated[NonEmpty, msgspec.Meta(extra_json_schema={"enum": sorted(PARAMETERS)})]
+    """The algorithm."""
     parameters: list[Parameter] = []
 
 

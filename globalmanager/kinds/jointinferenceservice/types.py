@@ -52,15 +52,20 @@ class ModelName(msgspec.Struct, frozen=True):
     """A Model of the same namespace and API group."""
 
     name: NonEmpty
+    """Its name."""
 
 
 class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
     """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
 
     max_replicas: Annotated[int, msgspec.Meta(ge=1)]
+    """The largest number of pods."""
     min_replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """The smallest number of pods. 1 when the field is missing."""
     metrics: list[dict[str, Any]] = []
+    """As of a HorizontalPodAutoscaler."""
     behavior: dict[str, Any] | None = None
+    """As of a HorizontalPodAutoscaler."""
 
     def __post_init__(self) -> None:
         if (self.min_replicas or 1) > self.max_replicas:

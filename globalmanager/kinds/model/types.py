@@ -28,14 +28,18 @@ class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     name: str
+    """The FederatedLearningJob."""
     uid: str
+    """Tells it from an earlier job of this name."""
     creation_timestamp: str
+    """Tells which of several jobs is the newest."""
 
 
 class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     conditions: Conditions = []
     update_time: Time | None = None
+    """The time when the metrics last changed."""
     metrics: list[Metric] = []
     trained_by: TrainedBy | None = None
 

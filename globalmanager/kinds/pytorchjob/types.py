@@ -43,24 +43,33 @@ class RdzvConf(msgspec.Struct, frozen=True):
     """One setting of the rendezvous backend."""
 
     key: NonEmpty
+    """Its name."""
     value: str = ""
+    """Its value."""
 
 
 class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Training by torchrun with a changing number of workers."""
 
     min_replicas: Count | None = None
+    """The smallest number of workers."""
     max_replicas: Count | None = None
+    """The largest number of workers."""
     rdzv_backend: RdzvBackend | None = None
     rdzv_port: Port | None = None
+    """The port there. The port of the worker's container when the field is missing."""
     rdzv_host: str | None = None
+    """Where the workers find each other. The first worker when the field is missing."""
     rdzv_id: str | None = None
+    """For PET_RDZV_ID of torchrun."""
     rdzv_conf: list[RdzvConf] = []
     """Options of the rendezvous backend."""
     standalone: bool | None = None
+    """For PET_STANDALONE of torchrun."""
     n_proc_per_node: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Deprecated. Use spec.nprocPerNode."""
     max_restarts: Count | None = None
+    """For PET_MAX_RESTARTS of torchrun: how often it starts the processes again."""
     metrics: list[dict[str, Any]] = []
     """Metrics of a HorizontalPodAutoscaler that changes the number of workers."""
 

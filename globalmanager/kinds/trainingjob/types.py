@@ -76,7 +76,9 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ETReplicaSpecs(msgspec.Struct, frozen=True, kw_only=True):
     launcher: LauncherForm
+    """The pod that starts processes on the workers."""
     worker: WorkerForm
+    """The pods on which the processes run."""
 
 
 class ElasticForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,6 +107,7 @@ class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     et_replica_specs: ETReplicaSpecs = msgspec.field(name="etReplicaSpecs")
+    """The launcher and the workers."""
     elastic: ElasticForm | None = None
     """edgeai's own field. Missing: only ScaleOut, ScaleIn and `kubectl scale` change the number of
     workers."""

@@ -39,6 +39,7 @@ class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     start_time: Time | None = None
     """When the job began to execute the scaler."""
     completion_time: Time | None = None
+    """When the scaler succeeded or failed."""
 
 
 class ScaleOutStatus(ScalerStatus, frozen=True, kw_only=True, rename="camel"):

@@ -34,7 +34,9 @@ class Variable(msgspec.Struct, frozen=True):
     """One environment variable of the script."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+    """Its name."""
     value: Annotated[str, msgspec.Meta(max_length=_MAX_VALUE_CHARS)] = ""
+    """Its value."""
 
 
 class ToAdd(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class ToDelete(msgspec.Struct, frozen=True, rename="camel"):
 
 class _ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     selector: Selector
+    """The job that the scaler changes."""
     script: Annotated[str, msgspec.Meta(max_length=MAX_SCRIPT_CHARS)] = ""
     """The path of a script in the launcher, and arguments. The launcher runs `sh <script>
     <pod>:<slots>,…`. After a restart of the GlobalManager the script may run again."""
@@ -69,6 +72,7 @@ class _ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ScaleOutSpec(_ScalerSpec, frozen=True, kw_only=True, rename="camel"):
     to_add: ToAdd
+    """How many workers come."""
 
 
 class ScaleInSpec(_ScalerSpec, frozen=True, kw_only=True, rename="camel"):

@@ -46,10 +46,15 @@ class SchedulingPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """The wishes for a gang scheduler. They go into a PodGroup."""
 
     min_available: Count | None = None
+    """Pods that must start together. Missing: all, or of an elastic job as many as it needs."""
     queue: str | None = None
+    """The queue of the PodGroup of Volcano. default when the field is missing."""
     min_resources: dict[str, Any] | None = None
+    """What these pods need together. The sum of their requests when the field is missing."""
     priority_class: str | None = None
+    """The priority of the PodGroup of Volcano."""
     schedule_timeout_seconds: Count | None = None
+    """Goes into the PodGroup of scheduler-plugins."""
 
 
 class RestartScope(enum.StrEnum):
@@ -67,12 +72,17 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_pod_policy: CleanPods | None = None
     """Which pods are deleted at the end. None when the field is missing."""
     ttl_seconds_after_finished: Count | None = None
+    """So long after its end the job is deleted. Never when the field is missing."""
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    """So long after its start the job fails, if it has not ended. No limit when the field is
+    missing."""
     backoff_limit: Count | None = None
     """Number of restarts, of all replicas together, with which the job counts as failed."""
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool | None = None
+    """True: the pods are deleted until it is false again."""
     managed_by: str | None = None
+    """Who runs the job. edgeai does not touch a job of kueue.x-k8s.io/multikueue."""
     restart_scope: RestartScope | None = None
     """Replica when the field is missing. The field is edgeai's own."""
 
@@ -81,8 +91,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The numbers of pods of one type."""
 
     active: int = 0
+    """Pods that are neither finished nor being deleted."""
     succeeded: int = 0
+    """Pods that succeeded."""
     failed: int = 0
+    """Pods that failed."""
     selector: str = ""
     """Selects the pods of the type, for autoscalers."""
 

@@ -1,0 +1,284 @@
+"""Writes docs/fields: a page for each kind, with every field of its resources.
+
+    python docs/fields.py
+
+Types and bounds are those of the CustomResourceDefinitions in deploy/crds. Meanings and defaults
+are those of the structs from which the definitions are made.
+"""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from globalmanager.contract import Kind, ResourceType, Schema
+from globalmanager.kinds import KINDS
+from globalmanager.manifests.crds import crd
+
+DIRECTORY: Final = Path(__file__).parent / "fields"
+PAGES: Final = {
+    "kinds/pytorchjob.md": "PyTorchJob",
+    "kinds/tfjob.md": "TFJob",
+    "kinds/trainingjob.md": "TrainingJob ScaleOut ScaleIn",
+    "federated-learning.md": "FederatedLearningJob",
+    "datasets.md": "Dataset",
+}
+"""Page that explains how kinds behave -> the kinds."""
+_OPEN: Final = {"template": "a pod template, as in a Deployment"}
+"""Fields of Kubernetes itself, which are shown as one -> type."""
+_COMMON: Final = {
+    "conditions": "What is so, why, and since when.",
+    "observed_generation": "The generation of the spec that this is about.",
+    "phase": "The state in one word, for display.",
+    "start_time": "When the GlobalManager began to work on it.",
+    "completion_time": "When the job ended.",
+    "last_reconcile_time": "When the status last changed.",
+    "last_transition_time": "When `status` last changed.",
+    "last_update_time": "When the condition was last written.",
+    "replica_statuses": "The numbers of pods of each type.",
+    "type": "The name of the condition.",
+    "status": "True, False or Unknown.",
+    "reason": "Why, in one word for programs.",
+    "message": "Why, in a sentence for people.",
+    "template": "The pods are made from it.",
+}
+"""Field that several structs have -> meaning, where its struct says nothing."""
+
+
+class Field(NamedTuple):
+    """A row of a table."""
+
+    path: str
+    type: str
+    bounds: str
+    is_required: bool
+    default: str
+    meaning: str
+
+    def row(self) -> str:
+        default = "required" if self.is_required else self.default
+        cells = [f"`{self.path}`", self.type, self.bounds, default, self.meaning]
+        if self.path.startswith("status."):
+            cells = [cells[0], cells[1], cells[4]]
+        return f"| {' | '.join(_cell(each) for each in cells)} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+# ---- what the fields are ------------------------------------------------------------------------
+
+
+def fields(schema: dict[str, Any], struct: type, path: str = "") -> Iterator[Field]:
+    """All fields below a place of a definition, each before those below it.
+
+    Args: schema: of this place;  struct: from which the schema is made
+    """
+    known = {each.encode_name: each for each in msgspec.structs.fields(struct)}
+    for name, inner in schema["properties"].items():
+        field = known[name]
+        info = _without_none(msgspec.inspect.type_info(field.type))
+        yield Field(
+            f"{path}{name}",
+            _OPEN.get(name) or _type(inner),
+            _bounds(inner),
+            is_required=name in schema.get("required", ()),
+            default=_default(field.default),
+            meaning=_meaning(struct, field.name, info),
+        )
+        if name not in _OPEN:
+            yield from _below(inner, info, f"{path}{name}")
+
+
+def _below(schema: dict[str, Any], info: Any, path: str) -> Iterator[Field]:
+    info = _without_none(info)
+    if isinstance(info, msgspec.inspect.StructType) and "properties" in schema:
+        yield from fields(schema, info.cls, f"{path}.")
+    elif isinstance(info, msgspec.inspect.ListType):
+        yield from _below(schema["items"], info.item_type, f"{path}[]")
+    elif isinstance(info, msgspec.inspect.DictType) and "additionalProperties" in schema:
+        yield from _below(schema["additionalProperties"], info.value_type, f"{path}.*")
+
+
+def _without_none(info: Any) -> Any:
+    """The type of a field that may be missing, without its description and bounds."""
+    if isinstance(info, msgspec.inspect.Metadata):
+        return _without_none(info.type)
+    if isinstance(info, msgspec.inspect.UnionType):
+        found = [each for each in info.types if not isinstance(each, msgspec.inspect.NoneType)]
+        return _without_none(found[0]) if len(found) == 1 else info
+    return info
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if schema.get("x-kubernetes-int-or-string"):
+        return "integer or string"
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map of {_type(schema['additionalProperties'])}"
+    if schema.get("format") == "date-time":
+        return "time"
+    return str(schema.get("type", "any"))
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" if each else "empty" for each in schema["enum"])
+    texts = []
+    for low, high, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+    ):
+        texts.append(_range(schema.get(low), schema.get(high), unit))
+    if "pattern" in schema:
+        texts.append(f"`{schema['pattern']}`")
+    return "; ".join(filter(None, texts))
+
+
+def _range(low: int | None, high: int | None, unit: str) -> str:
+    if high is None:
+        return "" if low is None else "not empty" if unit and low == 1 else f"at least {low}{unit}"
+    return f"at most {high}{unit}" if low is None else f"{low} to {high}{unit}"
+
+
+def _default(value: Any) -> str:
+    """What is taken where the field is missing; the meaning says it where it depends."""
+    if value in (None, msgspec.NODEFAULT, "") or isinstance(value, (list, dict, msgspec.Struct)):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+# ---- what they mean -----------------------------------------------------------------------------
+
+
+def _meaning(struct: type, name: str, info: Any) -> str:
+    for cls in struct.__mro__:
+        if text := _texts(cls).get(name):
+            return text
+    if isinstance(info, msgspec.inspect.ListType):
+        info = _without_none(info.item_type)
+    named = getattr(info, "cls", None)  # of a struct or an enumeration
+    own = vars(named).get("__doc__") if named is not None else None
+    return _COMMON.get(name) or inspect.cleandoc(own or "")
+
+
+@cache
+def _texts(cls: type) -> dict[str, str]:
+    """Field -> the text that follows it in the source of its struct."""
+    if not issubclass(cls, msgspec.Struct) or cls is msgspec.Struct:
+        return {}
+    (node,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(node, ast.ClassDef)
+    texts = {}
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            value = text.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                texts[ast.unparse(field.target)] = value.value
+    return texts
+
+
+# ---- pages --------------------------------------------------------------------------------------
+
+_HEADS: Final = {
+    "spec": "| field | type | bounds | default | meaning |\n|---|---|---|---|---|",
+    "status": "| field | type | meaning |\n|---|---|---|",
+}
+_SAID: Final = {
+    "spec": "`[]` stands for each entry of a list, `*` for each key of a map.",
+    "status": "The GlobalManager writes it. Programs read the conditions.",
+}
+
+
+def pages() -> dict[str, str]:
+    """File name -> text."""
+    names = sorted(_name(kind) for kind in KINDS)
+    lines = [
+        "# Fields",
+        "",
+        "Each kind has a page with all its fields: types, bounds, defaults.",
+        "",
+    ]
+    lines += [f"- [{name}]({name.lower()}.md)" for name in names]
+    index = "\n".join(lines) + "\n"
+    return {"README.md": index} | {f"{_name(kind).lower()}.md": _page(kind) for kind in KINDS}
+
+
+def _name(kind: Kind) -> str:
+    return kind.resources[0].kind
+
+
+def _page(kind: Kind) -> str:
+    versions = [*kind.types.items()]
+    first, schema = versions[0]
+    described = {type_: _fields_of(kind, type_, each) for type_, each in versions}
+    lines = [
+        f"# {_name(kind)}, field by field",
+        "",
+        "Written by `docs/fields.py` from the definitions in `deploy/crds`; do not edit."
+        f" `kubectl explain {first.plural}.{first.group}.spec` shows the fields in a cluster.",
+        "",
+        *_explained(_name(kind)),
+        "| group and version | resource | short names |",
+        "|---|---|---|",
+        *(
+            f"| `{each.group}/{each.version}` | `{each.plural}` | "
+            f"{', '.join(f'`{name}`' for name in kind.short_names.get(each.group, ()))} |"
+            for each, _ in versions
+        ),
+        "",
+    ]
+    for part, head in _HEADS.items():
+        rows = [field.row() for field in described[first] if field.path.startswith(f"{part}.")]
+        lines += [f"## {part}", "", _SAID[part], "", head, *rows, ""]
+        for other in [each for each in described if each != first]:
+            more = [each for each in described[other] if each not in described[first]]
+            rows = [field.row() for field in more if field.path.startswith(f"{part}.")]
+            if rows:
+                lines += [f"In `{other.group}/{other.version}` also:", "", head, *rows, ""]
+    lines += _rules(schema)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _explained(name: str) -> list[str]:
+    page = next((page for page, names in PAGES.items() if name in names.split()), "")
+    return [f"[How it behaves](../{page})", ""] if page else []
+
+
+def _fields_of(kind: Kind, type_: ResourceType, schema: Schema) -> list[Field]:
+    versions = crd(kind, type_)["spec"]["versions"]
+    (whole,) = (
+        each["schema"]["openAPIV3Schema"] for each in versions if each["name"] == type_.version
+    )
+    return [
+        *fields(whole["properties"]["spec"], schema.spec, "spec."),
+        *fields(whole["properties"]["status"], schema.status, "status."),
+    ]
+
+
+def _rules(schema: Schema) -> list[str]:
+    if not schema.validations:
+        return []
+    return [
+        "## Rules over several fields",
+        "",
+        "An API server that has `deploy/crds-cel` refuses an object that breaks one.",
+        "",
+        "| field | rule |",
+        "|---|---|",
+        *(f"| `{each.field}` | {_cell(each.message)} |" for each in schema.validations),
+        "",
+    ]
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,116 @@
+"""Writes docs/rest.md from the routes of the REST API and the types of its answers.
+
+python docs/rest.py
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from globalmanager.rest.api import Api
+from globalmanager.rest.openapi import document
+from globalmanager.rest.routes import Route
+
+PAGE: Final = Path(__file__).with_suffix(".md")
+INTRODUCTION: Final = """\
+# REST
+
+Written by `docs/rest.py` from the routes of the GlobalManager; do not edit.
+
+The GlobalManager shows nodes and job resources at `--http-address`, from its caches. Every request
+is a `GET`: write by the Kubernetes API, or by [Python](client.md).
+
+## Who may read
+
+A caller sends a token of the API server, and the GlobalManager asks for its rights: `list` or
+`get` of exactly the resource, namespace and name that the request reads, `list` of nodes for
+`/api/v1/nodes`, and `get` of the path for `/metrics`. A list over several groups needs the right
+to each of them, or `?group=` with one.
+
+```text
+TOKEN=$(kubectl --namespace default create token NAME)  # may read the jobs
+curl --header "Authorization: Bearer $TOKEN" \\
+  http://GLOBALMANAGER:9001/api/v1/namespaces/default/jointinferenceservices
+```
+
+Without a token the answer is 401, without the right 403. Answers of the API server are
+remembered: a good token for 60 s, a right for 30 s, a refusal for 10 s. `/healthz`, `/readyz`
+and `/openapi.json` need no token. The port speaks plain HTTP: let a proxy with TLS stand before
+it where tokens leave the cluster. `--http-auth none` switches the check off; only an address on
+loopback, as on a laptop, allows that. REST then answers only requests to a name of loopback
+(`127.0.0.1`, `[::1]`, `localhost`), so that no web page reads it under its own name.
+
+Lists take `limit` and `continue`, as those of Kubernetes; without `limit` the whole list is
+streamed. A reader who takes nothing for 10 s loses its connection.
+
+## Paths
+"""
+END: Final = """\
+## LocalController
+
+A LocalController has a read-only address too, `--status-address`, on the node's loopback and
+without a token: `/healthz`, `/readyz`, `/metrics`, `/api/v1/tasks`, `/api/v1/workers` and
+`/api/v1/link`, which says whether it has a session, and why the last one ended.
+"""
+
+
+def page() -> str:
+    told = document(_routes(), version="")
+    lines = ["| path | answers | type | parameters | other statuses |", "|---|---|---|---|---|"]
+    parameters: dict[str, str] = {}
+    for path, operations in told["paths"].items():
+        route = operations["get"]
+        parameters |= {_shown(each): each["description"] for each in route["parameters"]}
+        lines.append(_row(path, route))
+    lines += ["", "| parameter | meaning |", "|---|---|"]
+    lines += [f"| {name} | {meaning} |" for name, meaning in parameters.items()]
+    lines += ["", "`/openapi.json` describes all of it for programs.", "", "## Types", ""]
+    lines += ["`object` is a resource as the Kubernetes API has it, without `managedFields`.", ""]
+    for name, schema in told["components"]["schemas"].items():
+        lines += _described(name, schema)
+    return INTRODUCTION + "\n" + "\n".join(lines) + "\n" + END
+
+
+def _routes() -> tuple[Route, ...]:
+    nothing: Any = None  # the routes are the same, whatever is behind them
+    parts = ("access", "cache", "sessions", "contacts", "is_populated", "health", "registry")
+    return Api(**dict.fromkeys(parts, nothing), types=(), version="").routes
+
+
+def _row(path: str, route: dict[str, Any]) -> str:
+    answers = dict(route["responses"])
+    (content,) = answers.pop("200")["content"].values()
+    cells = [
+        f"`{path}`",
+        route["summary"],
+        _type(content["schema"]),
+        " ".join(_shown(each) for each in route["parameters"]),
+        ", ".join(f"{status} {answer['description']}" for status, answer in answers.items()),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _shown(parameter: dict[str, Any]) -> str:
+    name = parameter["name"]
+    return f"`?{name}=`" if parameter["in"] == "query" else f"`{{{name}}}`"
+
+
+def _described(name: str, schema: dict[str, Any]) -> list[str]:
+    text = " ".join(schema.get("description", "").split())
+    lines = [f"### {name}", "", *([text, ""] if text else []), "| field | type |", "|---|---|"]
+    lines += [f"| `{field}` | {_type(each)} |" for field, each in schema["properties"].items()]
+    return [*lines, ""]
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    return "time" if schema.get("format") == "date-time" else str(schema["type"])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
