@@ -12,10 +12,13 @@ import math
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from common.errors import SettingsError
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
 from common.traces import Traces
+from common.version import VERSION
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
@@ -32,6 +35,7 @@ from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.console.board import Board
+from globalmanager.rest.console.events import MAX_BYTES
 from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
@@ -39,7 +43,6 @@ from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
 
-VERSION: Final = "0.1.0"
 _LIST_DEADLINES: Final = 3  # the deadline of a list page is this many request deadlines
 
 
@@ -56,7 +59,9 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         client_settings(settings),
         on_request=metrics.engine.observe_request,
     )
-    callers = client.for_callers(client_settings(settings))
+    callers = client.for_callers(
+        msgspec.structs.replace(client_settings(settings), page_bytes=MAX_BYTES)
+    )
     async with client, callers, TaskGroup() as tasks:
         collecting = tasks.create_task(collect_when_quiet(), name="garbage")
         manager = Manager(settings, client, callers, door, metrics, traces)
@@ -129,6 +134,7 @@ class Manager:
             board=Board(
                 cache=engine,
                 sessions=self._core.sessions,
+                relays=relays,
                 contacts=self._core.contacts,
                 types=engine.types,
             ),

@@ -101,6 +101,7 @@ class Carrier:
         self._early: dict[int, list[msgspec.Struct]] = {}
         self._queue: deque[bytes] = deque()  # messages for the WebSocket
         self._queued_bytes = 0
+        self.sent_bytes = self.received_bytes = 0  # of the messages on the WebSocket
         self._waiting: deque[StreamSocket] = deque()  # paused until less is queued
         self._wake = asyncio.Event()  # set: the writer has something to do
         self.now = asyncio.get_running_loop().time
@@ -250,6 +251,7 @@ class Carrier:
             pass
 
     def _receive(self, message: bytes) -> None:
+        self.received_bytes += len(message)
         for event in self._session.receive(message, self.now()):
             self._on_event(event)
         self._sent()
@@ -317,6 +319,7 @@ class Carrier:
         async with asyncio.timeout(self._timing.send_s):
             await self._websocket.send(message)
         self._queued_bytes -= len(message)
+        self.sent_bytes += len(message)
         while self._waiting and not self.is_crowded:
             self._waiting.popleft().flush()
 

@@ -54,7 +54,7 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.executions import Executions
 from globalmanager.engine.job_metrics import has_just_failed
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import Observer
+from globalmanager.engine.observe import Observer, Owned
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission, concerns_pods
 from globalmanager.engine.ports import AssignmentSink
@@ -319,6 +319,14 @@ class Engine:
             if plural in (type_.plural, str(type_))
             for object_ in self._store(type_).list(namespace)
         )
+
+    def owned(self, ref: ObjectRef) -> Owned | None:
+        """The children and pods of a job, from the caches; None when the job is gone."""
+        return self._observer.owned(ref)
+
+    def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]:
+        """The scalers that name a job, the oldest first."""
+        return self._observer.scalers(ref)
 
     def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
         """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""

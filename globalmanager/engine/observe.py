@@ -140,8 +140,25 @@ class Observer:
             contacts=self._contacts.by_node(),
             settings=self.settings,
             absent=frozenset(type_ for type_ in kind.owns if self._is_absent(type_)),
-            scalers=self._scalers(ref),
+            scalers=self.scalers(ref),
         )
+
+    def owned(self, ref: ObjectRef) -> Owned | None:
+        """The children and pods of a job; None when the job is gone."""
+        object_ = self.find(ref)
+        job = None if object_ is None else Job(type=ref.type, object=object_)
+        return None if job is None else find_owned(self._kinds[ref.type], job, self._children)
+
+    def scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
+        """The scalers that name the job, the oldest first. Scalers of the same second are ordered
+        by name.
+        """
+
+        def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
+            metadata = scaler[1]["metadata"]
+            return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
+
+        return dict(sorted(self._existing_objects(self._jobs_of_scaler.of(ref)).items(), key=age))
 
     def find(self, ref: ObjectRef) -> Object | None:
         """A job resource or an object that jobs refer to, as the store has it."""
@@ -201,17 +218,6 @@ class Observer:
     def _existing_objects(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
         found = ((ref, self.find(ref)) for ref in refs)
         return {ref: object_ for ref, object_ in found if object_ is not None}
-
-    def _scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
-        """The scalers that name the job, the oldest first. Scalers of the same second are ordered
-        by name.
-        """
-
-        def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
-            metadata = scaler[1]["metadata"]
-            return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
-
-        return dict(sorted(self._existing_objects(self._jobs_of_scaler.of(ref)).items(), key=age))
 
     def _forget(self, ref: ObjectRef) -> None:
         self._jobs.pop(ref, None)

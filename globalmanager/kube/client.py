@@ -10,7 +10,7 @@ import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -49,6 +49,14 @@ class Listing(msgspec.Struct, frozen=True):
     items: list[Object]
     unreadable: list[Unreadable]
     resource_version: str
+
+
+class Beginning(NamedTuple):
+    """The first objects of a collection."""
+
+    items: list[Object]
+    is_more: bool
+    """Whether the collection has others."""
 
 
 class KubeClient:
@@ -188,6 +196,22 @@ class KubeClient:
             if not page.continue_:
                 return listing
             query["continue"] = page.continue_
+
+    async def beginning(
+        self, type_: ResourceType, *, namespace: str, field_selector: str, limit: int
+    ) -> Beginning:
+        """At most `limit` objects of a collection.
+
+        Raises: TooLarge when they have more than `page_bytes`
+        """
+        query = {"fieldSelector": field_selector, "limit": str(limit)}
+        try:
+            page, items = await self._page(type_, namespace, query, WHOLE)
+        except _PageTooLarge as error:
+            problem = f"{limit} of them have more than {self._settings.page_bytes} bytes"
+            raise errors.TooLarge("list", str(type_), message=problem) from error
+        readable = [each for each in items if not isinstance(each, Unreadable)]
+        return Beginning(readable, bool(page.continue_) or len(readable) < len(items))
 
     async def create(
         self, type_: ResourceType, object_: Object, *, check: Check = no_check

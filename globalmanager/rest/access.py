@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import http
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -19,13 +19,13 @@ from aiohttp import web
 
 from common.errors import Overloaded, Unavailable
 from common.ids import is_subdomain
-from common.ratelimit import TokenBucket, TokenBuckets
 from common.settings import is_loopback
 from globalmanager.contract import Object, ResourceType
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
 from globalmanager.edge.identity.remembered import Answer, Remembered
 from globalmanager.rest.errors import RequestError
+from globalmanager.rest.fair_rate import FairRate, Rate
 
 MAX_TOKEN_CHARS: Final = 6 * 1024  # a projected token has 1-2 KiB
 
@@ -91,6 +91,34 @@ class Access(Protocol):
 
     async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
         """Raises: RequestError with 403, 429 or 503"""
+
+
+async def is_allowed(
+    access: Access, request: web.Request, caller: Caller, reading: Reading
+) -> bool:
+    """Raises: RequestError with 429 or 503"""
+    try:
+        await access.check(request, caller, reading)
+    except RequestError as error:
+        if error.status != http.HTTPStatus.FORBIDDEN:
+            raise
+        return False
+    return True
+
+
+async def listable(
+    access: Access,
+    request: web.Request,
+    caller: Caller,
+    types: Collection[ResourceType],
+    namespace: str = "",
+) -> frozenset[ResourceType]:
+    """Those of the types that the caller may list. Raises: RequestError with 429 or 503"""
+    readings = (Reading("list", type_, namespace) for type_ in types)
+    may = await asyncio.gather(
+        *(is_allowed(access, request, caller, reading) for reading in readings)
+    )
+    return frozenset(type_ for type_, may_list in zip(types, may, strict=True) if may_list)
 
 
 class OpenAccess:
@@ -174,22 +202,15 @@ class KubernetesAccess:
         )
         self._rights: Remembered[bool] = Remembered(limits.remembered, self._now)
         what = "check of REST callers"
-        self._tokens_asked = TokenBucket(
-            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what=what
-        )
-        self._tokens_asked_by = AddressBuckets(
-            qps=limits.per_address_per_s,
-            burst=limits.per_address_burst,
-            max_wait_s=0.0,
+        self._tokens_asked = FairRate(
+            each=Rate(limits.per_address_per_s, limits.per_address_burst),
+            total=Rate(limits.per_s, limits.burst),
             what=what,
+            by=AddressBuckets,
         )
-        self._rights_asked = TokenBucket(
-            qps=limits.rights_per_s, burst=limits.rights_burst, max_wait_s=0.0, what=what
-        )
-        self._rights_asked_of = TokenBuckets(
-            qps=limits.rights_per_caller_per_s,
-            burst=limits.rights_per_caller_burst,
-            max_wait_s=0.0,
+        self._rights_asked = FairRate(
+            each=Rate(limits.rights_per_caller_per_s, limits.rights_per_caller_burst),
+            total=Rate(limits.rights_per_s, limits.rights_burst),
             what=what,
         )
 
@@ -209,10 +230,7 @@ class KubernetesAccess:
         return found
 
     async def _review(self, request: web.Request, token: str) -> Answer[Caller | Unauthenticated]:
-        # First the bucket of the address: whoever has used it up takes nothing from the others.
-        now = self._now()
-        self._tokens_asked_by.of(request.remote or "", now).reserve(now)
-        self._tokens_asked.reserve(now)
+        self._tokens_asked.take(request.remote or "", self._now())
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_token(token)
         user = status.get("user") or {}
@@ -237,22 +255,20 @@ class KubernetesAccess:
         }
         key = hashlib.sha256(msgspec.json.encode(spec)).digest()
         try:
-            is_allowed = await self._rights.answer(key, lambda: self._ask_right(caller, spec))
+            may_do = await self._rights.answer(key, lambda: self._ask_right(caller, spec))
         except Unavailable as error:
             raise _unavailable(error) from error
-        if not is_allowed:
+        if not may_do:
             message = f"User {caller.username!r} cannot {reading}"
             raise RequestError(http.HTTPStatus.FORBIDDEN, message)
 
     async def _ask_right(self, caller: Caller, spec: Object) -> Answer[bool]:
-        now = self._now()
-        self._rights_asked_of.of(caller.username, now).reserve(now)
-        self._rights_asked.reserve(now)
+        self._rights_asked.take(caller.username, self._now())
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_access(spec)
-        is_allowed = status.get("allowed") is True
-        seconds = self._limits.allowed_s if is_allowed else self._limits.refused_s
-        return Answer(is_allowed, seconds)
+        may_do = status.get("allowed") is True
+        seconds = self._limits.allowed_s if may_do else self._limits.refused_s
+        return Answer(may_do, seconds)
 
 
 @contextlib.asynccontextmanager

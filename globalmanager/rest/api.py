@@ -19,7 +19,7 @@ from globalmanager.cache.health import Health
 from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
-from globalmanager.rest.access import Access, Reading, check_names
+from globalmanager.rest.access import Access, Reading, check_names, listable
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
 from globalmanager.rest.pages import NodeKey, ObjectKey, Window, page_of
@@ -200,18 +200,28 @@ class Api:
     async def list_nodes(self, request: web.Request) -> web.StreamResponse:
         caller = await self._access.identify(request)
         await self._access.check(request, caller, Reading("list", NODES))
+        types = await listable(self._access, request, caller, self._types)
+        sees_tasks = len(types) == len(self._types)
         self._require_populated()
         in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
         names = in_cluster | self._contacts.by_node().keys()
         page = page_of(map(NodeKey, names), Window.of(request, NodeKey))
         items = (
-            partial(self._node_view, key.name, live.get(key.name), key.name in in_cluster)
+            partial(
+                self._node_view,
+                key.name,
+                live.get(key.name),
+                in_cluster=key.name in in_cluster,
+                sees_tasks=sees_tasks,
+            )
             for key in page.keys
         )
         return await self._streams.send(request, list_pieces(page.metadata, items))
 
-    def _node_view(self, name: NodeName, info: SessionInfo | None, in_cluster: bool) -> NodeView:
+    def _node_view(
+        self, name: NodeName, info: SessionInfo | None, *, in_cluster: bool, sees_tasks: bool
+    ) -> NodeView:
         contact = self._contacts.by_node().get(name)
         is_connected = info is not None or (contact is not None and contact.connected)
         return NodeView(
@@ -220,9 +230,9 @@ class Api:
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),
-            tasks_desired=self._sessions.desired_count(name),
-            tasks_held=None if info is None else info.held,
-            session=None if info is None else session_view(info),
+            tasks_desired=self._sessions.desired_count(name) if sees_tasks else None,
+            tasks_held=info.held if info is not None and sees_tasks else None,
+            session=None if info is None else session_view(info, sees_tasks=sees_tasks),
         )
 
     # ---- objects ----
@@ -331,11 +341,12 @@ def answer(view: Any, *, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
 
 
-def session_view(info: SessionInfo) -> SessionView:
+def session_view(info: SessionInfo, *, sees_tasks: bool) -> SessionView:
     return SessionView(
         id=info.session,
         instance=info.ledger_id,
         protocol_version=info.protocol_version,
+        release=info.release,
         synced=info.synced,
-        last_report_at=info.last_report_at,
+        last_report_at=info.last_report_at if sees_tasks else None,
     )

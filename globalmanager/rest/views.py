@@ -17,11 +17,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SessionView(View, frozen=True):
-    """A live session. `synced`: the node holds its whole desired set since it connected."""
+    """A live session. `synced`: the node holds its whole desired set since it connected. `release`:
+    of the LocalController; empty when it does not tell. `lastReportAt` is null for who may not see
+    the numbers of tasks.
+    """
 
     id: str
     instance: str
     protocol_version: int
+    release: str
     synced: bool
     last_report_at: datetime | None
 
@@ -34,6 +38,8 @@ class NodeView(View, frozen=True):
     `problem`: why the node's last connection to this replica ended; empty while it is connected.
     `tasksDesired`: number of tasks that the node must hold. `tasksHeld`: number of tasks that the
     node is known to hold. `tasksHeld` and `session` are null without a session at this replica.
+    Tasks are of all namespaces, so both numbers are null for who may not list each type of job in
+    all of them.
     """
 
     name: str
@@ -41,7 +47,7 @@ class NodeView(View, frozen=True):
     connected: bool
     since: datetime | None
     problem: str
-    tasks_desired: int
+    tasks_desired: int | None
     tasks_held: int | None
     session: SessionView | None
 

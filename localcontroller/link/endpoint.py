@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from common import wire
 from common.settings import is_loopback
+from common.version import user_agent
 from localcontroller.link.addresses import Addresses
 from localcontroller.link.conversation import CLOSE_S
 from localcontroller.link.credentials import Credentials, Presented
@@ -39,6 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             url,
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
+            user_agent_header=user_agent(),
             additional_headers={NODE_HEADER: self.node, **presented.headers},
             ssl=presented.tls,
             proxy=None if is_loopback(urlsplit(url).hostname or "") else True,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from common.version import VERSION
+from tests.globalmanager.edge.world import A, B
 from tests.relay.world import HOST, RelayWorld, one_answer
 from tests.waiting import async_eventually
 
@@ -25,6 +27,13 @@ async def test_bytes_go_both_ways_to_the_end(world: RelayWorld) -> None:
     received = await reader.read()
     await sending
     assert received == sent
+    info = world.cloud.relays.info(A)
+    assert info is not None
+    assert 3_000_000 < info.sent_bytes < 3_300_000
+    assert 3_000_000 < info.received_bytes < 3_300_000
+    (session,) = world.cloud.sessions.snapshot()
+    assert session.release == VERSION
+    assert world.cloud.relays.info(B) is None
     writer.close()
 
 
@@ -49,6 +58,8 @@ async def test_every_name_of_the_service_reaches_it(world: RelayWorld) -> None:
 async def test_a_stream_is_forgotten_when_both_ends_are_done(world: RelayWorld) -> None:
     _, reader, writer = await world.connect()
     assert world.cloud.sample("edgeai_edge_relay_streams") == 1
+    info = world.cloud.relays.info(A)
+    assert (info and info.streams) == 1
     writer.write_eof()
     assert await reader.read() == b""
     writer.close()

@@ -11,6 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.protocol import CONNECTING
 
 from common.ids import NodeName
+from common.version import release_of
 from globalmanager.edge.door.admission import LobbyPlace, Toll
 from globalmanager.edge.identity.handshake import Handshake
 
@@ -33,6 +34,7 @@ class EdgeConnection(ServerConnection):
         self.toll = Toll()  # what the connection has paid for its handshake
         self.node: NodeName | None = None  # the node, when the node is authenticated
         self.admitted_by: Handshake | None = None  # the handshake that authenticated the node
+        self.release = ""  # of the LocalController, as it tells; "" before `forget_handshake`
         self._everyone = everyone
         self._head = b""  # bytes of the request that have arrived so far
 
@@ -69,8 +71,10 @@ class EdgeConnection(ServerConnection):
 
     def forget_handshake(self) -> None:
         """Free the memory of headers and certificate, because thousands of sessions may stay for
-        hours.
+        hours. What LocalController this is stays.
         """
+        if self.request is not None:
+            self.release = release_of(self.request.headers.get("User-Agent", ""))
         for message in (self.request, self.response):
             if message is not None:
                 message.headers.clear()

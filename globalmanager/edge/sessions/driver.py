@@ -82,6 +82,7 @@ class SessionDriver:
             message until `resume`
         frames: the rate of the node's frames. All sessions of the node share the bucket
         traces: None when no traces are sent
+        release: of the LocalController, as it tells
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class SessionDriver:
         frames: TokenBucket,
         metrics: EdgeMetrics,
         traces: TaskTraces | None = None,
+        release: str = "",
     ) -> None:
+        self.release = release
         self._traces = traces
         self._unsent: dict[TaskKey, Desired] = {}  # changes whose sending a trace waits for
         self.node = node
@@ -104,6 +107,7 @@ class SessionDriver:
         self.ledger_id = ""  # identity of the node's ledger; "" until the Hello
         self.replaces: frozenset[str] = frozenset()  # see Sender; set before the Welcome
         self.synced = False  # the node has acknowledged its whole desired set in this session
+        self.opened_at: datetime | None = None  # None until the Hello
         self.last_report_at: datetime | None = None
         self._websocket = websocket
         self._on_hello = on_hello

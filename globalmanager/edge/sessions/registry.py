@@ -48,9 +48,12 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     ledger_id: str
     protocol_version: int
+    release: str
+    """Of the LocalController, as it tells; "" when it does not."""
     desired: int
     held: int
     synced: bool
+    opened_at: datetime | None
     last_report_at: datetime | None
 
 
@@ -168,13 +171,19 @@ class Sessions:
             return None
         return FLAP_RETRY_AFTER_S
 
-    async def serve(self, node: NodeName, websocket: ServerConnection) -> None:
-        """Serve one authenticated connection of `node` until the connection ends."""
+    async def serve(
+        self, node: NodeName, websocket: ServerConnection, *, release: str = ""
+    ) -> None:
+        """Serve one authenticated connection of `node` until the connection ends.
+
+        Args: release: of the LocalController, as it tells
+        """
         self._last_id += 1
         session = SessionDriver(
             node=node,
             session_id=f"{node}-{self._last_id}",
             websocket=websocket,
+            release=release,
             on_hello=self._on_hello,
             on_report=self._on_report,
             timing=self._timing,
@@ -226,6 +235,7 @@ class Sessions:
         self._take_over(self._open.get(session.node), session)
         self._claim(session)
         self._open[session.node] = session
+        session.opened_at = self._utcnow()
         self._problems.pop(session.node, None)
         desired = self._desired.for_node(session.node)
         # Before the Welcome, which the node's reports wait for: no ledger that the node makes later
@@ -310,9 +320,11 @@ class Sessions:
             session=session.session_id,
             ledger_id=session.ledger_id,
             protocol_version=session.protocol_version,
+            release=session.release,
             desired=self.desired_count(session.node),
             held=len(session.held),
             synced=session.synced,
+            opened_at=session.opened_at,
             last_report_at=session.last_report_at,
         )
 

@@ -51,6 +51,14 @@ class RelayLimits(msgspec.Struct, frozen=True, kw_only=True):
     frames_burst: int = 4000
 
 
+class RelayInfo(msgspec.Struct, frozen=True):
+    """The open relay of a node. Bytes are those of this connection, with its frames."""
+
+    streams: int
+    sent_bytes: int
+    received_bytes: int
+
+
 class Relays:
     """Args:
     resolve: finds the address of a job's Service
@@ -115,6 +123,13 @@ class Relays:
                 if self._carriers.get(node) is carrier:
                     del self._carriers[node]
                 log.info("relay over")
+
+    def info(self, node: NodeName) -> RelayInfo | None:
+        """None: the node has no open relay at this replica."""
+        carrier = self._carriers.get(node)
+        if carrier is None:
+            return None
+        return RelayInfo(len(carrier), carrier.sent_bytes, carrier.received_bytes)
 
     def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
         """End the relay on this connection, because its credential is no longer good."""

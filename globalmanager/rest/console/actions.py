@@ -1,21 +1,29 @@
-"""What a person can do to a job on its page, with the person's own rights.
+"""What a person can do to a job on its page, and ask about it, with the person's own rights.
 
 Each action becomes one request to the Kubernetes API that shows the caller's token. So the API
 server decides, and its audit log names the person. Called by `handlers`.
 """
 
-from collections.abc import Mapping
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
+from common.errors import Overloaded
 from common.ids import Uid
 from globalmanager.contract import Kind, Object, ObjectRef, ResourceType
-from globalmanager.kube.client import KubeClient
+from globalmanager.engine.events import EVENTS
+from globalmanager.kube.client import Beginning, KubeClient
 from globalmanager.kube.errors import ApiError
 from globalmanager.rest.errors import RequestError
 
 MAX_REPLICAS: Final = 10_000
 VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
+_ANSWERS: Final = (
+    *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
+    *(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
 
 
 class CallersApi(Protocol):
@@ -25,6 +33,9 @@ class CallersApi(Protocol):
 
     async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None: ...
 
+    async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
+        """At most `limit` Events about the object."""
+
 
 class KubeCallersApi:
     """Args: client: a client for callers, without credentials of its own"""
@@ -33,22 +44,37 @@ class KubeCallersApi:
         self._client = client
 
     async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
-        try:
+        with _told():
             await self._client.bearing(token).merge_patch(ref, patch)
-        except ApiError as error:
-            raise _failed(error) from error
 
     async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None:
-        try:
+        with _told():
             await self._client.bearing(token).delete(ref, uid=uid)
-        except ApiError as error:
-            raise _failed(error) from error
+
+    async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
+        selector = f"involvedObject.uid={_escaped(uid)}"
+        with _told():
+            return await self._client.bearing(token).beginning(
+                EVENTS, namespace=namespace, field_selector=selector, limit=limit
+            )
 
 
-def _failed(error: ApiError) -> RequestError:
-    is_answer = error.code in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-    status = HTTPStatus(error.code) if is_answer else HTTPStatus.BAD_GATEWAY
-    return RequestError(status, str(error))
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell a failure as the answer to the person. Raises: RequestError"""
+    try:
+        yield
+    except ApiError as error:
+        is_answer = error.code in _ANSWERS
+        status = HTTPStatus(error.code) if is_answer else HTTPStatus.BAD_GATEWAY
+        raise RequestError(status, str(error)) from error
+    except Overloaded as error:
+        raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error)) from error
+
+
+def _escaped(value: str) -> str:
+    """A value of a field selector."""
+    return re.sub(r"([\\,=])", r"\\\1", value)
 
 
 class Choices(NamedTuple):

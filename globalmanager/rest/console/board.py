@@ -11,8 +11,17 @@ from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from common.ids import NodeName
-from globalmanager.contract import Contact, Object, ObjectRef, ResourceType
+from globalmanager.contract import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    Contact,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
 from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.edge.sessions.relay import RelayInfo
+from globalmanager.engine.observe import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import mapping
@@ -26,6 +35,7 @@ NO_SITE: Final = "no site"
 MAX_MESSAGE_CHARS: Final = 300
 MAX_PHASE_CHARS: Final = 64
 MAX_REMEMBERED: Final = 200
+_SCALED_TYPES: Final = (AUTOSCALERS, DEPLOYMENTS)
 _BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
 _ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded"})
 
@@ -37,6 +47,10 @@ class ObjectCache(Protocol):
 
     def nodes(self) -> tuple[Object, ...]: ...
 
+    def owned(self, ref: ObjectRef) -> Owned | None: ...
+
+    def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]: ...
+
 
 class Sessions(Protocol):
     def snapshot(self) -> Iterable[SessionInfo]: ...
@@ -44,6 +58,10 @@ class Sessions(Protocol):
     def problem(self, node: NodeName) -> str: ...
 
     def desired_count(self, node: NodeName) -> int: ...
+
+
+class Relays(Protocol):
+    def info(self, node: NodeName) -> RelayInfo | None: ...
 
 
 class Sight(NamedTuple):
@@ -55,6 +73,8 @@ class Sight(NamedTuple):
     nodes: bool
     is_whole: bool = False
     """All types in all namespaces: numbers of tasks tell the caller nothing new."""
+    pods: bool = False
+    """The pods in the namespace of the job that the page is about."""
 
 
 class JobRow(NamedTuple):
@@ -71,7 +91,7 @@ class JobRow(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/jobs/{self.type}/{self.namespace}/{self.name}"
+        return path_of(ObjectRef(self.type, self.namespace, self.name))
 
 
 class NodeRow(NamedTuple):
@@ -85,6 +105,10 @@ class NodeRow(NamedTuple):
     tasks_desired: int | None
     """None: the caller may not know."""
     tasks_held: int | None
+    last_report_at: datetime | None
+    """As the numbers of tasks: it tells when somebody's worker has reported."""
+    relay: RelayInfo | None
+    """As the numbers of tasks."""
     session: SessionInfo | None
 
     @property
@@ -102,11 +126,13 @@ class Board:
         *,
         cache: ObjectCache,
         sessions: Sessions,
+        relays: Relays,
         contacts: Contacts,
         types: Collection[ResourceType],
     ) -> None:
         self._cache = cache
         self._sessions = sessions
+        self._relays = relays
         self._contacts = contacts
         self._types = types
         # (type, namespace of a Sight) -> version of a job -> its row
@@ -130,6 +156,22 @@ class Board:
     def job(self, sight: Sight, ref: ObjectRef) -> Object | None:
         is_seen = ref.type in sight.types and sight.namespace in ("", ref.namespace)
         return self._cache.get(ref) if is_seen else None
+
+    def pods(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
+        """The pods of a job, by name."""
+        owned = self._cache.owned(ref) if sight.pods and self.job(sight, ref) else None
+        return () if owned is None else owned.pods
+
+    def scaled_children(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
+        """The children of a job that Kubernetes scales, or that scale them."""
+        owned = self._cache.owned(ref) if self.job(sight, ref) else None
+        children = () if owned is None else owned.children.items()
+        return tuple(each for child, each in children if child.type in _SCALED_TYPES)
+
+    def scalers(self, sight: Sight, ref: ObjectRef) -> dict[ObjectRef, Object]:
+        """The scalers that name a job, the oldest first."""
+        found = self._cache.scalers(ref) if self.job(sight, ref) else {}
+        return {ref: each for ref, each in found.items() if ref.type in sight.types}
 
     def _rows_of(self, type_: ResourceType, namespace: str) -> list[JobRow]:
         """The rows of one type. A row of an unchanged job is the one of the last call."""
@@ -181,6 +223,7 @@ class Board:
         sight: Sight,
     ) -> NodeRow:
         is_connected = info is not None or (contact is not None and contact.connected)
+        seen = info if sight.is_whole else None
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
         return NodeRow(
             name=name,
@@ -191,9 +234,16 @@ class Board:
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),
             tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
-            tasks_held=info.held if info is not None and sight.is_whole else None,
+            tasks_held=None if seen is None else seen.held,
+            last_report_at=None if seen is None else seen.last_report_at,
+            relay=self._relays.info(name) if sight.is_whole else None,
             session=info,
         )
+
+
+def path_of(ref: ObjectRef) -> str:
+    """The address of a job's page."""
+    return f"/jobs/{ref.type}/{ref.namespace}/{ref.name}"
 
 
 def job_row(type_: ResourceType, object_: Object) -> JobRow:

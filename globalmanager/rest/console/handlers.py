@@ -4,34 +4,33 @@ Built by app beside Api. A page answers a browser with HTML, and an EventSource 
 with its changes.
 """
 
-import asyncio
 import http
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import msgspec
 from aiohttp import web
 
 from common.errors import Overloaded
-from common.ids import Uid, is_subdomain
+from common.ids import Uid
 from common.logs import get_logger
-from globalmanager.contract import NODES, Kind, Object, ObjectRef
+from globalmanager.contract import Kind, Object, ObjectRef
 from globalmanager.edge.identity.handshake import bearer_token
-from globalmanager.rest.access import Access, Caller, Reading
+from globalmanager.rest.access import Access, Reading
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
-from globalmanager.rest.console.board import Board, Sight
+from globalmanager.rest.console.board import Board, Sight, path_of
+from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
 from globalmanager.rest.console.login import (
     Logins,
-    Session,
     check_origin,
     is_from_this_machine,
     local_path,
 )
 from globalmanager.rest.console.theme import POLICY, theme
+from globalmanager.rest.console.visits import Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to, reason_of
 from globalmanager.rest.routes import Route
 
@@ -49,14 +48,6 @@ LIVE_S: Final = 300.0
 """Seconds after which the caller of an open page is checked again."""
 _KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 _LOGIN: Final = "/login"
-
-
-class Visit(msgspec.Struct, frozen=True):
-    """One request of a person."""
-
-    caller: Caller
-    session: Session | None
-    sight: Sight
 
 
 class Console:
@@ -85,15 +76,21 @@ class Console:
         is_populated: Callable[[], bool],
         version: str,
     ) -> None:
-        self._access = access
+        self._visits = Visits(
+            access=access,
+            reviews=reviews,
+            logins=logins,
+            board=board,
+            is_populated=is_populated,
+        )
         self._reviews = reviews
         self._logins = logins
         self._kinds = {type_: kind for kind in kinds for type_ in kind.types}
         self._callers_api = callers_api
         self._board = board
         self._live = live
-        self._is_populated = is_populated
         self._version = version
+        self._events = Events(callers_api, board)
         self._rate = PageRate()
         self.routes = (
             *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),
@@ -101,6 +98,7 @@ class Console:
             self._route(_LOGIN, self._log_in, method="POST"),
             self._route("/login/code", self._make_code, method="POST"),
             self._route("/logout", self._log_out, method="POST"),
+            self._route(f"{JOB_PATH}/events", self._show_events),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
             self._route("/static/{name}", self._static),
         )
@@ -128,7 +126,7 @@ class Console:
             response = await handler(request)
         except RequestError as error:
             if error.status == http.HTTPStatus.UNAUTHORIZED:
-                response = _see(f"{_LOGIN}?next={quote(request.path_qs)}")
+                response = _to_login(request)
                 self._logins.end(request, response)
             else:
                 response = self._problem(request, error)
@@ -156,25 +154,31 @@ class Console:
     # ---- pages ----
 
     async def _page(self, view: views.View, request: web.Request) -> web.StreamResponse:
-        visit = await self._visit(request)
+        visit = await self._visits.of(request)
         self._rate.take(request)
         if "text/event-stream" in request.headers.get("Accept", ""):
             return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _asked(request))
-        session = visit.session
         actions = await self._actions(request, visit) if view is views.job else {}
         return self._html(
             request,
             page.template,
             title=page.title,
-            caller=visit.caller,
-            sight=visit.sight,
-            form_key="" if session is None else self._logins.form_key(session),
-            scope=_scope(visit.sight),
             live=request.path_qs,
+            **self._of(visit),
             **page.values,
             **actions,
         )
+
+    def _of(self, visit: Visit) -> dict[str, Any]:
+        """What every page shows of who looks at it."""
+        session = visit.session
+        return {
+            "caller": visit.caller,
+            "sight": visit.sight,
+            "form_key": "" if session is None else self._logins.form_key(session),
+            "scope": _scope(visit.sight),
+        }
 
     async def _follow(
         self, view: views.View, visit: Visit, request: web.Request
@@ -203,55 +207,23 @@ class Console:
         except Overloaded as error:
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
-    async def _visit(self, request: web.Request) -> Visit:
-        """Raises: RequestError"""
-        session = self._logins.session_of(request)
-        if session is None:
-            caller = await self._access.identify(request, "")
-        else:
-            caller = await self._reviews.identify(request, session.token)
-        if not self._is_populated():
-            problem = "the caches are not filled yet; /readyz says what is missing"
-            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
-        return Visit(caller, session, await self._sight(request, caller))
-
-    async def _sight(self, request: web.Request, caller: Caller) -> Sight:
-        """What the caller may see: all namespaces, or the one that the address names, or the one of
-        the caller's ServiceAccount.
-        """
-        namespace = request.query.get("namespace", "")
-        if namespace and not is_subdomain(namespace):
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is no namespace")
-        sees_nodes = await self._may(request, caller, Reading("list", NODES))
-        types = await self._types(request, caller, namespace)
-        if not types and not namespace:
-            namespace = namespace_of(caller)
-            types = await self._types(request, caller, namespace) if namespace else frozenset()
-        is_whole = not namespace and len(types) == len(self._board.types)
-        return Sight(namespace, types, sees_nodes, is_whole)
-
-    async def _types(self, request: web.Request, caller: Caller, namespace: str) -> frozenset[Any]:
-        types = self._board.types
-        may = await asyncio.gather(
-            *(self._may(request, caller, Reading("list", type_, namespace)) for type_ in types)
+    async def _show_events(self, request: web.Request) -> web.StreamResponse:
+        """The Events of a job: a part for the job's open page, or a page of its own."""
+        visit = await self._visits.of(request)
+        self._rate.take(request)
+        ref, job = self._job(request, visit.sight)
+        loaded = await self._events.load(visit, ref, job)
+        if _is_part(request):
+            text = theme().block("events.html", "events", **loaded._asdict())
+            return web.Response(text=text, content_type="text/html")
+        return self._html(
+            request,
+            "events.html",
+            title=f"Events of {ref.type.kind} {ref.namespace}/{ref.name}",
+            job_path=path_of(ref),
+            **self._of(visit),
+            **loaded._asdict(),
         )
-        return frozenset(type_ for type_, is_allowed in zip(types, may, strict=True) if is_allowed)
-
-    async def _may(
-        self,
-        request: web.Request,
-        caller: Caller,
-        reading: Reading,
-        *,
-        access: Access | None = None,
-    ) -> bool:
-        try:
-            await (access or self._access).check(request, caller, reading)
-        except RequestError as error:
-            if error.status != http.HTTPStatus.FORBIDDEN:
-                raise
-            return False
-        return True
 
     # ---- actions ----
 
@@ -259,11 +231,8 @@ class Console:
         """What the page of a job offers to the caller."""
         ref, object_ = self._job(request, visit.sight)
         may = {
-            verb: visit.session is not None
-            and await self._may(
-                *(request, visit.caller),
-                Reading(verb, ref.type, ref.namespace, ref.name),
-                access=self._reviews,
+            verb: await self._visits.may_change(
+                request, visit, Reading(verb, ref.type, ref.namespace, ref.name)
             )
             for verb in ("patch", "delete")
         }
@@ -273,7 +242,7 @@ class Console:
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
-        visit = await self._visit(request)
+        visit = await self._visits.of(request)
         if visit.session is None:
             raise RequestError(http.HTTPStatus.FORBIDDEN, "log in to change something")
         form = await request.post()
@@ -371,12 +340,6 @@ class Console:
         return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
 
 
-def namespace_of(caller: Caller) -> str:
-    """The namespace of a ServiceAccount; "" for every other caller."""
-    parts = caller.username.split(":")
-    return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""
-
-
 def _asked(request: web.Request) -> views.Asked:
     return views.Asked(request.match_info, request.query)
 
@@ -384,6 +347,22 @@ def _asked(request: web.Request) -> views.Asked:
 def _scope(sight: Sight) -> str:
     """What links add, so that the chosen namespace stays."""
     return f"?{urlencode({'namespace': sight.namespace})}" if sight.namespace else ""
+
+
+def _is_part(request: web.Request) -> bool:
+    """Whether the script of an open page asks, and puts the answer into the page."""
+    return "HX-Request" in request.headers
+
+
+def _to_login(request: web.Request) -> web.Response:
+    """Leads to the login, and from there back to the page of the request."""
+    is_page = request.method == "GET" and not request.path.endswith("/events")
+    page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
+    address = f"{_LOGIN}?next={quote(page)}"
+    if _is_part(request):
+        headers = {"HX-Redirect": address}
+        return web.Response(status=http.HTTPStatus.UNAUTHORIZED, headers=headers)
+    return _see(address)
 
 
 def _see(path: str) -> web.Response:

@@ -20,6 +20,7 @@ from globalmanager.rest.console.board import (
     by_kind_and_phase,
     job_row,
 )
+from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
 from globalmanager.rules.remedies import is_good, remedy_of
@@ -152,6 +153,8 @@ def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]
 def job(board: Board, sight: Sight, asked: Asked) -> Page:
     ref, object_ = job_of(board, sight, asked)
     status = mapping(object_.get("status"))
+    pods = board.pods(sight, ref)
+    scalers = list(board.scalers(sight, ref).items())[-MAX_ROWS:]
     return Page(
         "job.html",
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
@@ -159,6 +162,11 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
             "row": job_row(ref.type, object_),
             "conditions": [_told(each) for each in conditions_of(status)[-MAX_ROWS:]],
             "workers": workers_of(object_)[:MAX_ROWS],
+            "pods": [pod_row(pod) for pod in pods[:MAX_ROWS]],
+            "pods_more": max(0, len(pods) - MAX_ROWS),
+            "restarts": restarts_of(status)[:MAX_ROWS],
+            "size": size_of(status),
+            "scaled": [scale_row(*each) for each in scalers][::-1],
             "replicas": _replicas(status)[:MAX_ROWS],
             "round": status.get("round"),
             "rounds": status.get("rounds"),

@@ -243,9 +243,11 @@ class World:
         *,
         ssl: SSLContext | None = None,
         local_addr: tuple[str, int] | None = None,
+        agent: str | None = None,
         **fields: Any,
     ) -> AsyncIterator["Peer"]:
-        async with self.socket(node, ssl=ssl, local_addr=local_addr) as websocket:
+        options = {"ssl": ssl, "local_addr": local_addr, "user_agent_header": agent}
+        async with self.socket(node, **options) as websocket:
             peer = Peer(websocket, **fields)
             async with beside(peer.run(), f"peer {node}"):
                 yield peer

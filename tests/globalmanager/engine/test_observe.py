@@ -69,6 +69,24 @@ class Cache:
         return sorted(str(ref) for ref in self.owned().children)
 
 
+def test_what_a_job_owns_is_told_to_others_too(cache: Cache) -> None:
+    observer = Observer(
+        {JOBS: KIND},
+        all_of=cache.store,
+        children=cache.store,
+        contacts=Contacts(),
+        settings=WorkerSettings(),
+    )
+    assert observer.owned(ref_of(JOBS, JOB)) is None
+    cache.put(JOBS, JOB)
+    cache.put(PODS, owned(PODS, "mine", "uid-edge-1"))
+    cache.put(PODS, owned(PODS, "only labels", "uid-other"))
+    found = observer.owned(ref_of(JOBS, JOB))
+    assert found is not None
+    assert [pod["metadata"]["name"] for pod in found.pods] == ["mine"]
+    assert ref_of(DEPLOYMENTS, owned(DEPLOYMENTS, "edge", "uid-job")) in found.children
+
+
 @pytest.fixture
 def cache() -> Cache:
     """With the edge worker's Deployment and its ReplicaSet, as Kubernetes makes it."""

@@ -15,8 +15,11 @@ from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
+from globalmanager.edge.sessions.relay import RelayInfo
+from globalmanager.engine.observe import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds import KINDS
+from globalmanager.kube.client import Beginning
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.console.actions import CallersApi
@@ -60,6 +63,9 @@ class Cluster:
     def __init__(self) -> None:
         self.objects: list[Object] = []
         self.node_names = ["node-1", "node-2"]
+        self.pods_of: dict[ObjectRef, list[Object]] = {}
+        self.children_of: dict[ObjectRef, dict[ObjectRef, Object]] = {}
+        self.scalers_of: dict[ObjectRef, dict[ObjectRef, Object]] = {}
 
     def get(self, ref: ObjectRef) -> Object | None:
         for object_ in self.list(str(ref.type), ref.namespace):
@@ -77,6 +83,13 @@ class Cluster:
 
     def nodes(self) -> tuple[Object, ...]:
         return tuple({"metadata": {"name": name}} for name in self.node_names)
+
+    def owned(self, ref: ObjectRef) -> Owned | None:
+        pods = tuple(self.pods_of.get(ref, ()))
+        return Owned(frozenset(), self.children_of.get(ref, {}), pods) if self.get(ref) else None
+
+    def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]:
+        return self.scalers_of.get(ref, {})
 
 
 def resource_of(object_: Object) -> str:
@@ -101,6 +114,23 @@ class Sessions:
         return self.desired.get(node, 0)
 
 
+def session_info(**fields: Any) -> SessionInfo:
+    """A live session with these fields."""
+    usual: dict[str, Any] = {
+        "node": "node-1",
+        "session": "s",
+        "ledger_id": "ledger",
+        "protocol_version": 1,
+        "release": "0.1.0",
+        "desired": 0,
+        "held": 0,
+        "synced": True,
+        "opened_at": SINCE,
+        "last_report_at": SINCE,
+    }
+    return SessionInfo(**{**usual, **fields})
+
+
 class NoChanges:
     """For tests in which nobody changes a job."""
 
@@ -109,6 +139,33 @@ class NoChanges:
 
     async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None:
         raise AssertionError(f"{ref} is deleted")
+
+    async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
+        raise AssertionError(f"events of {uid} are read")
+
+
+class Relays:
+    def __init__(self) -> None:
+        self.open: dict[str, RelayInfo] = {}
+
+    def info(self, node: NodeName) -> RelayInfo | None:
+        return self.open.get(node)
+
+
+def board_of(
+    cluster: Cluster,
+    sessions: Sessions | None = None,
+    *,
+    relays: Relays | None = None,
+    contacts: Contacts | None = None,
+) -> Board:
+    return Board(
+        cache=cluster,
+        sessions=sessions or Sessions(),
+        relays=relays or Relays(),
+        contacts=contacts or Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0),
+        types=TYPES,
+    )
 
 
 class World:
@@ -123,6 +180,7 @@ class World:
         self.access = access or OpenAccess()
         self.cluster = Cluster()
         self.sessions = Sessions()
+        self.relays = Relays()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
         self.is_populated = True
         self.now_s = 1000.0
@@ -149,9 +207,7 @@ class World:
             kinds=KINDS,
             callers_api=callers_api or NoChanges(),
             logins=self.logins,
-            board=Board(
-                cache=self.cluster, sessions=self.sessions, contacts=self.contacts, types=TYPES
-            ),
+            board=board_of(self.cluster, self.sessions, relays=self.relays, contacts=self.contacts),
             live=self.live,
             is_populated=lambda: self.is_populated,
             version="1.2.3",

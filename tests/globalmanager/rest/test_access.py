@@ -8,6 +8,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from common.errors import SettingsError
+from common.ids import NodeName
 from globalmanager.app import access_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews
@@ -15,7 +16,7 @@ from globalmanager.rest.access import AccessLimits, Caller, KubernetesAccess, Op
 from globalmanager.rest.errors import RequestError
 from globalmanager.settings import Settings
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
 from tests.globalmanager.scripted_api import ScriptedApi
 
 ONE = f"/api/v1/namespaces/default/{JI}/digits"
@@ -109,6 +110,29 @@ async def test_lists_need_the_right_to_each_group_that_they_join(
     assert (status, "API group 'sedna.io'" in answer["message"]) == (403, True)
     status, answer = await get(guarded, f"/api/v1/namespaces/default/{JI}?group=edgeai.io")
     assert (status, len(answer["items"])) == (200, 1)
+
+
+async def test_numbers_of_tasks_are_for_who_may_list_all_jobs(
+    guarded: World, authority: Authority
+) -> None:
+    """They come from all namespaces, and a viewer of one learns nothing of the others."""
+    guarded.sessions.desired[NodeName("node-1")] = 4711
+    guarded.sessions.live = [session_info(node="node-1", held=4712)]
+    authority.may("list", resource="nodes", group="")
+    for namespace in ("default", ""):
+        authority.may("list", namespace=namespace)
+        await guarded.forget_callers()
+        status, answer = await get(guarded, "/api/v1/nodes")
+        node = answer["items"][0]
+        assert (status, node["tasksDesired"], node["tasksHeld"]) == (200, None, None)
+        assert (node["session"]["id"], node["session"]["lastReportAt"]) == ("s", None)
+        assert "471" not in str(answer)
+    authority.rights.append({"verb": "list"})
+    await guarded.forget_callers()
+    _, answer = await get(guarded, "/api/v1/nodes")
+    node = answer["items"][0]
+    assert (node["tasksDesired"], node["tasksHeld"]) == (4711, 4712)
+    assert node["session"]["lastReportAt"] is not None
 
 
 async def test_metrics_are_read_by_a_right_to_their_path(

@@ -8,9 +8,8 @@ import pytest
 
 from common.ids import NodeName
 from globalmanager.cache.health import Health
-from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
-from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of
+from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of, session_info
 
 N1, GONE = NodeName("node-1"), NodeName("node-gone")
 
@@ -22,14 +21,10 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     world.sessions.desired = {N1: 3, NodeName("node-2"): 1}
     world.sessions.problems = {N1: "of an older connection", GONE: "peer is silent"}
     world.sessions.live = [
-        SessionInfo(
-            node=N1,
+        session_info(
             session="node-1-1",
-            ledger_id="ledger",
-            protocol_version=1,
             desired=3,
             held=2,
-            synced=True,
             last_report_at=SINCE + timedelta(minutes=1),
         )
     ]
@@ -48,6 +43,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
             "id": "node-1-1",
             "instance": "ledger",
             "protocolVersion": 1,
+            "release": "0.1.0",
             "synced": True,
             "lastReportAt": "2026-01-02T03:05:05Z",
         },

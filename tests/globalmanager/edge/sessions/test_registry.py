@@ -7,6 +7,7 @@ from websockets.exceptions import InvalidStatus
 
 from common import wire
 from common.ids import Uid
+from common.version import VERSION, user_agent
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
 from localcontroller.link.edge_session import Welcomed
 from tests.globalmanager.edge.world import A, B, Peer, World, dial, key, token, uid
@@ -234,6 +235,26 @@ async def test_snapshot_tells_what_a_session_holds(world: World) -> None:
         "not list(world.sessions.snapshot())", lambda: not list(world.sessions.snapshot())
     )
     assert world.sessions.desired_count(A) == 2
+
+
+@pytest.mark.parametrize(
+    ("agent", "release"),
+    [
+        (user_agent(), VERSION),
+        ("edgeai-localcontroller/0.2.0-rc.1+x", "0.2.0-rc.1+x"),
+        ("edgeai-localcontroller/<script>", ""),
+        ("edgeai-localcontroller/" + "9" * 33, ""),
+        ("Python/3.11 websockets/15", ""),
+        (None, ""),
+    ],
+)
+async def test_a_session_tells_the_release_of_its_local_controller(
+    world: World, agent: str | None, release: str
+) -> None:
+    async with world.peer(agent=agent) as peer:
+        await async_eventually("a synced peer", lambda: peer.is_synced)
+        (info,) = world.sessions.snapshot()
+        assert (info.release, info.opened_at is not None) == (release, True)
 
 
 async def test_why_a_node_has_no_session_is_told_until_it_has_one(world: World) -> None:

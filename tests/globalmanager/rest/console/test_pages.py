@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console.live import PageRate
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
 from tests.globalmanager.rest.console.conftest import BEN, Browser
 
 EVIL = "<script>alert(1)</script>'\"&"
@@ -113,6 +114,26 @@ async def test_who_may_list_jobs_of_one_namespace_sees_no_numbers_of_tasks(
     await browser.log_in("ben's")
     answer = await browser.get(path)
     assert (answer.status, "node-1" in answer.text, "4711" in answer.text) == (200, True, False)
+
+
+async def test_a_node_tells_its_release_and_its_relay_to_who_may_see_all_jobs(
+    browser: Browser, guarded: World, authority: Authority
+) -> None:
+    authority.rights_of["nobody"] = [{"verb": "list", "resource": "nodes"}]
+    guarded.sessions.live = [session_info(release="0.9.1")]
+    guarded.relays.open["node-1"] = RelayInfo(streams=7, sent_bytes=1 << 20, received_bytes=4711)
+    await browser.log_in("ann's")
+    page = (await browser.get("/nodes/node-1")).text
+    for told in ("0.9.1 · v1", "7 streams", "1.0 MiB to the node", "2026-01-02 03:04:05Z"):
+        assert told in page
+    assert "7 streams" in (await browser.get("/nodes")).text
+    other = Browser(guarded)
+    async with other.client:
+        await other.log_in("nobody's")
+        for path in ("/nodes", "/nodes/node-1"):
+            text = (await other.get(path)).text
+            shown = [word in text for word in ("0.9.1", "7 stream", "MiB", "Last report")]
+            assert shown == [True, False, False, False]
 
 
 async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:

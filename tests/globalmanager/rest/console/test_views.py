@@ -1,6 +1,5 @@
 """Pages of objects that nobody expects: every type at every place, and very large ones."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.ids import NodeName
-from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.console import views
 from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
-from tests.globalmanager.rest.cluster import JI, TYPES, Cluster, Sessions, object_of
+from tests.globalmanager.rest.cluster import JI, TYPES, Cluster, board_of, object_of
 
 SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True)
 JOB = {"type": f"{JI}.edgeai.io", "namespace": "default", "name": "digits"}
@@ -66,11 +64,10 @@ ANYTHING = st.recursive(
 MAPS = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=8)
 
 
-def board_of(object_: dict[str, Any]) -> Board:
+def board_with(object_: dict[str, Any]) -> Board:
     cluster = Cluster()
     cluster.objects = [object_, object_of("other")]
-    contacts = Contacts(utcnow=lambda: datetime.now(UTC), clock=lambda: 0.0)
-    return Board(cache=cluster, sessions=Sessions(), contacts=contacts, types=TYPES)
+    return board_of(cluster)
 
 
 def rendered(board: Board, view: views.View, path: dict[str, str]) -> str:
@@ -85,7 +82,7 @@ def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: An
     usual = object_of("digits")
     identity = {"name": "digits", "namespace": "default", "uid": "u"}
     object_ = {**usual, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
-    board = board_of(object_)
+    board = board_with(object_)
     for view, path in PAGES:
         text = rendered(board, view, path)
         assert view in (views.nodes, views.node) or "digits" in text or view is views.overview
@@ -135,7 +132,7 @@ def test_a_page_shows_a_bounded_part_of_a_large_status() -> None:
         "workers": {f"w{number}": {"node": "node-1"} for number in many},
         "replicaStatuses": {f"r{number}": {"active": 1} for number in many},
     }
-    board = board_of({**object_of("digits"), "status": status})
+    board = board_with({**object_of("digits"), "status": status})
     for view, path in PAGES:
         assert len(rendered(board, view, path)) < 350_000
 
@@ -146,7 +143,7 @@ def test_each_part_of_a_large_status_is_bounded() -> None:
         "metrics": [{"key": f"m{number}", "value": "1"} for number in range(5000)],
     }
     values = views.job(
-        board_of({**object_of("digits"), "status": status}), SIGHT, views.Asked(JOB, {})
+        board_with({**object_of("digits"), "status": status}), SIGHT, views.Asked(JOB, {})
     ).values
     assert len(values["row"].phase) == MAX_PHASE_CHARS
     assert (len(values["metrics"]), len(values["numbers"])) == (views.MAX_ROWS, views.MAX_ROWS)
@@ -155,15 +152,14 @@ def test_each_part_of_a_large_status_is_bounded() -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "many", ""])
 def test_what_is_no_number_is_no_point_of_a_curve(value: str) -> None:
     metrics = [{"key": "accuracy", "value": "0.5"}, {"key": "odd", "value": value}]
-    board = board_of({**object_of("digits"), "status": {"metrics": metrics}})
+    board = board_with({**object_of("digits"), "status": {"metrics": metrics}})
     assert views.job(board, SIGHT, views.Asked(JOB, {})).values["numbers"] == {"accuracy": 0.5}
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
     cluster = Cluster()
     cluster.node_names = [f"n-{number}" for number in range(3 * views.MAX_CELLS)]
-    contacts = Contacts(utcnow=lambda: datetime.now(UTC), clock=lambda: 0.0)
-    board = Board(cache=cluster, sessions=Sessions(), contacts=contacts, types=TYPES)
+    board = board_of(cluster)
     text = rendered(board, views.nodes, {})
     assert text.count('<a class="cell') == views.MAX_CELLS
     assert f"no site · {3 * views.MAX_CELLS}" in text
@@ -171,7 +167,7 @@ def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
 
 
 def test_a_node_alone_is_the_node_among_all() -> None:
-    board = board_of(object_of("digits"))
+    board = board_with(object_of("digits"))
     for sight in (SIGHT, SIGHT._replace(is_whole=False), SIGHT._replace(nodes=False)):
         rows = {row.name: row for row in board.nodes(sight)}
         for name in ("node-1", "node-2", "node-3"):

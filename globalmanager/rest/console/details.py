@@ -1,0 +1,112 @@
+"""What the page of a job shows besides its status: pods, restarts, and how it was scaled.
+
+Called by `views`. Pure and total: a status may be whatever another release, or somebody else, has
+written.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from globalmanager.contract import Object, ObjectRef
+from globalmanager.rest.console.board import path_of
+from globalmanager.rules.status import mapping
+from globalmanager.rules.summary import conditions_of
+
+MAX_WORD_CHARS: Final = 64
+MAX_MESSAGE_CHARS: Final = 300
+_SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
+
+
+def pod_row(pod: Object) -> dict[str, Any]:
+    status = mapping(pod.get("status"))
+    containers = _maps(status.get("containerStatuses"))
+    inits = _maps(status.get("initContainerStatuses"))
+    return {
+        "name": str(pod["metadata"]["name"]),
+        "node": str(mapping(pod.get("spec")).get("nodeName") or ""),
+        "phase": _word(status.get("phase") or "Pending"),
+        "restarts": sum(_count(each.get("restartCount")) for each in (*inits, *containers)),
+        "why": _why(status, (*inits, *containers)),
+        "since": str(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
+    }
+
+
+def is_troubled(pod: Object) -> bool:
+    """Whether somebody wants to know why: the pod does not run, or runs not for the first time."""
+    row = pod_row(pod)
+    return row["phase"] not in ("Running", "Succeeded") or row["restarts"] > 0
+
+
+def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> str:
+    """Why the pod is not as it should be: of its containers, else of the pod."""
+    for each in containers:
+        state = mapping(each.get("state"))
+        ended = mapping(state.get("terminated"))
+        if reason := mapping(state.get("waiting")).get("reason"):
+            return _word(reason)
+        if ended and ended.get("exitCode") != 0:
+            return f"{_word(ended.get('reason') or 'ended')}, exit code {_count(ended['exitCode'])}"
+    if status.get("phase") in ("Running", "Succeeded"):
+        return ""
+    found = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
+    return str(status.get("reason") or found.get("reason") or "")[:MAX_WORD_CHARS]
+
+
+def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """(what, how often it was started again), as the status counts it. Pods that are gone count,
+    too.
+    """
+    whole = {
+        "the job": _count(status.get("jobRestarts")),
+        "the launcher": _count(status.get("restartCount")),
+        "lost workers, replaced": _count(status.get("replacedWorkers")),
+    }
+    each = {str(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
+    return [(what, count) for what, count in {**whole, **each}.items() if count]
+
+
+def size_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """How many workers an elastic job wants and has; empty for a job that is not elastic."""
+    wanted, elastic = status.get("targetWorkers"), mapping(status.get("elastic"))
+    size: dict[str, Any] = {}
+    if isinstance(wanted, list):
+        size["wanted"] = len(wanted)
+    if isinstance(status.get("currentWorkers"), list):
+        size["in the host list"] = len(status["currentWorkers"])
+    for field, what in (("ready", "ready"), ("waiting", "waiting for room"), ("limit", "at most")):
+        if type(elastic.get(field)) is int:
+            size[what] = elastic[field]
+    if current := status.get("currentScaler"):
+        size["being executed"] = str(current)[:MAX_MESSAGE_CHARS]
+    return size
+
+
+def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
+    """One step of a scale history: a ScaleOut or ScaleIn that the cluster still has."""
+    status = mapping(scaler.get("status"))
+    field, sign = _SCALED.get(ref.type.kind, ("", ""))
+    asked = mapping(mapping(scaler.get("spec")).get(field))
+    names = asked.get("podNames")
+    count = len(names) if isinstance(names, list) else asked.get("count")
+    return {
+        "path": path_of(ref),
+        "kind": ref.type.kind,
+        "name": ref.name,
+        "change": f"{sign}{count}" if type(count) is int else "",
+        "phase": _word(status.get("phase") or "waiting"),
+        "message": str(status.get("message") or "")[:MAX_MESSAGE_CHARS],
+        "began": str(status.get("startTime") or scaler["metadata"].get("creationTimestamp") or ""),
+        "ended": str(status.get("completionTime") or ""),
+    }
+
+
+def _maps(value: Any) -> list[Mapping[str, Any]]:
+    return [mapping(each) for each in value] if isinstance(value, list) else []
+
+
+def _word(value: Any) -> str:
+    return str(value)[:MAX_WORD_CHARS]
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 10**9 else 0

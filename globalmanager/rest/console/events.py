@@ -1,0 +1,160 @@
+"""The Events of a job, of its pods and of what scales it, when a person asks for them.
+
+Each load is a few requests to the Kubernetes API that show the caller's token, so the API server
+decides what the caller may read. Nothing else of an open page reaches the API server, so a caller
+may load little: a rate of its own, so many objects, and so many Events of each. Called by
+`handlers`.
+"""
+
+import asyncio
+import http
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from common.errors import Overloaded
+from common.ids import Uid
+from common.text import printable
+from globalmanager.contract import Object, ObjectRef
+from globalmanager.rest.console.actions import CallersApi
+from globalmanager.rest.console.board import Board
+from globalmanager.rest.console.details import is_troubled
+from globalmanager.rest.console.visits import Visit
+from globalmanager.rest.errors import RequestError
+from globalmanager.rest.fair_rate import FairRate, Rate
+from globalmanager.rules.status import mapping
+
+MAX_ROWS: Final = 200
+MAX_MESSAGE_CHARS: Final = 1024
+MAX_WORD_CHARS: Final = 128
+MAX_BYTES: Final = 512 * 1024
+"""Bytes of the Events of one object."""
+
+
+class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
+    objects: int = 12
+    """Objects whose Events one load reads, each by one request."""
+    events: int = 50
+    """Events of one object."""
+    load_s: float = 10.0
+    """Longest time of one load."""
+    at_once: int = 4
+    """Loads at the same time, of all callers."""
+    each: Rate = Rate(0.2, 5)
+    """Loads of one user per second."""
+    total: Rate = Rate(2.0, 20)
+    """Loads of all users per second."""
+
+
+class Loaded(NamedTuple):
+    """Rows, the newest first, and what a reader must know about what is missing."""
+
+    rows: list[dict[str, Any]]
+    notes: list[str]
+
+
+class Events:
+    """
+    Args:
+        callers_api: asks with the caller's token
+        board: knows what belongs to a job
+    """
+
+    def __init__(
+        self,
+        callers_api: CallersApi,
+        board: Board,
+        limits: EventLimits = EventLimits(),  # noqa: B008 - frozen
+    ) -> None:
+        self._callers_api = callers_api
+        self._board = board
+        self._limits = limits
+        self._rate = FairRate(each=limits.each, total=limits.total, what="loads of events")
+        self._loading = 0
+
+    async def load(self, visit: Visit, ref: ObjectRef, job: Object) -> Loaded:
+        """Raises: RequestError when the token is no longer good"""
+        if visit.session is None:
+            return Loaded([], ["Log in to load events: they are read with your own rights."])
+        try:
+            self._rate.take(visit.caller.username, asyncio.get_running_loop().time())
+        except Overloaded as error:
+            again_s = max(1.0, error.retry_after_s)
+            return Loaded([], [f"Too many loads of events: try again in {again_s:.0f} s."])
+        if self._loading >= self._limits.at_once:
+            return Loaded([], ["Others load events now: try again in a few seconds."])
+        self._loading += 1
+        try:
+            return await self._read(visit, visit.session.token, ref, job)
+        finally:
+            self._loading -= 1
+
+    async def _read(self, visit: Visit, token: str, ref: ObjectRef, job: Object) -> Loaded:
+        found: list[Object] = []
+        notes = [] if visit.sight.pods else ["You may not list pods, so their events are not read."]
+        objects = [job, *self._others(visit, ref)]
+        chosen = objects[: self._limits.objects]
+        if len(chosen) < len(objects):
+            notes.append(
+                f"Read: the events of {len(chosen)} of {len(objects)} objects, first of the pods "
+                "that do not run."
+            )
+        try:
+            async with asyncio.timeout(self._limits.load_s):
+                for each in chosen:
+                    uid = Uid(str(each["metadata"].get("uid", "")))
+                    events, is_more = await self._callers_api.events(
+                        token, ref.namespace, uid, self._limits.events
+                    )
+                    found += events
+                    if is_more:
+                        name = each["metadata"]["name"]
+                        notes.append(f"{name} has more events than the {len(events)} shown.")
+        except TimeoutError:
+            notes.append("The Kubernetes API did not answer in time; these events are not all.")
+        except RequestError as error:
+            if error.status == http.HTTPStatus.UNAUTHORIZED:
+                raise
+            notes.append(_told(error, ref.namespace))
+        rows = [_row(event) for event in found]
+        rows.sort(key=lambda row: str(row["last"]), reverse=True)
+        return Loaded(rows[:MAX_ROWS], notes)
+
+    def _others(self, visit: Visit, ref: ObjectRef) -> Iterator[Object]:
+        """What belongs to the job: what scales it, then its pods, those with trouble first."""
+        yield from self._board.scaled_children(visit.sight, ref)
+        yield from sorted(self._board.pods(visit.sight, ref), key=lambda pod: not is_troubled(pod))
+
+
+def _told(error: RequestError, namespace: str) -> str:
+    if error.status == http.HTTPStatus.FORBIDDEN:
+        return (
+            f"You may not list events in the namespace {namespace}: ask for the right list events."
+        )
+    return f"Events cannot be read: {error.message}"
+
+
+def _row(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An Event, whoever has written it: edgeai, Kubernetes, or a tenant."""
+    metadata, about = mapping(event.get("metadata")), mapping(event.get("involvedObject"))
+    series = mapping(event.get("series"))
+    moments = (
+        *(event.get("lastTimestamp"), series.get("lastObservedTime")),
+        *(event.get("eventTime"), metadata.get("creationTimestamp")),
+    )
+    counts = (event.get("count"), series.get("count"))
+    source = event.get("reportingComponent") or mapping(event.get("source")).get("component")
+    return {
+        "last": _word(next((each for each in moments if each), "")),
+        "is_warning": event.get("type") == "Warning",
+        "reason": _word(event.get("reason")),
+        "about": f"{_word(about.get('kind'))} {_word(about.get('name'))}",
+        "message": printable(str(event.get("message") or ""))[:MAX_MESSAGE_CHARS],
+        "count": next((each for each in counts if type(each) is int and each > 0), 1),
+        "by": _word(source),
+    }
+
+
+def _word(value: Any) -> str:
+    return printable(str(value or ""))[:MAX_WORD_CHARS]

@@ -1,0 +1,105 @@
+"""Who sends a request to the console, and what the caller may see. Called by `handlers`."""
+
+import http
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from common.ids import is_subdomain
+from globalmanager.contract import NODES, PODS, ResourceType
+from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
+from globalmanager.rest.console.board import Board, Sight
+from globalmanager.rest.console.login import Logins, Session
+from globalmanager.rest.errors import RequestError
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """One request of a person."""
+
+    caller: Caller
+    session: Session | None
+    sight: Sight
+
+
+class Visits:
+    """
+    Args:
+        access: decides what a caller sees
+        reviews: says who shows a token, and what the caller may change
+        logins: the sessions
+        board: knows the types of jobs
+        is_populated: whether the caches are complete
+    """
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        reviews: Access,
+        logins: Logins,
+        board: Board,
+        is_populated: Callable[[], bool],
+    ) -> None:
+        self._access = access
+        self._reviews = reviews
+        self._logins = logins
+        self._board = board
+        self._is_populated = is_populated
+
+    async def of(self, request: web.Request) -> Visit:
+        """Raises: RequestError"""
+        session = self._logins.session_of(request)
+        if session is None:
+            caller = await self._access.identify(request, "")
+        else:
+            caller = await self._reviews.identify(request, session.token)
+        if not self._is_populated():
+            problem = "the caches are not filled yet; /readyz says what is missing"
+            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        return Visit(caller, session, await self._sight(request, caller))
+
+    async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
+        """Whether the caller's token may do this. Without a session there is no token."""
+        return visit.session is not None and await is_allowed(
+            self._reviews, request, visit.caller, reading
+        )
+
+    async def _sight(self, request: web.Request, caller: Caller) -> Sight:
+        """What the caller may see: all namespaces, or the one that the address names, or the one of
+        the caller's ServiceAccount.
+        """
+        namespace = request.query.get("namespace", "")
+        if namespace and not is_subdomain(namespace):
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is no namespace")
+        sees_nodes = await self._may(request, caller, Reading("list", NODES))
+        types = await self._types(request, caller, namespace)
+        if not types and not namespace:
+            namespace = namespace_of(caller)
+            types = await self._types(request, caller, namespace) if namespace else frozenset()
+        is_whole = not namespace and len(types) == len(self._board.types)
+        sees_pods = await self._sees_pods(request, caller, Sight(namespace, types, sees_nodes))
+        return Sight(namespace, types, sees_nodes, is_whole, sees_pods)
+
+    async def _sees_pods(self, request: web.Request, caller: Caller, sight: Sight) -> bool:
+        """Whether the page of a job may show the pods of the job's namespace."""
+        namespace = request.match_info.get("namespace", "")
+        type_ = self._board.type_of(request.match_info.get("type", ""))
+        if type_ not in sight.types or sight.namespace not in ("", namespace):
+            return False
+        is_name = is_subdomain(namespace)
+        return is_name and await self._may(request, caller, Reading("list", PODS, namespace))
+
+    async def _types(
+        self, request: web.Request, caller: Caller, namespace: str
+    ) -> frozenset[ResourceType]:
+        return await listable(self._access, request, caller, self._board.types, namespace)
+
+    async def _may(self, request: web.Request, caller: Caller, reading: Reading) -> bool:
+        return await is_allowed(self._access, request, caller, reading)
+
+
+def namespace_of(caller: Caller) -> str:
+    """The namespace of a ServiceAccount; "" for every other caller."""
+    parts = caller.username.split(":")
+    return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""

@@ -1,0 +1,35 @@
+"""A rate that all callers share, of which nobody gets more than a part. Called by `access` and by
+the console.
+"""
+
+from typing import NamedTuple
+
+from common.ratelimit import TokenBucket, TokenBuckets
+
+
+class Rate(NamedTuple):
+    per_s: float
+    burst: int
+    """What may come at the same moment after a pause."""
+
+
+class FairRate:
+    """
+    Args:
+        each: the rate of one source
+        total: the rate of all sources together
+        what: name of the limited part, for the text of Overloaded
+        by: what makes the buckets of the sources
+    """
+
+    def __init__(
+        self, *, each: Rate, total: Rate, what: str, by: type[TokenBuckets] = TokenBuckets
+    ) -> None:
+        self._each = by(qps=each.per_s, burst=each.burst, max_wait_s=0.0, what=what)
+        self._total = TokenBucket(qps=total.per_s, burst=total.burst, max_wait_s=0.0, what=what)
+
+    def take(self, source: str, now: float) -> None:
+        """Raises: Overloaded"""
+        # First the bucket of the source: whoever has used it up takes nothing from the others.
+        self._each.of(source, now).reserve(now)
+        self._total.reserve(now)

@@ -1,0 +1,134 @@
+"""Pods, restarts and the scale history on the page of a job."""
+
+from typing import Any
+
+import pytest
+
+from globalmanager.contract import ObjectRef, ResourceType
+from globalmanager.rest.console import details
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
+from tests.globalmanager.rest.authority import Authority
+from tests.globalmanager.rest.cluster import JI, TYPES, World
+from tests.globalmanager.rest.console.conftest import Browser
+
+JOB = f"/jobs/{JI}.edgeai.io/a/digits"
+(TYPE,) = (type_ for type_ in TYPES if str(type_) == f"{JI}.edgeai.io")
+REF = ObjectRef(TYPE, "a", "digits")
+
+
+def pod(status: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": {"nodeName": "node-1"}, "status": status}
+
+
+def waiting(reason: str, restarts: int) -> dict[str, Any]:
+    return {"restartCount": restarts, "state": {"waiting": {"reason": reason}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "why"),
+    [
+        ({"phase": "Running", "containerStatuses": [{"restartCount": 2}]}, 2, ""),
+        (
+            {
+                "phase": "Running",
+                "initContainerStatuses": [{"restartCount": 1}],
+                "containerStatuses": [waiting("CrashLoopBackOff", 4)],
+            },
+            *(5, "CrashLoopBackOff"),
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
+                ]
+            },
+            *(0, "Error, exit code 137"),
+        ),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                ]
+            },
+            *(0, "Unschedulable"),
+        ),
+        ({"phase": "Failed", "reason": "Evicted"}, 0, "Evicted"),
+        ({"containerStatuses": [{"restartCount": "x", "state": []}, 7]}, 0, ""),
+    ],
+)
+def test_a_pod_says_how_often_it_was_restarted_and_why_it_is_not_well(
+    status: dict[str, Any], restarts: int, why: str
+) -> None:
+    row = details.pod_row(pod(status))
+    assert (row["restarts"], row["why"]) == (restarts, why)
+
+
+def test_restarts_of_pods_that_are_gone_count() -> None:
+    status = {
+        "restarts": {"w-0": 2, "w-1": 0, "w-2": "x"},
+        "jobRestarts": 1,
+        "restartCount": 3,
+        "replacedWorkers": 4,
+    }
+    assert details.restarts_of(status) == [
+        ("the job", 1),
+        ("the launcher", 3),
+        ("lost workers, replaced", 4),
+        ("w-0", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "spec", "change"),
+    [
+        (SCALE_OUTS, {"toAdd": {"count": 2}}, "+2"),
+        (SCALE_INS, {"toDelete": {"count": 1}}, "-1"),
+        (SCALE_INS, {"toDelete": {"podNames": ["a", "b", "c"]}}, "-3"),
+        (SCALE_INS, {"toDelete": "x"}, ""),
+    ],
+)
+def test_a_step_of_the_scale_history(type_: ResourceType, spec: Any, change: str) -> None:
+    status = {"phase": "ScaleSucceeded", "startTime": "t1", "completionTime": "t2"}
+    scaler = {"metadata": {"name": "s"}, "spec": spec, "status": status}
+    row = details.scale_row(ObjectRef(type_, "a", "s"), scaler)
+    assert (row["change"], row["began"], row["ended"]) == (change, "t1", "t2")
+
+
+async def test_the_page_shows_pods_restarts_and_scalers(browser: Browser, guarded: World) -> None:
+    pods = [pod({"phase": "Running", "containerStatuses": [waiting("CrashLoopBackOff", 4)]})]
+    guarded.cluster.pods_of[REF] = pods
+    guarded.cluster.objects[0]["status"] = {
+        "restarts": {"w-0": 2},
+        "targetWorkers": ["w-0", "w-1"],
+        "elastic": {"ready": 1, "waiting": 1, "limit": 4},
+    }
+    scalers = {ObjectRef(TYPE, "a", name): {"metadata": {"name": name}} for name in ("old", "new")}
+    guarded.cluster.scalers_of[REF] = scalers
+    await browser.log_in("ann's")
+    text = (await browser.get(JOB)).text
+    assert '<span class="remedy">CrashLoopBackOff</span>' in text
+    assert '<td data-label="Restarts">4</td>' in text
+    assert "Started again: w-0: 2" in text
+    assert "<dt>wanted</dt><dd>2</dd><dt>ready</dt><dd>1</dd>" in text
+    assert text.index("JointInferenceService new") < text.index("JointInferenceService old")
+
+
+async def test_a_scaler_of_a_type_that_the_viewer_may_not_list_is_not_shown(
+    browser: Browser, guarded: World, authority: Authority
+) -> None:
+    authority.rights_of["nobody"] = [{"verb": "list", "resource": JI}]
+    guarded.cluster.scalers_of[REF] = {
+        ObjectRef(SCALE_OUTS, "a", "of-others"): {"metadata": {"name": "of-others"}}
+    }
+    await browser.log_in("nobody's")
+    answer = await browser.get(JOB)
+    assert (answer.status, "of-others" in answer.text) == (200, False)
+
+
+async def test_a_page_shows_a_bounded_number_of_pods(browser: Browser, guarded: World) -> None:
+    pods = [{**pod({}), "metadata": {"name": f"w-{number}"}} for number in range(1000)]
+    guarded.cluster.pods_of[REF] = pods
+    await browser.log_in("ann's")
+    text = (await browser.get(JOB)).text
+    assert (text.count('id="pod-'), "and 800 more" in text) == (200, True)
+    assert len(text) < 120_000
