@@ -15,11 +15,11 @@ from rich.markup import escape
 
 from common.errors import EdgeAIError
 from common.text import printable
-from edgeai import environment, interrupts, options, status
-from edgeai.console import login_address
+from edgeai import environment, interrupts, options, status, system
+from edgeai.console import login_address, open_in_cluster
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
-from edgeai.kubeconfig import kubeconfig_of
+from edgeai.kubeconfig import kubeconfig_of, meant
 from edgeai.options import Kubeconfig, Output, OutputOption, StateDir
 from localcluster.errors import ClusterError
 
@@ -102,16 +102,43 @@ def open_console(
     browser: Annotated[
         bool, typer.Option(help="start a browser, and not only print the address")
     ] = True,
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
+    ] = system.NAMESPACE,
+    service_account: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/NAME",
+            help="log in as this ServiceAccount; default: the token of the kubeconfig",
+        ),
+    ] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: a free one")] = 0,
 ) -> None:
-    """Open the web console of the local cluster, already logged in. Print its address.
+    """Open the web console, already logged in. Print its address.
 
-    The address works once, and within 30 seconds.
+    The address works once, and within 30 seconds. The console of a cluster is there until Ctrl-C;
+    that of the local cluster as long as the cluster.
     """
-    running = environment.connect(state_dir)
-    address = login_address(running.rest_url(), running.api.token)
-    typer.echo(address)
-    if browser:
-        typer.launch(address)
+
+    def show(address: str) -> None:
+        typer.echo(address)
+        if browser:
+            typer.launch(address)
+
+    cluster = meant(kubeconfig, state_dir)
+    if isinstance(cluster, environment.Environment):
+        show(login_address(cluster.rest_url(), cluster.api.token))
+        return
+    asyncio.run(
+        open_in_cluster(
+            *(cluster, namespace),
+            account=service_account,
+            port=port,
+            show=show,
+            say=lambda line: typer.echo(f"edgeai: {line}", err=True),
+        )
+    )
 
 
 @app.command("status")

@@ -36,6 +36,21 @@ def kubeconfig_of(given: Path | None, state_dir: Path | None) -> Path:
     return Path.home() / _HOME if running is None else running.kubeconfig
 
 
+def meant(given: Path | None, state_dir: Path) -> environment.Environment | Path:
+    """The local cluster if it is the one to use, else the kubeconfig to use.
+
+    Raises: EdgeAIError when there is neither
+    """
+    running = environment.find(state_dir)
+    file = kubeconfig_of(given, state_dir)
+    if running is not None and file.resolve() == running.kubeconfig.resolve():
+        return running
+    is_named = given is not None or bool(os.environ.get("KUBECONFIG"))
+    if not is_named and not file.exists():
+        environment.connect(state_dir)  # raises, and says how to start a local cluster
+    return file
+
+
 def namespace_of(kubeconfig: Path) -> str:
     """The namespace of the current context, as kubectl takes it; "default" when it names none.
     Whether the file can be used is for the client of the API to say.

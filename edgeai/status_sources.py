@@ -3,7 +3,6 @@ reach. The API knows the jobs and the sessions, but neither tasks nor the times 
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from edgeai import environment, status
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.client.objects import types_of
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
-from edgeai.kubeconfig import kubeconfig_of
+from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE
 from globalmanager.contract import NODES, Object, ResourceType
@@ -35,14 +34,10 @@ def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[]
     """
     if url:
         return lambda: _from_url(url)
-    running = environment.find(state_dir)
-    file = kubeconfig_of(kubeconfig, state_dir)
-    is_named = kubeconfig is not None or bool(os.environ.get("KUBECONFIG"))
-    if running is not None and file.resolve() == running.kubeconfig.resolve():
-        return lambda: from_local(running)
-    if not is_named and not file.exists():
-        environment.connect(state_dir)  # raises, and says how to start a local cluster
-    return lambda: asyncio.run(from_api(file))
+    cluster = meant(kubeconfig, state_dir)
+    if isinstance(cluster, environment.Environment):
+        return lambda: from_local(cluster)
+    return lambda: asyncio.run(from_api(cluster))
 
 
 def _from_url(url: str) -> Status:

@@ -12,8 +12,8 @@ from common.ids import Uid
 from edgeai.install.errors import InstallError
 from edgeai.install.kustomization import CLUSTER_SCOPED
 from globalmanager.contract import Object, ObjectRef, ResourceType
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from globalmanager.kube.user import UserClient
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -28,7 +28,6 @@ _RIGHT_MISSING: Final = " cannot "
 _NO_TYPE: Final = "could not find the requested resource"
 _OPERATOR: Final = "install the Prometheus operator first, or leave out monitoring"
 _REMEDIES: Final = {
-    "poddisruptionbudgets.policy": "Kubernetes before 1.21 needs --set components=kubernetes-1.20",
     "servicemonitors.monitoring.coreos.com": _OPERATOR,
     "prometheusrules.monitoring.coreos.com": _OPERATOR,
 }
@@ -70,7 +69,7 @@ class Cluster:
     timeout_s: how long all waits of the command may take together
     """
 
-    def __init__(self, client: KubeClient, namespace: str, say: Say, *, timeout_s: float) -> None:
+    def __init__(self, client: UserClient, namespace: str, say: Say, *, timeout_s: float) -> None:
         self.client = client
         self.namespace = namespace
         self.say = say

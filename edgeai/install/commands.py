@@ -167,14 +167,14 @@ def _run(
     from common.ids import is_subdomain
     from edgeai.install.cluster import Cluster
     from edgeai.kubeconfig import kubeconfig_of
-    from globalmanager.kube.client import KubeClient
+    from globalmanager.kube.user import UserClient
 
     if not is_subdomain(namespace):
         raise InvalidName("namespace", namespace, "letters, digits and -")
     file = kubeconfig_of(kubeconfig, None)
 
     async def run() -> None:
-        async with await KubeClient.from_kubeconfig(file) as client:
+        async with await UserClient.from_kubeconfig(file) as client:
             await work(Cluster(client, namespace, _say, timeout_s=timeout_s))
 
     asyncio.run(run())

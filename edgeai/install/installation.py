@@ -19,6 +19,7 @@ from edgeai.install import lock, record
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.credentials import Credentials, names
 from edgeai.install.errors import InstallError
+from edgeai.install.fitting import fitted
 from edgeai.install.readiness import daemon_set_missing, definition_missing, deployment_missing
 from edgeai.install.record import Record, Revision
 from edgeai.install.rendering import definitions, render
@@ -50,6 +51,7 @@ async def install(
     Args: node_directory: gets the credentials of edge nodes
     Raises: InstallError
     """
+    values = await fitted(cluster, values)
     crds = definitions(values)
     # Before anything is made: what is refused leaves nothing behind.
     await _refuse_others(cluster, [*render(values), *crds], is_adopting=is_adopting)
@@ -98,6 +100,7 @@ async def upgrade(
                 f"the installation in namespace {cluster.namespace} cannot move to "
                 f"{values.namespace}; leave namespace out, or uninstall it first"
             )
+        values = await fitted(cluster, values)
         wanted = revision(chosen, values, present)
         if wanted == present.current and present.is_complete:
             cluster.say(

@@ -16,19 +16,12 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from examples import digits, digits_source
-from examples.digits import CLASSES, Digits, Floats
-from examples.joint_inference.models import (
-    CloudModel,
-    EdgeModel,
-    coarse_features,
-    gaussian_kernel,
-)
-from examples.layers import flat
+from examples.digits import Digits, Floats
+from examples.joint_inference.cloud_training import train_cloud
+from examples.joint_inference.models import CloudModel, EdgeModel, coarse_features
 from workersdk import CrossEntropy
 
 HELD_OUT: Final = 0.4  # share of the images that are not for training (719 images)
-GAMMA: Final = 0.5
-RIDGE: Final = 0.01
 THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # joint_inference.yaml has the same value; a test compares
 
 
@@ -78,15 +71,6 @@ def train_edge(path: Path, known: Digits) -> None:
         weights=regression.coef_.T.astype(np.float32),
         bias=regression.intercept_.astype(np.float32),
     )
-
-
-def train_cloud(path: Path, known: Digits) -> None:
-    """Train the cloud model: kernel ridge regression on one-hot labels, in closed form."""
-    anchors = flat(known.images)
-    kernel = gaussian_kernel(anchors, anchors, GAMMA).astype(np.float64)
-    kernel[np.diag_indices_from(kernel)] += RIDGE
-    weights = np.linalg.solve(kernel, np.eye(CLASSES)[known.labels])
-    np.savez(path, anchors=anchors, weights=weights.astype(np.float32), gamma=np.array(GAMMA))
 
 
 def measure(files: Files) -> Figures:

@@ -371,7 +371,7 @@ class KubeClient:
         """
         request = request_for("exec", "GET", ref, subresource="exec")
         query = execution.query(container, command, has_stdin=bool(stdin))
-        return await self._sender.execute(request, query, container=container, stdin=stdin)
+        return await self._sender.execute(request, query, stdin=stdin)
 
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str], accept: str

@@ -194,11 +194,25 @@ class Sender:
                 raise
 
     async def execute(
-        self, request: ApiRequest, query: Sequence[tuple[str, str]], *, container: str, stdin: bytes
+        self, request: ApiRequest, query: Sequence[tuple[str, str]], *, stdin: bytes
     ) -> execution.End:
         """Send a request for the execution of a command, and wait until the command ends.
 
         Raises: ApiError, see `KubeClient.execute`
+        """
+        async with self.socket(request, query, protocol=execution.PROTOCOL) as socket:
+            try:
+                return await execution.talk(socket, stdin)
+            except execution.NotStarted as error:
+                raise request.failed(errors.Invalid, str(error)) from error
+
+    @asynccontextmanager
+    async def socket(
+        self, request: ApiRequest, query: Sequence[tuple[str, str]], *, protocol: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket. The deadline covers only the handshake.
+
+        Raises: ApiError, also when the connection breaks in the `with` body
         """
         async with (
             self._admitted(request),
@@ -207,21 +221,19 @@ class Sender:
             with self._measured(request) as answered:
                 try:
                     async with self.transport.websocket(
-                        request.path, query=query, protocol=execution.PROTOCOL
+                        request.path, query=query, protocol=protocol
                     ) as socket:
                         answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
                         deadline.reschedule(None)
-                        return await execution.talk(socket, stdin)
+                        yield socket
                 except HandshakeRefused as refused:
                     answered(refused.status)
                     if _CONTAINER_NOT_FOUND in refused.body:  # a kubelet's answer has no Status
-                        problem = f"container not found: {container}"
+                        problem = f"container not found: {dict(query).get('container', '')}"
                         raise request.failed(errors.NotFound, problem) from None
                     raise await self._refusal(
                         request, refused.status, refused.body, refused.retry_after
                     ) from None
-                except execution.NotStarted as error:
-                    raise request.failed(errors.Invalid, str(error)) from error
 
     @asynccontextmanager
     async def answered(

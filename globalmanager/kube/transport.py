@@ -158,6 +158,12 @@ class Transport:
                 raise ConnectionError(f"the server does not speak {protocol}")
             yield socket
 
+    async def token(self) -> str:
+        """The bearer token that requests show; "" where there is none."""
+        headers = {name.lower(): value for name, value in (await self._headers()).items()}
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return token if scheme == "Bearer" else ""
+
     async def _headers(self) -> dict[str, str]:
         headers = {"User-Agent": USER_AGENT}
         if self._bearer:

@@ -1,4 +1,7 @@
-"""One cluster with nodes for the whole run, on which docs/install.md is done once."""
+"""One cluster with nodes for the whole run, on which docs/install.md is done once.
+
+First the four commands, and what takes their installation away again; then all the rest.
+"""
 
 from collections.abc import Generator, Iterator
 from typing import Final
@@ -9,10 +12,13 @@ from examples.joint_inference import train
 from examples.joint_inference.train import Figures
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, prepared
-from tests.e2e.document import CHECKOUT, Block, blocks, shell_at
+from tests.e2e.document import ADDRESS, CHECKOUT, Block, blocks, blocks_below, shell_at
+from tests.e2e.first import First, opened
 from tests.e2e.images import recipes
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
+FOUR: Final = "## In four commands"
+REST: Final = [each for each in blocks(PAGE) if each not in blocks_below(PAGE, FOUR)]
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +36,31 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def first(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> First:
+    """What the four commands led to, on the empty cluster. It is empty again."""
+    *four, away = blocks_below(PAGE, FOUR)
+    directory = tmp_path_factory.mktemp("first")
+    shell = shell_at(cluster, directory)
+    shell.start()
+    try:
+        printed = [shell.run(block) for block in four[:-1]]
+        found = opened(shell.beside(four[-1]), directory / ADDRESS, printed)
+        shell.run(away)
+    finally:
+        shell.stop()
+    return found
+
+
+@pytest.fixture(scope="session")
 def outcomes(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    cluster: Cluster, first: First, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Block, str | AssertionError]:
-    """The commands of the page, run in order: what each block printed, or why it failed."""
+    """The other commands of the page, run in order: what each printed, or why it failed."""
     shell = shell_at(cluster, tmp_path_factory.mktemp("shell"))
     shell.start()
     found: dict[Block, str | AssertionError] = {}
     try:
-        for block in blocks(PAGE):
+        for block in REST:
             try:
                 found[block] = shell.run(block)
             except AssertionError as error:

@@ -40,6 +40,11 @@ recursive=
 if [ "$1" = -r ]; then recursive=-r; shift; fi
 exec ssh "${2%%:*}" cp $recursive "$(realpath "$1")" "${2#*:}"
 """
+ADDRESS: Final = "address"
+"""File in the shell's directory with what a program has opened in a browser."""
+_BROWSER: Final = """#!/bin/sh
+echo "$1" > "$HOME/new" && mv "$HOME/new" "$HOME/address"
+"""
 
 
 class Block(NamedTuple):
@@ -55,11 +60,21 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def blocks_below(page: Path, heading: str) -> list[Block]:
+    """Those of one section. Args: heading: its whole line"""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = lines.index(heading)
+    level = heading.split()[0] + " "
+    later = (n for n, line in enumerate(lines) if n > first and line.startswith(level))
+    end = next(later, len(lines))
+    return [each for each in blocks(page) if first < each.line <= end]
+
+
 class Shell:
     """One bash that ends at the first command that fails.
 
     Args:
-    directory: empty; gets the output and the programs `ssh` and `scp`
+    directory: empty; gets the output and the programs `ssh`, `scp` and `xdg-open`
     environment: beside PATH and HOME
     """
 
@@ -85,6 +100,18 @@ class Shell:
                 env=self._environment,
                 start_new_session=True,
             )
+
+    def beside(self, block: Block) -> "subprocess.Popen[str]":
+        """The block in a bash of its own, under way. The caller must end it."""
+        return subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", f"exec {block.text}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=CHECKOUT,
+            env=self._environment,
+        )
 
     def stop(self) -> None:
         self._kill()
@@ -130,6 +157,7 @@ def shell_at(cluster: Cluster, directory: Path) -> Shell:
     ]
     _write_program(directory / "ssh", _SSH.format(cases="\n".join(cases)))
     _write_program(directory / "scp", _SCP)
+    _write_program(directory / "xdg-open", _BROWSER)
     recent_kubectl()  # is on the PATH
     environment = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
     return Shell(directory, environment)

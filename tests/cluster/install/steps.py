@@ -15,7 +15,6 @@ CORE: Final = f"/api/v1/namespaces/{NAMESPACE}"
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/globalmanager"
 EDGE_LABELS: Final = {"node-role.kubernetes.io/edge": ""}
 OLD: Final = {"components": ["kubernetes-1.20"]}
-SET: Final = ("--set", "components=kubernetes-1.20")
 NOBODY: Final = "nobody"
 
 
@@ -24,7 +23,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def installed(run: Run, *arguments: str) -> str:
-    done = run("install", "--apply", *SET, *arguments)
+    done = run("install", "--apply", *arguments)
     assert done.returncode == 0, done.stderr
     assert "PRIVATE KEY" not in done.stdout + done.stderr
     return done.stdout

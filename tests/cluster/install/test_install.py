@@ -17,7 +17,6 @@ from tests.cluster.install.steps import (
     DEPLOYMENT,
     NAMESPACE,
     OLD,
-    SET,
     Run,
     installed,
     path,
@@ -35,8 +34,8 @@ def test_one_line_installs_and_another_changes_nothing(run: Run, client: Client)
     first, *commands = told.splitlines()
     assert first == f"edgeai is installed in namespace {NAMESPACE}. Type next:"
     assert commands == [
-        f"  edgeai doctor --namespace {NAMESPACE}",
-        "  kubectl apply -f examples/joint_inference/joint_inference.yaml",
+        "  edgeai submit examples/joint_inference/first.yaml --wait",
+        "  edgeai open",
     ]
     for each in [*render(values_of(OLD)), *definitions(values_of(OLD))]:
         found = client.get(path(each))
@@ -51,15 +50,13 @@ def test_one_line_installs_and_another_changes_nothing(run: Run, client: Client)
 
 
 def test_the_commands_of_the_page_do_what_it_says(run: Run, client: Client) -> None:
-    """This cluster is of 1.20, and the page says what that needs."""
     page = (CHECKOUT / "docs" / "install.md").read_text(encoding="utf-8")
     section = page.partition("## In one line")[2].partition("\n## ")[0]
     commands = [line.split()[1:] for line in section.splitlines() if line.startswith("edgeai ")]
     assert [command[0] for command in commands] == ["install", "upgrade", "rollback", "uninstall"]
-    assert " ".join(SET) in section
     replicas = {"install": 2, "upgrade": 3, "rollback": 2}
     for command in commands:
-        done = run(*command, *(SET if command[0] == "install" else ()))
+        done = run(*command)
         assert done.returncode == 0, done.stderr
         if command[0] in replicas:
             assert client.get(DEPLOYMENT)["spec"]["replicas"] == replicas[command[0]]
@@ -80,7 +77,7 @@ def test_what_is_given_is_used_and_stays(run: Run, client: Client) -> None:
     client.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": authority, "data": {"ca.crt": "y"}}
     )
-    done = run("install", "--apply", *SET)
+    done = run("install", "--apply")
     assert done.returncode == 0, done.stderr
     assert (
         "warning: the certificate in Secret edgeai-system/globalmanager-tls cannot be read"
@@ -99,7 +96,7 @@ def test_an_authority_without_its_key_is_refused_with_a_way_out(run: Run, client
     client.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": authority, "data": {"ca.crt": "y"}}
     )
-    line = refused(run, "install", "--apply", *SET)
+    line = refused(run, "install", "--apply")
     assert "make Secret edgeai-system/globalmanager-tls with a certificate that it signed" in line
     client.delete(f"{CORE}/configmaps/globalmanager-ca")
     installed(run)
@@ -109,7 +106,7 @@ def test_a_command_that_is_killed_is_taken_up_by_the_next(
     run: Run, plane: ControlPlane, client: Client
 ) -> None:
     for last_words in ("made Namespace", "definitions are served", "applied DaemonSet"):
-        process = start("install", "--apply", *SET, "--kubeconfig", str(plane.kubeconfig))
+        process = start("install", "--apply", "--kubeconfig", str(plane.kubeconfig))
         assert process.stderr is not None
         for line in process.stderr:
             if last_words in line or "is ready" in line:
@@ -118,7 +115,7 @@ def test_a_command_that_is_killed_is_taken_up_by_the_next(
         process.communicate()
     installed(run)
     assert client.get(DEPLOYMENT)["status"]["availableReplicas"] == 2
-    line = refused(run, "install", "--apply", *SET, "--set", "replicas=3")
+    line = refused(run, "install", "--apply", "--set", "replicas=3")
     assert "change it with: edgeai upgrade" in line
 
 
@@ -152,7 +149,7 @@ def test_nodes_get_tokens_that_the_edge_port_knows(
     run: Run, client: Client, tmp_path: Path
 ) -> None:
     token = ("--set", "edgeAuth=token")
-    line = refused(run, "install", "--apply", *SET, *token)
+    line = refused(run, "install", "--apply", *token)
     assert "edge0: no token yet; type it with --credentials DIR" in line
     installed(run, *token, "--credentials", str(tmp_path))
     secret = client.get(f"{CORE}/secrets/globalmanager-edge-tokens")["data"]["tokens"]

@@ -15,7 +15,6 @@ from tests.cluster.install.steps import (
     NAMESPACE,
     NOBODY,
     OLD,
-    SET,
     Run,
     installed,
     refused,
@@ -32,7 +31,7 @@ def test_an_installation_of_another_tool_is_refused_or_taken_over(
     applied = plane.kubectl("apply", "-f", "-", documents=render(values_of(OLD)))
     assert applied.returncode == 0, applied.stderr
     before = client.get(DEPLOYMENT)["metadata"]["uid"]
-    line = refused(run, "install", "--apply", *SET)
+    line = refused(run, "install", "--apply")
     assert "were made by another tool" in line
     assert "--adopt" in line
     assert client.find(f"{CORE}/secrets/{SECRET}") is None
@@ -47,7 +46,7 @@ def test_an_installation_of_another_tool_is_refused_or_taken_over(
 
 def test_another_namespace_is_refused(run: Run, client: Client) -> None:
     installed(run)
-    line = refused(run, "install", "--apply", *SET, "--set", "namespace=second")
+    line = refused(run, "install", "--apply", "--set", "namespace=second")
     assert f"belongs to the installation in namespace {NAMESPACE}" in line
     assert client.find("/api/v1/namespaces/second") is None
 
@@ -55,19 +54,28 @@ def test_another_namespace_is_refused(run: Run, client: Client) -> None:
 def test_a_right_that_is_missing_is_named(plane: ControlPlane, nodes: None, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     plane.write_kubeconfig(kubeconfig, user=NOBODY)
-    done = edgeai("install", "--apply", *SET, "--kubeconfig", str(kubeconfig))
+    done = edgeai("install", "--apply", "--kubeconfig", str(kubeconfig))
     assert done.returncode == 1
     assert f'User "{NOBODY}" cannot get resource "' in done.stderr
     assert "as an administrator" in done.stderr
 
 
 def test_a_cluster_without_a_type_says_which_value_helps(run: Run, client: Client) -> None:
-    if client.find("/apis/policy/v1"):
-        pytest.skip("this API server has policy/v1")
-    assert "--set components=kubernetes-1.20" in refused(run, "install", "--apply")
-    line = refused(run, "install", "--apply", *SET, "--set", "monitoring=true")
+    line = refused(run, "install", "--apply", "--set", "monitoring=true")
     assert "install the Prometheus operator first" in line
     assert client.find(DEPLOYMENT) is None
+
+
+def test_an_old_cluster_gets_the_component_that_it_needs(run: Run, client: Client) -> None:
+    if client.find("/apis/policy/v1"):
+        pytest.skip("this API server has policy/v1")
+    done = run("install", "--apply")
+    assert "no policy/v1: component kubernetes-1.20 is used" in done.stderr
+    assert client.find(
+        f"/apis/policy/v1beta1/namespaces/{NAMESPACE}/poddisruptionbudgets/globalmanager"
+    )
+    assert run("upgrade", "--set", "replicas=3").returncode == 0
+    assert "installed already" in run("upgrade").stderr
 
 
 def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Client) -> None:
@@ -76,7 +84,7 @@ def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Clien
     client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     client.delete(f"/api/v1/namespaces/{NAMESPACE}")
     try:
-        line = refused(run, "install", "--apply", *SET)
+        line = refused(run, "install", "--apply")
         assert f"namespace {NAMESPACE} is being deleted" in line
     finally:
         client.patch(f"{CORE}/configmaps/held", {"metadata": {"finalizers": None}})
@@ -92,7 +100,7 @@ def test_a_quota_is_named(run: Run, plane: ControlPlane, client: Client, resourc
     client.request("POST", f"{CORE}/resourcequotas", {**quota, "spec": {"hard": {resource: "0"}}})
     where = f"{CORE}/resourcequotas/none"
     eventually("the quota", lambda: (client.get(where).get("status") or {}).get("hard"))
-    process = start("install", "--apply", *SET, "--kubeconfig", str(plane.kubeconfig))
+    process = start("install", "--apply", "--kubeconfig", str(plane.kubeconfig))
     assert process.stderr is not None
     assert any("exceeded quota: none" in line for line in process.stderr)  # up to this line
     process.terminate()

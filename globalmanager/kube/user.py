@@ -1,0 +1,129 @@
+"""The client of a person's commands: what only a person needs of the API.
+
+Called by the command `edgeai`. A port of a pod is reached over a WebSocket: the subprotocol
+v4.channel.k8s.io of pods/portforward. The first byte of each message names a channel: 0 the bytes
+of the connection, 1 an error in words. Each channel begins with two bytes, the number of the port.
+This subprotocol cannot close one direction alone.
+"""
+
+import asyncio
+import contextlib
+import re
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from globalmanager.contract import ObjectRef, ResourceType
+from globalmanager.kube import errors
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.sender import ApiRequest, request_for
+
+SERVICE_ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
+PROTOCOL: Final = "v4.channel.k8s.io"
+_VERSION: Final = re.compile(r"v([0-9]{1,4})\.([0-9]{1,4})")
+_DATA, _ERROR = range(2)
+_PORT_BYTES: Final = 2
+_CHUNK_BYTES: Final = 32 * 1024
+_MAX_ERROR_CHARS: Final = 300
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """Of the API server."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+class UserClient(KubeClient):
+    async def token(self) -> str:
+        """The bearer token of the kubeconfig, also of its exec plugin; "" where it has none."""
+        return await self._sender.transport.token()
+
+    async def new_token(self, account: ObjectRef, *, seconds: int) -> str:
+        """A new token of a ServiceAccount, for the Kubernetes API. Raises: ApiError"""
+        body: dict[str, Any] = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {},
+            "spec": {"expirationSeconds": seconds},
+        }
+        request = request_for("create", "POST", account, body=body, subresource="token")
+        answer = await self._object(request)
+        return str((answer.get("status") or {}).get("token") or "")
+
+    async def version(self) -> Version:
+        """Raises: ApiError; Malformed for an answer that is no version"""
+        request = ApiRequest(verb="get", target="version", method="GET", path="/version")
+        answer = await self._object(request)
+        # Not major and minor: a build may leave them empty, and clouds write the minor like "29+".
+        found = _VERSION.match(str(answer.get("gitVersion")))
+        if found is None:
+            raise request.failed(errors.Malformed, "the answer is no version")
+        return Version(int(found[1]), int(found[2]))
+
+    async def serves(self, api_version: str) -> bool:
+        """Whether the API server has a group in this version, like "apps/v1". Raises: ApiError"""
+        path = f"/apis/{api_version}"
+        try:
+            await self._object(ApiRequest(verb="get", target=path, method="GET", path=path))
+        except errors.NotFound:
+            return False
+        return True
+
+    async def forward(
+        self,
+        pod: ObjectRef,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Carry the bytes of one connection to and from the port of a pod, until one side ends.
+
+        Raises: ApiError; Unreachable also when nothing listens on the port
+        """
+        request = request_for("portforward", "GET", pod, subresource="portforward")
+        query = [("ports", str(port))]
+        async with self._sender.socket(request, query, protocol=PROTOCOL) as socket:
+            sending = asyncio.create_task(_send(reader, socket))
+            try:
+                problem = await _receive(socket, writer)
+            finally:
+                sending.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                    await sending
+        if problem:
+            raise request.failed(errors.Unreachable, problem)
+
+
+async def _send(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Until the reader's side ends, which ends the connection as a whole."""
+    try:
+        while data := await reader.read(_CHUNK_BYTES):
+            await socket.send_bytes(bytes([_DATA]) + data)
+    finally:
+        await socket.close()
+
+
+async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> str:
+    """What was wrong, in the kubelet's words; "" when the connection has just ended."""
+    seen = {_DATA: 0, _ERROR: 0}
+    problem = ""
+    async for message in socket:
+        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            continue
+        channel = message.data[0]
+        if channel not in seen:
+            continue
+        skipped = min(_PORT_BYTES - seen[channel], len(message.data) - 1)
+        seen[channel] += skipped
+        data = message.data[1 + skipped :]
+        if channel == _ERROR:
+            problem = (problem + data.decode(errors="replace"))[:_MAX_ERROR_CHARS]
+        elif data:
+            writer.write(data)
+            await writer.drain()
+    return problem
