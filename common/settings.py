@@ -18,6 +18,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -227,3 +228,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_url(source: str, url: str, *, like: str) -> None:
+    """Raises: SettingsError unless `url` is the address of an HTTP server, without credentials"""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or parts.username or parts.query or parts.fragment:
+        raise SettingsError(source, f"is no URL like {like}, without credentials")

@@ -14,10 +14,10 @@ import math
 import threading
 import time
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from common.errors import SettingsError
 from common.ids import TaskKey, Uid
+from common.settings import check_url
 
 MAX_SPANS: Final = 2048
 """Spans that wait to be sent; further ones are dropped."""
@@ -53,7 +53,7 @@ class Traces:
     """
 
     def __init__(self, endpoint: str, *, service: str, instance: str) -> None:
-        check_endpoint(endpoint)
+        check_url(_FLAG, endpoint, like="http://collector:4318")
         # Here, because they take 9 MiB, and only a process that sends traces needs them.
         try:
             from opentelemetry import trace
@@ -161,14 +161,3 @@ class _OnceInAWhile(logging.Filter):
 def now() -> float:
     """The clock of all steps, seconds. uvloop's own clock stands still within one turn."""
     return time.monotonic()
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Raises: SettingsError"""
-    try:
-        parts = urlsplit(endpoint)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url or parts.username or parts.query or parts.fragment:
-        raise SettingsError(_FLAG, "is no URL like http://collector:4318, without credentials")

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from globalmanager.app import MAX_JOB_METRICS
 from globalmanager.engine.job_metrics import MAX_NAMESPACES
 from globalmanager.metrics import Metrics as ManagerMetrics
 from localcontroller.metrics import Metrics as ControllerMetrics
@@ -47,9 +48,11 @@ LABELS: Final = {
     "framework": Label("`pytorch`, `tensorflow`, …: of the training kinds", 10),
     "holder": Label("`edge port`, `nodes`", 2),
     "implementation": Label("of Python", 1),
+    "job_name": Label("the name of a job, of edgeai_job_metric alone", MAX_JOB_METRICS),
     "job_namespace": Label(
         f"the namespace of a job; `_other` for those beyond {MAX_NAMESPACES}", MAX_NAMESPACES + 1
     ),
+    "key": Label("what a job's workers call a metric, of edgeai_job_metric alone", MAX_JOB_METRICS),
     "kind": Label("a kind of jobs", 30),
     "major": Label("of Python's version", 1),
     "minor": Label("of Python's version", 1),
@@ -119,7 +122,8 @@ def page() -> str:
     lines += [
         "## Labels",
         "",
-        "Users and nodes choose no value of a label but `job_namespace`, which has a bound.",
+        "Users and nodes choose no value of a label but `job_namespace`, which has a bound, and",
+        "those of `edgeai_job_metric`, which has at most `--job-metrics` series, by default none.",
         "",
         "| label | | values at most |",
         "|---|---|---|",

@@ -39,10 +39,12 @@ from globalmanager.rest.console.events import MAX_BYTES
 from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
+from globalmanager.rest.console.past import Past
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
 
+MAX_JOB_METRICS: Final = 20_000  # 5 MB of text at each scrape, in half a second
 _LIST_DEADLINES: Final = 3  # the deadline of a list page is this many request deadlines
 
 
@@ -124,6 +126,7 @@ class Manager:
             registry=metrics.registry,
             version=VERSION,
         )
+        metrics.job_values.show(engine.jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
         console = Console(
             access=access,
@@ -131,6 +134,7 @@ class Manager:
             logins=self._logins,
             kinds=KINDS,
             callers_api=KubeCallersApi(callers),
+            past=past_of(settings),
             board=Board(
                 cache=engine,
                 sessions=self._core.sessions,
@@ -208,6 +212,24 @@ def traces_of(settings: Settings) -> Traces | None:
         return None
     instance = Identity.of_this_process(settings.replica_name).replica
     return Traces(settings.traces_endpoint, service="globalmanager", instance=instance)
+
+
+def past_of(settings: Settings) -> Past | None:
+    """Who knows the curves of jobs; None: nobody. Raises: SettingsError"""
+    if not settings.console_prometheus_url:
+        return None
+    if not settings.job_metrics:
+        problem = "needs --job-metrics above 0: else no series has the metrics of jobs"
+        raise SettingsError("flag --console-prometheus-url", problem)
+    return Past(settings.console_prometheus_url)
+
+
+def job_metrics_of(settings: Settings) -> int:
+    """Raises: SettingsError"""
+    if not 0 <= settings.job_metrics <= MAX_JOB_METRICS:
+        problem = f"must be from 0 to {MAX_JOB_METRICS}, not {settings.job_metrics}"
+        raise SettingsError("flag --job-metrics", problem)
+    return settings.job_metrics
 
 
 def access_of(settings: Settings, reviews: KubernetesAccess) -> Access:

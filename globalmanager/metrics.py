@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from globalmanager.edge.metrics import EdgeMetrics
+from globalmanager.engine.job_values import JobValues
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.rest.metrics import RestMetrics
 
@@ -17,5 +18,6 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.engine = EngineMetrics(self.registry)
+        self.job_values = JobValues(self.registry)
         self.edge = EdgeMetrics(self.registry)
         self.rest = RestMetrics(self.registry)

@@ -50,6 +50,21 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     console: Annotated[
         Literal["on", "off"], Setting("whether the address of REST serves the web console, too")
     ] = "on"
+    console_prometheus_url: Annotated[
+        str,
+        Setting(
+            "URL of a Prometheus that scrapes this GlobalManager, http://HOST:PORT: the console "
+            "asks it for the curve of a job from before a page was opened; needs --job-metrics; "
+            "empty: none"
+        ),
+    ] = ""
+    job_metrics: Annotated[
+        int,
+        Setting(
+            "largest number of series with the metrics of jobs at /metrics, edgeai_job_metric; "
+            "each namespace gets an equal part; 0: none"
+        ),
+    ] = 0
     edge_auth: Annotated[
         Literal["token", "serviceaccount", "mtls"],
         Setting(

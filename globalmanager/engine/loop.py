@@ -9,7 +9,7 @@ read again after a restart. A fault of one resource does not affect other resour
 a kind or of the API leads only to a backoff of this resource's key.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -319,6 +319,10 @@ class Engine:
             if plural in (type_.plural, str(type_))
             for object_ in self._store(type_).list(namespace)
         )
+
+    def jobs(self) -> Iterator[tuple[ResourceType, Object]]:
+        """The job resources of all types."""
+        return ((type_, each) for type_ in self._kinds for each in self._store(type_).list())
 
     def owned(self, ref: ObjectRef) -> Owned | None:
         """The children and pods of a job, from the caches; None when the job is gone."""

@@ -4,12 +4,15 @@ Called by `edgeai status` and by the web console, so that both use the same word
 the status may be whatever another release, or somebody else, has written.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from globalmanager.rules.status import mapping
 
 MAX_SHOWN: Final = 6  # largest number of values that the progress of a job shows
+CURVES: Final = 6  # metrics of a job that have a curve, the first ones by name
+MAX_METRICS: Final = 200  # metrics of a job that are looked at
 _REPLICA_STATES: Final = ("active", "succeeded", "failed")
 _TRAINING_TROUBLE: Final = ("Restarting", "Suspended", "Failed")  # last conditions of training jobs
 
@@ -61,6 +64,17 @@ def metrics_of(status: Any) -> tuple[tuple[str, str], ...]:
     found = mapping(status).get("metrics")
     entries = map(mapping, found) if isinstance(found, list) else ()
     return tuple((str(each.get("key", "")), str(each.get("value", ""))) for each in entries)
+
+
+def numbers_of(status: Any) -> dict[str, float]:
+    """The metrics that a curve can show."""
+    numbers: dict[str, float] = {}
+    for key, value in metrics_of(status)[:MAX_METRICS]:
+        try:
+            numbers[key] = float(value)
+        except ValueError:
+            continue
+    return {key: value for key, value in numbers.items() if abs(value) < math.inf}
 
 
 def _numbers(type_: str, entry: Mapping[str, Any]) -> str:

@@ -80,6 +80,55 @@ def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environ
     eventually("another curve", lambda: page.evaluate(drawn) != before)
 
 
+def test_a_curve_begins_before_the_page_was_opened(visitor: Visitor) -> None:
+    """With a Prometheus; here its answer is given, because none scrapes the local cluster."""
+    page = visitor.page
+    asked = f"{JI}/digits/curve"
+
+    def remember(route: Any) -> None:
+        page_now = page.evaluate("Date.now() / 1000")
+        times = [page_now - 60 + number for number in range(50)]
+        series = {"recall": [0.5] * 49 + [None]}
+        route.fulfill(json={"now": page_now, "note": "kept", "times": times, "series": series})
+
+    def with_past(route: Any) -> None:
+        text = route.fetch().text()
+        shown = text.replace('id="curve" hidden', f'id="curve" hidden data-past="{asked}"')
+        note = '<p id="past" class="none" role="status"></p></main>'
+        route.fulfill(status=200, body=shown.replace("</main>", note), content_type="text/html")
+
+    page.route(f"**{asked}", remember)
+    page.route(f"**{JI}/digits", lambda route: _of_page(route, with_past))
+    visitor.go(f"{JI}/digits")
+    page.locator("#past", has_text="kept").wait_for()
+    page.locator("#plot .u-legend", has_text="recall").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def _of_page(route: Any, answer: Any) -> None:
+    """Not the stream of the page's changes, which has the same address."""
+    is_stream = "event-stream" in route.request.headers.get("accept", "")
+    (route.continue_ if is_stream else lambda: answer(route))()
+
+
+def test_events_are_loaded_into_the_page(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go(TORCH)
+    page.locator("#pod-torch-worker-0").wait_for()
+    page.get_by_role("link", name="Load events").focus()
+    page.keyboard.press("Enter")
+    page.locator("#events table").wait_for()
+    page.locator("#events", has_text="torch-worker-0").wait_for()
+    assert page.url.endswith(TORCH)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert violations(page) == []
+    visitor.go(f"{TORCH}/events")
+    page.get_by_role("heading", name="Events of PyTorchJob default/torch").wait_for()
+    assert violations(page) == []
+    page.get_by_role("link", name="Back to the job").click()
+    page.get_by_role("heading", name="PyTorchJob default/torch").wait_for()
+
+
 def test_filters_and_names_lead_from_page_to_page(visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("/")

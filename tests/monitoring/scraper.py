@@ -16,7 +16,7 @@ from tests.waiting import async_eventually
 
 class Prometheus:
     def __init__(self, port: int, session: aiohttp.ClientSession) -> None:
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = self._url = f"http://127.0.0.1:{port}"
         self._session = session
 
     async def is_ready(self) -> bool:

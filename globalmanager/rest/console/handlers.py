@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
 from aiohttp import web
 
 from common.errors import Overloaded
@@ -29,10 +30,11 @@ from globalmanager.rest.console.login import (
     is_from_this_machine,
     local_path,
 )
+from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to, reason_of
-from globalmanager.rest.routes import Route
+from globalmanager.rest.routes import JSON, Route
 
 log = get_logger(__name__)
 
@@ -59,6 +61,7 @@ class Console:
         logins: the sessions
         kinds: the kinds of the jobs
         callers_api: makes changes with the caller's token
+        past: knows the curves of jobs from before; None: nobody does
         board: the rows
         is_populated: whether the caches are complete
     """
@@ -73,6 +76,7 @@ class Console:
         live: Live,
         kinds: Collection[Kind],
         callers_api: CallersApi,
+        past: Past | None,
         is_populated: Callable[[], bool],
         version: str,
     ) -> None:
@@ -87,6 +91,7 @@ class Console:
         self._logins = logins
         self._kinds = {type_: kind for kind in kinds for type_ in kind.types}
         self._callers_api = callers_api
+        self._past = past
         self._board = board
         self._live = live
         self._version = version
@@ -99,6 +104,7 @@ class Console:
             self._route("/login/code", self._make_code, method="POST"),
             self._route("/logout", self._log_out, method="POST"),
             self._route(f"{JOB_PATH}/events", self._show_events),
+            self._route(f"{JOB_PATH}/curve", self._send_curve),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
             self._route("/static/{name}", self._static),
         )
@@ -225,6 +231,17 @@ class Console:
             **loaded._asdict(),
         )
 
+    async def _send_curve(self, request: web.Request) -> web.StreamResponse:
+        """The metrics of a job from before its page was opened."""
+        visit = await self._visits.of(request)
+        self._rate.take(request)
+        ref, job = self._job(request, visit.sight)
+        if self._past is None:
+            problem = "nobody remembers curves: set --console-prometheus-url"
+            raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
+        curve = await self._past.curve(visit.caller.username, ref, job)
+        return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
+
     # ---- actions ----
 
     async def _actions(self, request: web.Request, visit: Visit) -> dict[str, Any]:
@@ -238,7 +255,12 @@ class Console:
         }
         kind = self._kinds.get(ref.type)
         choices = None if kind is None else choices_of(kind, ref.type, object_)
-        return {"may": may, "choices": choices, "uid": object_["metadata"].get("uid", "")}
+        return {
+            "may": may,
+            "choices": choices,
+            "uid": object_["metadata"].get("uid", ""),
+            "has_past": self._past is not None,
+        }
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
@@ -356,7 +378,7 @@ def _is_part(request: web.Request) -> bool:
 
 def _to_login(request: web.Request) -> web.Response:
     """Leads to the login, and from there back to the page of the request."""
-    is_page = request.method == "GET" and not request.path.endswith("/events")
+    is_page = request.method == "GET" and not request.path.endswith(("/events", "/curve"))
     page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
     address = f"{_LOGIN}?next={quote(page)}"
     if _is_part(request):

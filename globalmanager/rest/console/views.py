@@ -25,7 +25,7 @@ from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import conditions_of, metrics_of
+from globalmanager.rules.summary import conditions_of, metrics_of, numbers_of
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
@@ -171,7 +171,7 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
             "round": status.get("round"),
             "rounds": status.get("rounds"),
             "metrics": metrics_of(status)[:MAX_ROWS],
-            "numbers": _numbers(metrics_of(status)[:MAX_ROWS]),
+            "numbers": numbers_of(status),
             "yaml": _yaml(object_),
         },
     )
@@ -230,17 +230,6 @@ def _replicas(status: Mapping[str, Any]) -> list[dict[str, str]]:
         {"type": str(type_), **{key: str(value) for key, value in mapping(entry).items()}}
         for type_, entry in found.items()
     ]
-
-
-def _numbers(metrics: tuple[tuple[str, str], ...]) -> dict[str, float]:
-    """The metrics that a curve can show."""
-    numbers: dict[str, float] = {}
-    for key, value in metrics:
-        try:
-            numbers[key] = float(value)
-        except ValueError:
-            continue
-    return {key: value for key, value in numbers.items() if abs(value) < float("inf")}
 
 
 def _yaml(object_: Object) -> str:

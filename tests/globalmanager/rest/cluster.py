@@ -27,6 +27,7 @@ from globalmanager.rest.console.board import Board
 from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
+from globalmanager.rest.console.past import Past
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestLimits, RestServer
 from globalmanager.rest.streams import StreamLimits
@@ -175,6 +176,7 @@ class World:
         *,
         limits: RestLimits | None = None,
         callers_api: CallersApi | None = None,
+        past: Past | None = None,
         **stream_limits: float,
     ) -> None:
         self.access = access or OpenAccess()
@@ -206,6 +208,7 @@ class World:
             reviews=self.access,
             kinds=KINDS,
             callers_api=callers_api or NoChanges(),
+            past=past,
             logins=self.logins,
             board=board_of(self.cluster, self.sessions, relays=self.relays, contacts=self.contacts),
             live=self.live,

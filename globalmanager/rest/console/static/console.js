@@ -1,5 +1,5 @@
 "use strict";
-// Ages of moments, the curve of a job's metrics, and no stream while nobody looks at the page.
+// Ages of moments, and the curve of a job's metrics.
 (() => {
   const units = [[86400, "d"], [3600, "h"], [60, "m"]];
   const age = (seconds) => {
@@ -17,33 +17,54 @@
   };
 
   const MAX_POINTS = 3600;
-  let plot = null, names = "", data = [];
+  let plot = null, names = "", data = [], past = { times: [], series: {} };
+  const values = () => {
+    try { return JSON.parse(document.getElementById("metrics").dataset.metrics); } catch { return {}; }
+  };
+  const begin = (keys, section) => {
+    names = keys.join();
+    data = [past.times.slice(), ...keys.map((key) => (past.series[key] || past.times.map(() => null)).slice())];
+    if (plot) plot.destroy();
+    section.hidden = false;
+    const style = getComputedStyle(document.documentElement);
+    const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line") } };
+    const colours = ["--link", "--good", "--bad", "--waiting", "--done", "--text"];
+    const place = document.getElementById("plot");
+    plot = new uPlot({
+      width: place.clientWidth, height: 220, axes: [axis, axis],
+      series: [{}, ...keys.map((key, n) => ({ label: key, stroke: style.getPropertyValue(colours[n]), width: 2 }))],
+    }, data, place);
+  };
   const draw = () => {
-    const source = document.getElementById("metrics");
     const section = document.getElementById("curve");
-    if (!source || !section || !window.uPlot) return;
-    let values;
-    try { values = JSON.parse(source.dataset.metrics); } catch { return; }
-    const keys = Object.keys(values).sort().slice(0, 6);
+    if (!section || !window.uPlot) return;
+    const told = values();
+    const keys = [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, 6);
     if (!keys.length) return;
-    if (keys.join() !== names) {
-      names = keys.join();
-      data = [[], ...keys.map(() => [])];
-      if (plot) plot.destroy();
-      section.hidden = false;
-      const style = getComputedStyle(document.documentElement);
-      const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line") } };
-      const colours = ["--link", "--good", "--bad", "--waiting", "--done", "--text"];
-      const place = document.getElementById("plot");
-      plot = new uPlot({
-        width: place.clientWidth, height: 220, axes: [axis, axis],
-        series: [{}, ...keys.map((key, n) => ({ label: key, stroke: style.getPropertyValue(colours[n]), width: 2 }))],
-      }, data, place);
-    }
-    data[0].push(Date.now() / 1000);
-    keys.forEach((key, n) => data[n + 1].push(values[key]));
+    if (keys.join() !== names) begin(keys, section);
+    const now = Date.now() / 1000;
+    if (!Object.keys(told).length || now <= data[0].at(-1)) { plot.setData(data); return; }
+    data[0].push(now);
+    keys.forEach((key, n) => data[n + 1].push(told[key] ?? null));
     if (data[0].length > MAX_POINTS) for (const each of data) each.shift();
     plot.setData(data);
+  };
+  const remember = async () => {
+    const address = document.getElementById("curve")?.dataset.past;
+    if (!address) return;
+    let note = "The GlobalManager does not tell what was before this page was opened.";
+    try {
+      const answer = await fetch(address);
+      if (answer.ok && !answer.redirected) {
+        const told = await answer.json();
+        const shift = Date.now() / 1000 - told.now;
+        past = { times: told.times.map((each) => each + shift), series: told.series };
+        note = told.note;
+      }
+    } catch { /* the note says so */ }
+    document.getElementById("past").textContent = note;
+    names = "";
+    draw();
   };
   addEventListener("resize", () => {
     if (plot) plot.setSize({ width: document.getElementById("plot").clientWidth, height: 220 });
@@ -57,6 +78,6 @@
   document.addEventListener("htmx:sseError", () => tell("not live: waiting for the GlobalManager"));
   document.addEventListener("htmx:sseClose", () => tell("not live"));
   document.addEventListener("htmx:afterSwap", () => { tellAges(); draw(); });
-  addEventListener("DOMContentLoaded", () => { tellAges(); draw(); setInterval(tellAges, 1000); });
+  addEventListener("DOMContentLoaded", () => { tellAges(); draw(); remember(); setInterval(tellAges, 1000); });
   setInterval(draw, 10000);
 })();

@@ -8,10 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.ids import NodeName
+from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console import views
 from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
-from tests.globalmanager.rest.cluster import JI, TYPES, Cluster, board_of, object_of
+from tests.globalmanager.rest.cluster import (
+    JI,
+    TYPES,
+    Cluster,
+    Relays,
+    Sessions,
+    board_of,
+    object_of,
+    session_info,
+)
 
 SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True)
 JOB = {"type": f"{JI}.edgeai.io", "namespace": "default", "name": "digits"}
@@ -164,6 +174,21 @@ def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
     assert text.count('<a class="cell') == views.MAX_CELLS
     assert f"no site · {3 * views.MAX_CELLS}" in text
     assert f"and {2 * views.MAX_CELLS} more" in text
+
+
+def test_what_comes_from_all_namespaces_is_for_who_sees_all() -> None:
+    sessions, relays = Sessions(), Relays()
+    sessions.live = [session_info(held=7)]
+    relays.open["node-1"] = RelayInfo(1, 2, 3)
+    board = board_of(Cluster(), sessions, relays=relays)
+
+    def told(sight: Sight) -> tuple[object, ...]:
+        row = board.node(sight, NodeName("node-1"))
+        assert row is not None
+        return row.tasks_desired, row.tasks_held, row.last_report_at, row.relay
+
+    assert None not in told(SIGHT)
+    assert set(told(SIGHT._replace(is_whole=False))) == {None}
 
 
 def test_a_node_alone_is_the_node_among_all() -> None:

@@ -1,0 +1,91 @@
+"""The metrics that workers report, as series for Prometheus: so a curve goes back beyond now.
+
+The GlobalManager itself remembers only the last value of each. Users choose namespaces, names of
+jobs and names of metrics, so the number of series has a bound, and each namespace gets its part of
+it. app says with `show` where the jobs are; before, and with the limit 0, there are no series.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from globalmanager.contract import Object, ResourceType
+from globalmanager.rules.summary import CURVES, numbers_of
+
+NAME: Final = "edgeai_job_metric"
+LABELS: Final = ("resource", "job_namespace", "job_name", "key")
+MAX_KEY_CHARS: Final = 64
+_HELP: Final = "Last value of a metric that a job's workers have reported, see --job-metrics"
+
+Jobs = Callable[[], Iterable[tuple[ResourceType, Object]]]
+
+
+class JobValue(NamedTuple):
+    labels: tuple[str, str, str, str]
+    value: float
+
+
+class JobValues(Collector):
+    """Collects the values at each scrape."""
+
+    _labelnames = LABELS  # as the metrics of the library have them
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._limit = 0
+        self._jobs: Jobs = tuple
+        registry.register(self)
+        self._left_out = Gauge(  # collected after the values
+            "edgeai_job_metrics_left_out",
+            "Series of edgeai_job_metric that are left out, because there are too many",
+            registry=registry,
+        )
+
+    def show(self, jobs: Jobs, *, limit: int) -> None:
+        """Args: limit: largest number of series"""
+        self._jobs, self._limit = jobs, limit
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily(NAME, _HELP, labels=LABELS)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(NAME, _HELP, labels=LABELS)
+        shown, left_out = chosen(self._jobs(), self._limit) if self._limit else ([], 0)
+        for each in shown:
+            family.add_metric(each.labels, each.value)
+        self._left_out.set(left_out)
+        yield family
+
+
+def chosen(jobs: Iterable[tuple[ResourceType, Object]], limit: int) -> tuple[list[JobValue], int]:
+    """At most `limit` values, of each namespace an equal part and of its newest jobs first, and the
+    number of those that are left out.
+    """
+    by_namespace: dict[str, list[tuple[str, str, list[JobValue]]]] = {}
+    for type_, job in jobs:
+        if values := _values(type_, job):
+            metadata = job["metadata"]
+            made = str(metadata.get("creationTimestamp") or "")
+            place = (made, metadata["name"], values)
+            by_namespace.setdefault(metadata.get("namespace", ""), []).append(place)
+    part = max(1, limit // max(1, len(by_namespace)))
+    shown: list[JobValue] = []
+    left_out = 0
+    for namespace in sorted(by_namespace):
+        found = by_namespace[namespace]
+        found.sort(key=lambda place: place[:2], reverse=True)
+        values = [value for _, _, each in found for value in each]
+        room = min(part, limit - len(shown))
+        shown += values[:room]
+        left_out += len(values[room:])
+    return shown, left_out
+
+
+def _values(type_: ResourceType, job: Object) -> list[JobValue]:
+    numbers = numbers_of(job.get("status"))
+    metadata = job["metadata"]
+    where = (str(type_), metadata.get("namespace", ""), metadata["name"])
+    keys = sorted(key for key in numbers if len(key) <= MAX_KEY_CHARS)[:CURVES]
+    return [JobValue((*where, key), numbers[key]) for key in keys]
