@@ -25,6 +25,7 @@ PAGES: Final = {
     "kinds/tfjob.md": "TFJob",
     "kinds/trainingjob.md": "TrainingJob ScaleOut ScaleIn",
     "federated-learning.md": "FederatedLearningJob",
+    "tutorials/joint-inference.md": "JointInferenceService",
     "datasets.md": "Dataset",
 }
 """Page that explains how kinds behave -> the kinds."""
