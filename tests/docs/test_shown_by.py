@@ -10,6 +10,11 @@ from globalmanager.kinds import KINDS
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 MIGRATION = ROOT / "docs" / "migrate-from-sedna.md"
+MIGRATIONS = {
+    MIGRATION: 25,
+    **{ROOT / "docs" / f"migrate-from-{name}-operator.md": 20 for name in ("training", "et")},
+}
+"""Page -> the least number of its comparisons."""
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?")
 
 
@@ -34,11 +39,21 @@ def test_pages_that_promise_name_tests() -> None:
     )
 
 
-def test_every_comparison_with_sedna_names_a_test() -> None:
-    text = MIGRATION.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (?!what|---)(.*) \|$", text.partition("## The same")[2], re.MULTILINE)
-    assert len(rows) > 25
+@pytest.mark.parametrize("page", MIGRATIONS, ids=lambda page: page.name)
+def test_every_comparison_names_a_test(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (?!what|of a job)(.*) \|$", text.partition("## What you")[2], re.MULTILINE
+    )
+    assert len(rows) > MIGRATIONS[page]
     assert [row for row in rows if not NAMED.search(row)] == []
+
+
+def test_the_kinds_of_the_training_operator_that_are_served() -> None:
+    served = {
+        type_.kind for kind in KINDS for type_ in kind.resources if type_.group == "kubeflow.org"
+    }
+    assert served == {"TFJob", "PyTorchJob"}
 
 
 def test_the_kinds_of_sedna_that_are_served() -> None:
