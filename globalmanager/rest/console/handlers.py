@@ -162,6 +162,8 @@ class Console:
     async def _page(self, view: views.View, request: web.Request) -> web.StreamResponse:
         visit = await self._visits.of(request)
         self._rate.take(request)
+        if view in (views.overview, views.jobs, views.node):
+            await self._board.prepare(visit.sight)
         if "text/event-stream" in request.headers.get("Accept", ""):
             return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _asked(request))
@@ -209,7 +211,8 @@ class Console:
         try:
             key = (request.path_qs, visit.sight)
             for_s = min(LIVE_S, self._logins.left_s(visit.session))
-            return await self._live.send(request, key, render, for_s=for_s)
+            viewer = visit.caller.username or request.remote or ""
+            return await self._live.send(request, key, render, viewer=viewer, for_s=for_s)
         except Overloaded as error:
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 

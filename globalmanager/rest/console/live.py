@@ -1,17 +1,17 @@
 """Pages that change while they are open: server-sent events, made from the caches.
 
 A channel is one page as one Sight sees it; all browsers that show it share one rendering. A task
-renders every open channel again and sends what has changed. It spends a small share of the
-processor: the more there is to render, the rarer it renders. A browser that reads slowly gets the
-newest state alone.
+renders the open channels again and sends what has changed. It spends a small share of the
+processor, of which every viewer gets an equal part: who has many different pages open waits longer,
+and nobody else. A browser that reads slowly gets the newest state alone.
 """
 
 import asyncio
+import contextlib
 import http
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -42,6 +42,8 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Largest share of one processor for renderings."""
     beat_s: float = 15.0
     """Longest pause on a stream, so that proxies keep it."""
+    look_s: float = 2.0
+    """Time after which the place of a browser that has left is free again."""
     write_s: float = 10.0
     """Longest time until a browser has taken an event."""
 
@@ -100,6 +102,8 @@ class Live:
         self._limits = limits
         self._channels: dict[Hashable, _Channel] = {}
         self._of_address: Counter[str] = Counter()
+        # Viewer -> open channel -> number of its streams; the channel rendered last is at the end.
+        self._turns: dict[str, dict[Hashable, int]] = {}
         self._wanted = asyncio.Event()  # set while a page is open
 
     @property
@@ -110,52 +114,86 @@ class Live:
         """Render open pages until this task is cancelled."""
         while True:
             await self._wanted.wait()
-            spent_s = 0.0
-            for channel in list(self._channels.values()):
-                began_s = time.perf_counter()
-                channel.try_to_refresh()
-                spent_s += time.perf_counter() - began_s
-                await asyncio.sleep(0)
+            spent_s = await self._round()
             await asyncio.sleep(max(self._limits.tick_s, spent_s / self._limits.share))
 
+    async def _round(self) -> float:
+        """Render at least one page of each viewer. Returns: seconds spent"""
+        part_s = self._limits.tick_s * self._limits.share / max(1, len(self._turns))
+        done: set[Hashable] = set()
+        spent_s = 0.0
+        for viewer in list(self._turns):
+            own_s = 0.0
+            for key in list(self._turns.get(viewer, ())):
+                if own_s >= part_s:
+                    break
+                own_s += self._take_turn(viewer, key, done)
+                await asyncio.sleep(0)
+            spent_s += own_s
+        return spent_s
+
+    def _take_turn(self, viewer: str, key: Hashable, done: set[Hashable]) -> float:
+        """Render a page that is still open, if nobody has done so in this round."""
+        turns, channel = self._turns.get(viewer, {}), self._channels.get(key)
+        if key not in turns or channel is None:
+            return 0.0
+        turns[key] = turns.pop(key)
+        if key in done:
+            return 0.0
+        done.add(key)
+        began_s = time.perf_counter()
+        channel.try_to_refresh()
+        return time.perf_counter() - began_s
+
     async def send(
-        self, request: web.Request, key: Hashable, render: Render, *, for_s: float
+        self, request: web.Request, key: Hashable, render: Render, *, viewer: str, for_s: float
     ) -> web.StreamResponse:
         """Send the events of a page whenever they change, until the browser leaves.
 
-        Args: for_s: then the stream ends. The browser asks again, and is checked again
+        Args:
+            viewer: whose part of the time it takes to render the page
+            for_s: then the stream ends. The browser asks again, and is checked again
         Raises: Overloaded, and what `render` raises at its first call
         """
         response = web.StreamResponse()
         response.content_type = "text/event-stream"
         limit_writes(request, self._limits.write_s)
         address = network_of(request.remote or "")
-        async with self._counted(address), self._joined(key, render) as channel:
+        async with self._counted(address), self._joined(viewer, key, render) as channel:
             await response.prepare(request)
             try:
                 async with asyncio.timeout(for_s) as end:
-                    await self._follow(channel, response)
+                    await self._follow(channel, request, response)
             except (ConnectionError, TimeoutError):
                 if request.transport is not None and not end.expired():
                     request.transport.abort()
         return response
 
-    async def _follow(self, channel: _Channel, response: web.StreamResponse) -> None:
+    async def _follow(
+        self, channel: _Channel, request: web.Request, response: web.StreamResponse
+    ) -> None:
         sent: dict[str, str] = {}
-        while True:
+        while not _has_left(request):
             changed, events = channel.changed, channel.events
             news = {name: data for name, data in events.items() if sent.get(name) != data}
             sent = events
             text = "".join(event(name, data) for name, data in news.items())
             async with asyncio.timeout(self._limits.write_s):
                 await response.write(text.encode() or BEAT)
-            try:
-                async with asyncio.timeout(self._limits.beat_s):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            await self._wait(changed, request)
 
-    @asynccontextmanager
+    async def _wait(self, changed: asyncio.Event, request: web.Request) -> None:
+        """Wait for a change, for the time of a beat, or until the browser has left."""
+        beat_at = time.monotonic() + self._limits.beat_s
+        while not (changed.is_set() or _has_left(request)):
+            left_s = beat_at - time.monotonic()
+            if left_s <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, self._limits.look_s)):
+                    await changed.wait()
+
+    @contextlib.asynccontextmanager
     async def _counted(self, address: str) -> AsyncIterator[None]:
         """Raises: Overloaded"""
         own = self._of_address[address]
@@ -169,14 +207,16 @@ class Live:
             if not self._of_address[address]:
                 del self._of_address[address]
 
-    @asynccontextmanager
-    async def _joined(self, key: Hashable, render: Render) -> AsyncIterator[_Channel]:
+    @contextlib.asynccontextmanager
+    async def _joined(self, viewer: str, key: Hashable, render: Render) -> AsyncIterator[_Channel]:
         channel = self._channels.get(key)
         if channel is None:
             channel = _Channel(render)
             channel.refresh()  # before anybody can find a channel that shows nothing
             self._channels[key] = channel
         channel.readers += 1
+        turns = self._turns.setdefault(viewer, {})
+        turns[key] = turns.get(key, 0) + 1
         self._wanted.set()
         try:
             yield channel
@@ -184,8 +224,17 @@ class Live:
             channel.readers -= 1
             if not channel.readers:
                 del self._channels[key]
+            turns[key] -= 1
+            if not turns[key]:
+                del turns[key]
+            if not turns:
+                del self._turns[viewer]
             if not self._channels:
                 self._wanted.clear()
+
+
+def _has_left(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def event(name: str, data: str) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import socket
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.globalmanager.rest.console.conftest import Browser
 from tests.waiting import async_eventually
 
 STREAM = {"Accept": "text/event-stream"}
+READ_S = 10.0
 
 
 @pytest.fixture
@@ -34,14 +37,20 @@ class Stream:
         self.text = ""
 
     async def until(self, words: str) -> None:
-        while words not in self.text:
-            data = await self._response.content.readany()
-            assert data, f"the stream ended: {self.text}"
-            self.text += data.decode()
+        try:
+            async with asyncio.timeout(READ_S):
+                while words not in self.text:
+                    data = await self._response.content.readany()
+                    assert data, f"the stream ended: {self.text}"
+                    self.text += data.decode()
+        except TimeoutError:
+            pytest.fail(f"no {words!r} within {READ_S} s in {self.text[-2000:]}")
 
 
 async def opened(browser: Browser, path: str = "/jobs") -> Any:
-    return await browser.client.get(browser.world.url + path, headers=STREAM)
+    """An open page; all of it must come within READ_S."""
+    timeout = aiohttp.ClientTimeout(total=READ_S)
+    return await browser.client.get(browser.world.url + path, headers=STREAM, timeout=timeout)
 
 
 async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, live: Live) -> None:
@@ -150,6 +159,65 @@ async def test_a_page_that_never_was_leaves_nothing_behind(
     del guarded.cluster.objects[-1]
     async with await opened(browser) as response:
         await Stream(response).until("a/digits")
+
+
+async def test_the_place_of_a_browser_that_has_left_is_free_before_the_next_beat(
+    browser: Browser, live: Live
+) -> None:
+    live._limits = LiveLimits(tick_s=0.01, share=1.0, beat_s=600.0, look_s=0.05)
+    await browser.log_in("ann's")
+    async with await opened(browser) as response:
+        await Stream(response).until("a/digits")
+        assert live.streams == 1
+    await async_eventually("no open page", lambda: live.streams == 0)
+    assert (live._channels, live._turns, live._of_address) == ({}, {}, {})
+
+
+class Renderings:
+    """Pages that take long, and how often each was rendered."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def of(self, name: str, seconds: float) -> Any:
+        def render() -> dict[str, str]:
+            self.counts[name] += 1
+            end_s = time.perf_counter() + seconds
+            while time.perf_counter() < end_s:
+                pass
+            return {}
+
+        return render
+
+
+async def test_a_viewer_with_many_pages_slows_down_no_other() -> None:
+    live, pages = Live(LiveLimits(tick_s=0.01, share=0.1)), Renderings()
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(100):
+            key = f"greedy {number}"
+            await stack.enter_async_context(live._joined("greedy", key, pages.of(key, 0.002)))
+        await stack.enter_async_context(live._joined("ann", "own", pages.of("own", 0.002)))
+        pages.counts.clear()
+        for _ in range(200):
+            await live._round()
+        assert pages.counts["own"] == 200
+        others = [pages.counts[f"greedy {number}"] for number in range(100)]
+        assert set(others) == {2}
+    assert (live._turns, live._channels) == ({}, {})
+
+
+async def test_cheap_pages_of_one_viewer_are_all_rendered_in_one_round() -> None:
+    live, pages = Live(LiveLimits(tick_s=1.0, share=1.0)), Renderings()
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(5):
+            for viewer in ("ann", "ben"):  # who share the renderings
+                await stack.enter_async_context(
+                    live._joined(viewer, str(number), pages.of(str(number), 0.0))
+                )
+        pages.counts.clear()
+        await live._round()
+        assert set(pages.counts.values()) == {1}
+        assert len(pages.counts) == 5
 
 
 async def test_one_address_leaves_room_for_others(

@@ -134,8 +134,9 @@ async def test_a_dead_prometheus_a_slow_one_and_one_that_refuses_cost_a_note(
 ) -> None:
     past = past_at(prometheus, answer_s=0.05)
     prometheus.others = [prometheus.hang(), prometheus.failure(503, "x"), _redirect]
-    for _ in range(3):
-        assert NOTHING in (await past.curve("ann", REF, JOB)).note
+    async with asyncio.timeout(5):
+        for _ in range(3):
+            assert NOTHING in (await past.curve("ann", REF, JOB)).note
     assert len(prometheus.seen) == 3
     dead = Past("http://127.0.0.1:9", now=lambda: NOW)
     assert NOTHING in (await dead.curve("ann", REF, JOB)).note

@@ -1,5 +1,6 @@
 """Pages of objects that nobody expects: every type at every place, and very large ones."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from common.ids import NodeName
 from globalmanager.edge.sessions.relay import RelayInfo
+from globalmanager.rest.console import board as board_module
 from globalmanager.rest.console import views
 from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
@@ -174,6 +176,51 @@ def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
     assert text.count('<a class="cell') == views.MAX_CELLS
     assert f"no site · {3 * views.MAX_CELLS}" in text
     assert f"and {2 * views.MAX_CELLS} more" in text
+
+
+async def test_rows_that_nobody_has_looked_at_let_others_run_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 5,000 jobs they would take the event loop, and with it the sessions, for 0.2 s."""
+    monkeypatch.setattr(board_module, "SLICE_S", 0.0)
+    cluster = Cluster()
+    cluster.objects = [object_of(f"j{number}", namespace="a") for number in range(50)]
+    board, turns = board_of(cluster), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await board.prepare(SIGHT._replace(namespace="b"))
+    assert (turns, len(board._rows)) == (0, 0)
+    await board.prepare(SIGHT)
+    task.cancel()
+    assert (turns >= 50, len(board._rows)) == (True, 50)
+    computed = board._computed
+    assert len(board.jobs(SIGHT)) == len(board.jobs(SIGHT._replace(namespace="a"))) == 50
+    assert board._computed == computed
+
+
+def test_rows_of_jobs_that_are_gone_are_forgotten() -> None:
+    cluster = Cluster()
+    board = board_of(cluster)
+    for number in range(3):
+        names = [f"j{number}-{each}" for each in range(board_module.MAX_COMPUTED // 2)]
+        cluster.objects = [object_of(name, namespace="a") for name in names]
+        assert len(board.jobs(SIGHT._replace(namespace="a"))) == len(names)
+    assert len(board._rows) <= board_module.MAX_COMPUTED
+
+
+def test_a_changed_job_has_another_row() -> None:
+    object_ = object_of("digits")
+    board = board_with(object_)
+    changed = {**object_, "metadata": {**object_["metadata"], "resourceVersion": "8"}}
+    board.jobs(SIGHT)
+    board._cache.objects[0] = {**changed, "status": {"phase": "Failed"}}  # type: ignore[attr-defined]
+    assert [row.phase for row in board.jobs(SIGHT)] == ["Failed", "Running"]
 
 
 def test_what_comes_from_all_namespaces_is_for_who_sees_all() -> None:
