@@ -40,6 +40,7 @@ from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
+from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.server import RestServer
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
@@ -132,6 +133,7 @@ class Manager:
             access=access,
             reviews=reviews,
             logins=self._logins,
+            proxy=ProxyLogin(settings.console_token_header),
             kinds=KINDS,
             callers_api=KubeCallersApi(callers),
             past=past_of(settings),

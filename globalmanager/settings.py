@@ -65,6 +65,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "each namespace gets an equal part; 0: none"
         ),
     ] = 0
+    console_token_header: Annotated[
+        str,
+        Setting(
+            "header in which an authenticating proxy sends the caller's token of the Kubernetes "
+            "API to the console, such as X-Forwarded-Access-Token; empty: none"
+        ),
+    ] = ""
     edge_auth: Annotated[
         Literal["token", "serviceaccount", "mtls"],
         Setting(

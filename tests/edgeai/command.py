@@ -26,11 +26,12 @@ def start(
         cwd=cwd,
         env=environment,
         # A shell's background job ignores Ctrl-C, and so would what it starts.
-        preexec_fn=_heed_interrupts,
+        preexec_fn=heed_interrupts,
     )
 
 
-def _heed_interrupts() -> None:
+def heed_interrupts() -> None:
+    """For a program that a test starts and interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -31,6 +31,7 @@ from globalmanager.rest.console.login import (
     local_path,
 )
 from globalmanager.rest.console.past import Past
+from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to, reason_of
@@ -59,6 +60,7 @@ class Console:
         access: decides what a caller sees
         reviews: says who shows a token, and what the caller may change
         logins: the sessions
+        proxy: the login by a header
         kinds: the kinds of the jobs
         callers_api: makes changes with the caller's token
         past: knows the curves of jobs from before; None: nobody does
@@ -72,6 +74,7 @@ class Console:
         access: Access,
         reviews: Access,
         logins: Logins,
+        proxy: ProxyLogin,
         board: Board,
         live: Live,
         kinds: Collection[Kind],
@@ -84,11 +87,13 @@ class Console:
             access=access,
             reviews=reviews,
             logins=logins,
+            proxy=proxy,
             board=board,
             is_populated=is_populated,
         )
         self._reviews = reviews
         self._logins = logins
+        self._proxy = proxy
         self._kinds = {type_: kind for kind in kinds for type_ in kind.types}
         self._callers_api = callers_api
         self._past = past
@@ -183,6 +188,7 @@ class Console:
         session = visit.session
         return {
             "caller": visit.caller,
+            "is_by_proxy": visit.is_by_proxy,
             "sight": visit.sight,
             "form_key": "" if session is None else self._logins.form_key(session),
             "scope": _scope(visit.sight),
@@ -298,6 +304,8 @@ class Console:
     # ---- login ----
 
     async def _show_login(self, request: web.Request) -> web.StreamResponse:
+        if self._proxy.token_of(request):
+            return _see(local_path(request.query.get("next", "/")))
         if code := request.query.get("code", ""):
             return await self._log_in_by_code(request, code)
         return self._html(
@@ -347,6 +355,7 @@ class Console:
         return response
 
     async def _log_out(self, request: web.Request) -> web.StreamResponse:
+        self._proxy.check_log_out(request)
         session = self._logins.session_of(request)
         if session is not None:
             form = await request.post()

@@ -104,8 +104,11 @@ class Logins:
     # ---- forms ----
 
     def form_key(self, session: Session) -> str:
-        """What every form of this session must carry. Another site cannot know it."""
-        return hmac.digest(self._key, b"form " + session.id.encode(), "sha256").hex()
+        """What every form of this session must carry. Another site cannot know it.
+
+        Raises: RequestError before the key is known
+        """
+        return hmac.digest(self._known_key(), b"form " + session.id.encode(), "sha256").hex()
 
     def check_form(self, session: Session, value: str) -> None:
         """Raises: RequestError"""
@@ -152,10 +155,14 @@ class Logins:
         # Loaded at the first login: the library takes 10 MiB.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        return AESGCM(self._known_key())
+
+    def _known_key(self) -> bytes:
+        """Raises: RequestError before the key is known"""
         if not self._key:
             problem = "the GlobalManager starts and cannot check logins yet; /readyz says why"
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
-        return AESGCM(self._key)
+        return self._key
 
 
 def _digest(code: str) -> str:

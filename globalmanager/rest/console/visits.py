@@ -11,6 +11,7 @@ from globalmanager.contract import NODES, PODS, ResourceType
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.login import Logins, Session
+from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.errors import RequestError
 
 
@@ -20,6 +21,8 @@ class Visit(msgspec.Struct, frozen=True):
     caller: Caller
     session: Session | None
     sight: Sight
+    is_by_proxy: bool = False
+    """Whether an authenticating proxy has logged the caller in."""
 
 
 class Visits:
@@ -28,6 +31,7 @@ class Visits:
         access: decides what a caller sees
         reviews: says who shows a token, and what the caller may change
         logins: the sessions
+        proxy: the login by a header
         board: knows the types of jobs
         is_populated: whether the caches are complete
     """
@@ -38,26 +42,31 @@ class Visits:
         access: Access,
         reviews: Access,
         logins: Logins,
+        proxy: ProxyLogin,
         board: Board,
         is_populated: Callable[[], bool],
     ) -> None:
         self._access = access
         self._reviews = reviews
         self._logins = logins
+        self._proxy = proxy
         self._board = board
         self._is_populated = is_populated
 
     async def of(self, request: web.Request) -> Visit:
         """Raises: RequestError"""
-        session = self._logins.session_of(request)
-        if session is None:
+        token = self._proxy.token_of(request)
+        session = None if token else self._logins.session_of(request)
+        if token:
+            caller, session = await self._proxy.visitor(self._reviews, request, token)
+        elif session is None:
             caller = await self._access.identify(request, "")
         else:
             caller = await self._reviews.identify(request, session.token)
         if not self._is_populated():
             problem = "the caches are not filled yet; /readyz says what is missing"
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
-        return Visit(caller, session, await self._sight(request, caller))
+        return Visit(caller, session, await self._sight(request, caller), bool(token))
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
         """Whether the caller's token may do this. Without a session there is no token."""

@@ -28,6 +28,7 @@ from globalmanager.rest.console.handlers import Console
 from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
+from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestLimits, RestServer
 from globalmanager.rest.streams import StreamLimits
@@ -177,6 +178,7 @@ class World:
         limits: RestLimits | None = None,
         callers_api: CallersApi | None = None,
         past: Past | None = None,
+        token_header: str = "",
         **stream_limits: float,
     ) -> None:
         self.access = access or OpenAccess()
@@ -210,6 +212,7 @@ class World:
             callers_api=callers_api or NoChanges(),
             past=past,
             logins=self.logins,
+            proxy=ProxyLogin(token_header),
             board=board_of(self.cluster, self.sessions, relays=self.relays, contacts=self.contacts),
             live=self.live,
             is_populated=lambda: self.is_populated,
