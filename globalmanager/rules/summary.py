@@ -13,7 +13,7 @@ from globalmanager.rules.status import mapping
 MAX_SHOWN: Final = 6  # largest number of values that the progress of a job shows
 CURVES: Final = 6  # metrics of a job that have a curve, the first ones by name
 MAX_METRICS: Final = 200  # metrics of a job that are looked at
-_REPLICA_STATES: Final = ("active", "succeeded", "failed")
+REPLICA_STATES: Final = ("active", "succeeded", "failed")
 _TRAINING_TROUBLE: Final = ("Restarting", "Suspended", "Failed")  # last conditions of training jobs
 
 
@@ -79,7 +79,7 @@ def numbers_of(status: Any) -> dict[str, float]:
 
 def _numbers(type_: str, entry: Mapping[str, Any]) -> str:
     """ "Worker 2 active, 1 failed" """
-    told = [f"{entry[state]} {state}" for state in _REPLICA_STATES if entry.get(state)]
+    told = [f"{entry[state]} {state}" for state in REPLICA_STATES if entry.get(state)]
     return f"{type_} {', '.join(told) or '0 active'}"
 
 

@@ -129,6 +129,24 @@ def test_events_are_loaded_into_the_page(visitor: Visitor) -> None:
     page.get_by_role("heading", name="PyTorchJob default/torch").wait_for()
 
 
+def test_who_logs_out_leaves_no_page_behind(chromium: Any, running: Environment) -> None:
+    """Neither in another tab nor in the history."""
+    with window(chromium, running, SIZES["wide"]) as visitor:
+        page = visitor.page
+        page.goto(login_address(running.rest_url(), running.api.token))
+        visitor.go(TORCH)
+        other = page.context.new_page()
+        other.goto(visitor.url + "/jobs")
+        other.get_by_role("link", name="default/torch").wait_for()
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("Token of the Kubernetes API").wait_for()
+        other.get_by_role("button", name="Log out").wait_for(state="detached")
+        page.go_back()
+        page.wait_for_load_state()
+        playwright.expect(page.get_by_role("button", name="Log out")).to_have_count(0)
+        assert visitor.faults == []
+
+
 def test_filters_and_names_lead_from_page_to_page(visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("/")

@@ -36,6 +36,7 @@ EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 NO_SITE: Final = "no site"
 MAX_MESSAGE_CHARS: Final = 300
 MAX_PHASE_CHARS: Final = 64
+MAX_SITE_CHARS: Final = 64
 MAX_COMPUTED: Final = 2000  # rows between two looks for jobs that are gone
 SLICE_S: Final = 0.005
 _SCALED_TYPES: Final = (AUTOSCALERS, DEPLOYMENTS)
@@ -251,7 +252,9 @@ class Board:
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
         return NodeRow(
             name=name,
-            site=labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE,
+            site=str(labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE)[
+                :MAX_SITE_CHARS
+            ],
             is_edge=EDGE_LABEL in labels,
             in_cluster=node is not None,
             connected=is_connected,

@@ -12,7 +12,7 @@ from globalmanager.rest.console.board import path_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import conditions_of
 
-MAX_WORD_CHARS: Final = 64
+MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
 MAX_MESSAGE_CHARS: Final = 300
 _SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
@@ -23,11 +23,11 @@ def pod_row(pod: Object) -> dict[str, Any]:
     inits = _maps(status.get("initContainerStatuses"))
     return {
         "name": str(pod["metadata"]["name"]),
-        "node": str(mapping(pod.get("spec")).get("nodeName") or ""),
-        "phase": _word(status.get("phase") or "Pending"),
+        "node": word(mapping(pod.get("spec")).get("nodeName") or ""),
+        "phase": word(status.get("phase") or "Pending"),
         "restarts": sum(_count(each.get("restartCount")) for each in (*inits, *containers)),
         "why": _why(status, (*inits, *containers)),
-        "since": str(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
+        "since": word(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
     }
 
 
@@ -43,13 +43,13 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
         state = mapping(each.get("state"))
         ended = mapping(state.get("terminated"))
         if reason := mapping(state.get("waiting")).get("reason"):
-            return _word(reason)
+            return word(reason)
         if ended and ended.get("exitCode") != 0:
-            return f"{_word(ended.get('reason') or 'ended')}, exit code {_count(ended['exitCode'])}"
+            return f"{word(ended.get('reason') or 'ended')}, exit code {_count(ended['exitCode'])}"
     if status.get("phase") in ("Running", "Succeeded"):
         return ""
     found = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
-    return str(status.get("reason") or found.get("reason") or "")[:MAX_WORD_CHARS]
+    return word(status.get("reason") or found.get("reason") or "")
 
 
 def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -61,7 +61,7 @@ def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
         "the launcher": _count(status.get("restartCount")),
         "lost workers, replaced": _count(status.get("replacedWorkers")),
     }
-    each = {str(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
+    each = {word(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
     return [(what, count) for what, count in {**whole, **each}.items() if count]
 
 
@@ -93,10 +93,10 @@ def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
         "kind": ref.type.kind,
         "name": ref.name,
         "change": f"{sign}{count}" if type(count) is int else "",
-        "phase": _word(status.get("phase") or "waiting"),
+        "phase": word(status.get("phase") or "waiting"),
         "message": str(status.get("message") or "")[:MAX_MESSAGE_CHARS],
-        "began": str(status.get("startTime") or scaler["metadata"].get("creationTimestamp") or ""),
-        "ended": str(status.get("completionTime") or ""),
+        "began": word(status.get("startTime") or scaler["metadata"].get("creationTimestamp") or ""),
+        "ended": word(status.get("completionTime") or ""),
     }
 
 
@@ -104,7 +104,8 @@ def _maps(value: Any) -> list[Mapping[str, Any]]:
     return [mapping(each) for each in value] if isinstance(value, list) else []
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A short text of a status, whose owner may have written a long one."""
     return str(value)[:MAX_WORD_CHARS]
 
 

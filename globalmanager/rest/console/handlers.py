@@ -23,7 +23,7 @@ from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
 from globalmanager.rest.console.board import Board, Sight, path_of
 from globalmanager.rest.console.events import Events
-from globalmanager.rest.console.live import Live, PageRate
+from globalmanager.rest.console.live import Live, PageRate, event
 from globalmanager.rest.console.login import (
     Logins,
     check_origin,
@@ -146,13 +146,12 @@ class Console:
         return response
 
     def _problem(self, request: web.Request, error: RequestError) -> web.Response:
-        response = self._html(
-            request,
-            "problem.html",
-            status=error.status,
-            title=reason_of(error.status),
-            message=error.message,
-        )
+        told = {"title": reason_of(error.status), "message": error.message}
+        if _is_part(request):
+            text = theme().block("problem.html", "problem", **told)
+            response = web.Response(text=text, status=error.status, content_type="text/html")
+        else:
+            response = self._html(request, "problem.html", status=error.status, **told)
         return answer_to(error, response)
 
     def _html(
@@ -169,7 +168,7 @@ class Console:
         self._rate.take(request)
         if view in (views.overview, views.jobs, views.node):
             await self._board.prepare(visit.sight)
-        if "text/event-stream" in request.headers.get("Accept", ""):
+        if _is_stream(request):
             return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _asked(request))
         actions = await self._actions(request, visit) if view is views.job else {}
@@ -383,16 +382,26 @@ def _scope(sight: Sight) -> str:
     return f"?{urlencode({'namespace': sight.namespace})}" if sight.namespace else ""
 
 
+def _is_stream(request: web.Request) -> bool:
+    return "text/event-stream" in request.headers.get("Accept", "")
+
+
 def _is_part(request: web.Request) -> bool:
     """Whether the script of an open page asks, and puts the answer into the page."""
     return "HX-Request" in request.headers
 
 
 def _to_login(request: web.Request) -> web.Response:
-    """Leads to the login, and from there back to the page of the request."""
+    """Leads to the login, and from there back to the page of the request. An open page says so, and
+    asks for no further changes.
+    """
     is_page = request.method == "GET" and not request.path.endswith(("/events", "/curve"))
     page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
     address = f"{_LOGIN}?next={quote(page)}"
+    if _is_stream(request):
+        told = theme().block("ended.html", "ended", address=address)
+        text = event("page", told) + event("end", "-")
+        return web.Response(text=text, content_type="text/event-stream")
     if _is_part(request):
         headers = {"HX-Redirect": address}
         return web.Response(status=http.HTTPStatus.UNAUTHORIZED, headers=headers)

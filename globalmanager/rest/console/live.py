@@ -173,7 +173,7 @@ class Live:
         self, channel: _Channel, request: web.Request, response: web.StreamResponse
     ) -> None:
         sent: dict[str, str] = {}
-        while not _has_left(request):
+        while True:
             changed, events = channel.changed, channel.events
             news = {name: data for name, data in events.items() if sent.get(name) != data}
             sent = events

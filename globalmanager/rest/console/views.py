@@ -20,12 +20,12 @@ from globalmanager.rest.console.board import (
     by_kind_and_phase,
     job_row,
 )
-from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of
+from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of, word
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import conditions_of, metrics_of, numbers_of
+from globalmanager.rules.summary import REPLICA_STATES, conditions_of, metrics_of, numbers_of
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
@@ -33,6 +33,7 @@ MAX_YAML_CHARS: Final = 60_000
 MAX_SITES: Final = 200
 MAX_CELLS: Final = 2000  # of the map, for all sites together
 MAX_ROWS: Final = 200  # workers and conditions of one job
+MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
 
@@ -153,6 +154,7 @@ def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]
 def job(board: Board, sight: Sight, asked: Asked) -> Page:
     ref, object_ = job_of(board, sight, asked)
     status = mapping(object_.get("status"))
+    workers = list(_reported(object_).items())
     pods = board.pods(sight, ref)
     scalers = list(board.scalers(sight, ref).items())[-MAX_ROWS:]
     return Page(
@@ -161,25 +163,21 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
         {
             "row": job_row(ref.type, object_),
             "conditions": [_told(each) for each in conditions_of(status)[-MAX_ROWS:]],
-            "workers": workers_of(object_)[:MAX_ROWS],
+            "workers": [_worker(*each) for each in workers[:MAX_ROWS]],
+            "workers_more": max(0, len(workers) - MAX_ROWS),
             "pods": [pod_row(pod) for pod in pods[:MAX_ROWS]],
             "pods_more": max(0, len(pods) - MAX_ROWS),
             "restarts": restarts_of(status)[:MAX_ROWS],
             "size": size_of(status),
             "scaled": [scale_row(*each) for each in scalers][::-1],
-            "replicas": _replicas(status)[:MAX_ROWS],
-            "round": status.get("round"),
-            "rounds": status.get("rounds"),
-            "metrics": metrics_of(status)[:MAX_ROWS],
-            "numbers": numbers_of(status),
+            "replicas": _replicas(status),
+            "round": _round(status.get("round")),
+            "rounds": _round(status.get("rounds")),
+            "metrics": [(word(key), word(value)) for key, value in metrics_of(status)[:MAX_ROWS]],
+            "numbers": {word(key): value for key, value in numbers_of(status).items()},
             "yaml": _yaml(object_),
         },
     )
-
-
-def workers_of(object_: Object) -> list[dict[str, str]]:
-    """The workers of a job as the nodes have reported them."""
-    return [_worker(name, entry) for name, entry in _reported(object_).items()]
 
 
 def _reported(object_: Object) -> Mapping[str, Any]:
@@ -188,16 +186,16 @@ def _reported(object_: Object) -> Mapping[str, Any]:
 
 def _worker(name: str, entry: Any) -> dict[str, str]:
     return {
-        "name": str(name),
-        "node": str(mapping(entry).get("node") or ""),
-        "attempt": str(mapping(entry).get("attempt", "")),
-        "phase": str(mapping(entry).get("status") or mapping(entry).get("phase") or ""),
+        "name": word(name),
+        "node": word(mapping(entry).get("node") or ""),
+        "attempt": word(mapping(entry).get("attempt", "")),
+        "phase": word(mapping(entry).get("status") or mapping(entry).get("phase") or ""),
         "counts": ", ".join(
-            f"{key} {value}"
+            f"{key} {word(value)}"
             for key, value in mapping(mapping(entry).get("taskInfo")).items()
             if isinstance(value, int | float | str)
         )[:300],
-        "reported": str(mapping(entry).get("observedAt") or ""),
+        "reported": word(mapping(entry).get("observedAt") or ""),
     }
 
 
@@ -211,14 +209,15 @@ def _workers_on(board: Board, sight: Sight, row: JobRow, node_name: str) -> list
 
 
 def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
-    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    reason = word(condition.get("reason") or "")
+    message = str(condition.get("message") or "")[:MAX_MESSAGE_CHARS]
     good = is_good(condition)
     return {
-        "type": str(condition.get("type") or ""),
-        "status": str(condition.get("status") or ""),
+        "type": word(condition.get("type") or ""),
+        "status": word(condition.get("status") or ""),
         "reason": reason,
         "message": message,
-        "since": str(condition.get("lastTransitionTime") or ""),
+        "since": word(condition.get("lastTransitionTime") or ""),
         "is_good": good,
         "remedy": "" if good else remedy_of(reason, message),
     }
@@ -227,9 +226,16 @@ def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
 def _replicas(status: Mapping[str, Any]) -> list[dict[str, str]]:
     found = mapping(status.get("replicaStatuses") or status.get("tfReplicaStatuses"))
     return [
-        {"type": str(type_), **{key: str(value) for key, value in mapping(entry).items()}}
-        for type_, entry in found.items()
+        {
+            "type": word(type_),
+            **{state: word(mapping(entry).get(state, "0")) for state in REPLICA_STATES},
+        }
+        for type_, entry in list(found.items())[:MAX_ROWS]
     ]
+
+
+def _round(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 10**9 else 0
 
 
 def _yaml(object_: Object) -> str:

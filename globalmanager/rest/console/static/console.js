@@ -43,6 +43,7 @@
     if (!keys.length) return;
     if (keys.join() !== names) begin(keys, section);
     const now = Date.now() / 1000;
+    if (now < data[0].at(-1) - 60) { past = { times: [], series: {} }; begin(keys, section); } // the clock was set back
     if (!Object.keys(told).length || now <= data[0].at(-1)) { plot.setData(data); return; }
     data[0].push(now);
     keys.forEach((key, n) => data[n + 1].push(told[key] ?? null));
@@ -69,6 +70,13 @@
   addEventListener("resize", () => {
     if (plot) plot.setSize({ width: document.getElementById("plot").clientWidth, height: 220 });
   });
+
+  // A log out, or a session that is over, ends the other pages of this browser, too, and no page comes
+  // back from the browser's memory.
+  const tabs = new BroadcastChannel("edgeai");
+  tabs.onmessage = () => { if (!("login" in document.body.dataset)) location.reload(); };
+  addEventListener("DOMContentLoaded", () => { if ("login" in document.body.dataset) tabs.postMessage("ended"); });
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
   const tell = (text) => {
     const line = document.getElementById("line");

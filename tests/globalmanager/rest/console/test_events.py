@@ -160,6 +160,34 @@ async def test_a_job_of_others_has_no_events_and_costs_no_request(
     assert events.asked == []
 
 
+async def test_a_job_that_is_deleted_while_its_page_is_open_says_so_in_place_of_events(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    await browser.log_in("ann's")
+    page = (await browser.get(DIGITS)).text
+    assert '"responseHandling":[{"code":"204","swap":false},{"code":"...","swap":true}]' in page
+    guarded.cluster.objects.clear()
+    answer = await browser.get(EVENTS, **PART)
+    assert (answer.status, "no such job" in answer.text, "<html" in answer.text) == (
+        *(404, True),
+        False,
+    )
+    assert events.asked == []
+
+
+async def test_a_name_with_dots_is_a_name(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    metadata = {"name": "a.b-c.events", "namespace": "a", "uid": "u1"}
+    guarded.cluster.objects = [{**JOB, "metadata": metadata}]
+    path = DIGITS.replace("digits", "a.b-c.events")
+    await browser.log_in("ann's")
+    assert f'href="{path}"' in (await browser.get("/jobs")).text
+    assert f'hx-get="{path}/events"' in (await browser.get(path)).text
+    assert (await browser.get(f"{path}/events", **PART)).status == 200
+    assert len(events.asked) == 1
+
+
 async def test_one_load_reads_a_bounded_number_of_objects_those_with_trouble_first(
     browser: Browser, guarded: World, events: EventsApi
 ) -> None:

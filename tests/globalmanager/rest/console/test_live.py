@@ -68,6 +68,19 @@ async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, li
     await async_eventually("no open page", lambda: live.streams == 0)
 
 
+async def test_a_change_does_not_wait_for_the_next_beat(
+    browser: Browser, guarded: World, live: Live
+) -> None:
+    live._limits = LiveLimits(tick_s=0.01, share=1.0, beat_s=600.0, look_s=600.0)
+    await browser.log_in("ann's")
+    async with await opened(browser) as response:
+        stream = Stream(response)
+        await stream.until("a/digits")
+        for name in ("one", "two"):
+            guarded.cluster.objects.append(object_of(name, namespace="c"))
+            await stream.until(f"c/{name}")
+
+
 async def test_each_viewer_gets_what_it_may_see(
     browser: Browser, guarded: World, live: Live
 ) -> None:
@@ -99,9 +112,40 @@ async def test_pages_of_one_sight_are_rendered_once(
     await async_eventually("no open page", lambda: not live._channels)
 
 
-async def test_a_stream_needs_a_session(browser: Browser, live: Live) -> None:
-    assert (await browser.get("/jobs", **STREAM)).status == 303
+async def test_a_stream_needs_a_session_and_says_so_once(browser: Browser, live: Live) -> None:
+    """A browser would follow a redirect, and try again and again."""
+    answer = await browser.get("/jobs?q=x", **STREAM)
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    assert 'href="/login?next=/jobs%3Fq%3Dx"' in answer.text
+    assert answer.text.endswith("event: end\ndata: -\n\n")
+    assert 'sse-close="end"' in await _page_of_ann(browser)
     assert live.streams == 0
+
+
+async def _page_of_ann(browser: Browser) -> str:
+    await browser.log_in("ann's")
+    return (await browser.get("/jobs")).text
+
+
+async def test_a_token_that_ends_while_a_page_is_open_is_told_on_the_page(
+    browser: Browser,
+    guarded: World,
+    authority: Authority,
+    live: Live,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handlers, "LIVE_S", 0.05)
+    await browser.log_in("ann's")
+    async with await opened(browser) as response:
+        assert "a/digits" in await response.text()
+    del authority.users["ann's"]
+    await guarded.forget_callers()
+    answer = await browser.get("/jobs", **STREAM)
+    assert "Your session has ended" in answer.text
+    assert answer.headers["Set-Cookie"].startswith('edgeai-session=""')
+    asked = len(authority.tokens)
+    assert "Your session has ended" in (await browser.get("/jobs", **STREAM)).text
+    assert len(authority.tokens) == asked
 
 
 async def test_a_page_that_fails_harms_no_other(
@@ -245,7 +289,7 @@ async def test_a_stream_ends_with_its_session_and_then_the_rights_count_again(
     async with await opened(browser) as response:
         assert "a/digits" in await response.text()
     guarded.now_s += 0.1
-    assert (await browser.get("/jobs", **STREAM)).status == 303
+    assert "Your session has ended" in (await browser.get("/jobs", **STREAM)).text
 
 
 async def test_a_right_that_is_taken_away_counts_when_the_page_is_checked_again(

@@ -212,3 +212,12 @@ async def test_a_link_of_another_site_logs_nobody_in(browser: Browser, guarded: 
     path = "/login?code=" + guarded.logins.new_code("ben's")
     assert (await browser.get(path, **{"Sec-Fetch-Site": "cross-site"})).status == 403
     assert (await browser.get(path, **{"Sec-Fetch-Site": "none"})).status == 303
+
+
+@pytest.mark.parametrize("action", ["suspend", "delete"])
+async def test_after_the_login_a_form_of_an_old_session_leads_to_its_page(
+    browser: Browser, action: str
+) -> None:
+    page = "/jobs/pytorchjobs.kubeflow.org/a/digits"
+    answer = await browser.post(f"{page}/{action}")
+    assert (answer.status, answer.headers["Location"]) == (303, f"/login?next={page}")

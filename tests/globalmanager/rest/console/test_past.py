@@ -88,6 +88,18 @@ async def test_a_curve_goes_back_a_bounded_time_with_a_bounded_number_of_points(
     assert (span, span / float(asked.query["step"])) == (86400.0, 240.0)
 
 
+async def test_a_clock_that_is_set_back_asks_for_no_time_before_the_start(
+    prometheus: ScriptedApi,
+) -> None:
+    prometheus.others = [prometheus.json(matrix())]
+    young = {**JOB, "metadata": {**JOB["metadata"], "creationTimestamp": "2099-01-01T00:00:00Z"}}
+    odd = {**JOB, "metadata": {**JOB["metadata"], "creationTimestamp": "never"}}
+    for job in (young, odd):
+        assert (await past_at(prometheus).curve("ann", REF, job)).note == ""
+    for asked in prometheus.seen:
+        assert (asked.query["start"], asked.query["step"]) == (asked.query["end"], "15")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [('a"} or up{x="', r"a\"} or up{x=\""), ("a\\", "a\\\\"), ("a\n", r"a\n")]
 )

@@ -149,6 +149,53 @@ def test_a_page_shows_a_bounded_part_of_a_large_status() -> None:
         assert len(rendered(board, view, path)) < 350_000
 
 
+def test_each_text_of_a_status_is_bounded() -> None:
+    """A page is sent again at each change, to each open browser."""
+    long = "<b>" * 11_000  # 32 KiB
+    condition = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), long)
+    worker = dict.fromkeys(("node", "attempt", "phase", "observedAt"), long)
+    status = {
+        "phase": long,
+        "round": long,
+        "rounds": long,
+        "conditions": [condition] * 5,
+        "metrics": [{"key": long, "value": long}] * 2,
+        "workers": {long: {**worker, "taskInfo": {long: long}}},
+        "replicaStatuses": {long: dict.fromkeys(("active", "succeeded", "failed"), long)},
+        "restarts": {long: 3},
+        "targetWorkers": [long],
+        "currentScaler": long,
+    }
+    object_ = {**object_of("digits"), "status": status}
+    page = views.job(board_with(object_), SIGHT, views.Asked(JOB, {}))
+    text = theme().block("job.html", "live", **{**page.values, "yaml": ""}, sight=SIGHT, scope="")
+    assert len(text) < 5 * views.MAX_MESSAGE_CHARS * 4 + 40_000
+    assert "<b>" * 3 not in text
+
+
+def test_a_thousand_workers_are_counted_and_some_are_shown() -> None:
+    workers = {f"w-{number}": {"node": "node-1"} for number in range(1000)}
+    text = rendered(
+        board_with({**object_of("digits"), "status": {"workers": workers}}), views.job, JOB
+    )
+    assert (text.count('id="worker-'), "and 800 more" in text) == (200, True)
+
+
+def test_labels_of_a_node_stay_text() -> None:
+    labels = {"topology.kubernetes.io/zone": "<script>alert(1)</script>" * 100}
+    odd = {"topology.kubernetes.io/zone": {"a": 1}}
+    cluster = Cluster()
+    board = board_of(cluster)
+    nodes = (
+        {"metadata": {"name": "a", "labels": labels}},
+        {"metadata": {"name": "b", "labels": odd}},
+    )
+    cluster.nodes = lambda: nodes  # type: ignore[method-assign]
+    for view, path in ((views.nodes, {}), (views.node, {"name": "a"}), (views.overview, {})):
+        text = rendered(board, view, path)
+        assert ("<script>" in text, len(text) < 6000) == (False, True)
+
+
 def test_each_part_of_a_large_status_is_bounded() -> None:
     status = {
         "phase": "p" * 1000,
