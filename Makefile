@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -53,6 +53,11 @@ browser-test: $(DEVELOP) ## Walk through the console in Chromium; installs Playw
 	@# What cannot be installed here is said, and its tests are skipped.
 	@$(BIN)/python -m tests.browser.chromium || true
 	@$(BIN)/pytest tests/browser -rs
+
+screenshots: export RENEW_SCREENSHOTS := 1
+screenshots: $(DEVELOP) ## Make the pictures of the console in docs/ anew, by Chromium
+	@$(BIN)/python -m tests.browser.chromium
+	@$(BIN)/pytest tests/browser/test_screenshots.py -rs
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.
