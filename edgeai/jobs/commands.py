@@ -94,7 +94,8 @@ def logs(
         return number
 
     if not asyncio.run(read()):
-        which = f"no pod of {job!r} fits --worker {worker}" if worker else "no pod has a log yet"
+        fits = f"no pod of {job!r} fits --worker {worker}, or it has no log yet"
+        which = fits if worker else "no pod has a log yet"
         typer.echo(f"edgeai: {printable(which)}; see `edgeai describe {printable(job)}`", err=True)
 
 

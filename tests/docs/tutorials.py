@@ -1,7 +1,7 @@
 """Types the commands of a tutorial, block by block, and looks for the output that it shows.
 
-A block of `sh` is typed. The block of `text` after it shows some lines of what it printed: numbers
-may be others, and … stands for any text.
+A block of `sh` is typed. The block of `text` after it shows some lines of what it printed: ages may
+be others, and … stands for any text.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 TUTORIALS: Final = Path(__file__).parents[2] / "docs" / "tutorials"
 _BLOCK: Final = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_AGE: Final = r"\b(?:\d+[smhd])+\b"
 _MARK: Final = "---- next block ----"
 
 
@@ -70,9 +71,8 @@ def _missing(page: str, output: str) -> Iterator[str]:
 
 
 def _pattern(line: str) -> str:
-    """A line that is the same but for numbers, spaces and what … stands for."""
+    """A line that is the same but for ages, spaces and what … stands for."""
     words = [
-        re.sub(r"\d+(?:\.\d+)?", r"[\\d.]+", re.escape(word)).replace("…", ".*?")
-        for word in line.split()
+        re.sub(_AGE, r"\\d+\\w+", re.escape(word).replace("…", ".*?")) for word in line.split()
     ]
     return r"^\s*" + r"\s+".join(words) + r"\s*$"
