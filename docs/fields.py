@@ -8,6 +8,8 @@ are those of the structs from which the definitions are made.
 
 import ast
 import inspect
+import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -244,7 +246,7 @@ def _page(kind: Kind) -> str:
             rows = [field.row() for field in more if field.path.startswith(f"{part}.")]
             if rows:
                 lines += [f"In `{other.group}/{other.version}` also:", "", head, *rows, ""]
-    lines += _rules(schema)
+    lines += [*_conditions(schema), *_rules(schema)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -262,6 +264,21 @@ def _fields_of(kind: Kind, type_: ResourceType, schema: Schema) -> list[Field]:
         *fields(whole["properties"]["spec"], schema.spec, "spec."),
         *fields(whole["properties"]["status"], schema.status, "status."),
     ]
+
+
+def _conditions(schema: Schema) -> list[str]:
+    """The table of the conditions, which some modules of specs begin with."""
+    text = inspect.getdoc(sys.modules[schema.spec.__module__]) or ""
+    _, begins, told = text.partition("\n.status.conditions has ")
+    if not begins:
+        return []
+    order, listed, *more = told.split("\n\n")
+    entries = [re.split(r"\s+", each, maxsplit=1) for each in re.split(r"\n(?=\S)", listed)]
+    head = "| condition | meaning |\n|---|---|"
+    rows = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in entries]
+    after = [line for paragraph in more for line in (" ".join(paragraph.split()), "")]
+    said = f"There are {order.strip()}" if "these" in order else f"There is {order.strip()}"
+    return ["## Conditions", "", said, "", head, *rows, "", *after]
 
 
 def _rules(schema: Schema) -> list[str]:

@@ -1,6 +1,8 @@
 """Model as the API holds it, and the reader of its spec.
 
-.status.conditions has one condition, Accepted. True: workers can use the URL. False: InvalidSpec.
+.status.conditions has one condition:
+
+Accepted       True: workers can use the URL. False: InvalidSpec.
 """
 
 import msgspec
