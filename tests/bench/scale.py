@@ -42,7 +42,9 @@ PLAIN: Final = 10_000
 MTLS: Final = 2_000
 BUSY: Final = 2_000
 STATUSES: Final = 1_000
-IDLE_S: Final = 30.0  # two beats of each session
+# Two beats of each session. The GlobalManager's full garbage collection comes once in 3 minutes.
+IDLE_S: Final = 30.0
+IDLE_TIMES: Final = 6
 CALM_S: Final = 5.0
 
 
@@ -206,11 +208,13 @@ def _idle(manager: GlobalManager, nodes: Fleet, before_kib: float) -> dict[str, 
     began_s = time.monotonic()
     opened_s = nodes.synced_at() - began_s
     resident_kib = settled_kib(manager)
+    windows = [_percent_of_a_core(manager.processor_s) for _ in range(IDLE_TIMES)]
     return {
         "sessions": nodes.count,
         "opened_s": round(opened_s, 1),
         "kib_per_session": round((resident_kib - before_kib) / nodes.count, 1),
-        "idle_percent_of_a_core": _percent_of_a_core(manager.processor_s),
+        "idle_percent_of_a_core": round(sum(windows) / len(windows), 1),
+        "idle_percent_in_the_worst_30_s": max(windows),
     }
 
 

@@ -36,6 +36,7 @@ class End:
         self.close_reason = ""
         self.on_message: Callable[[bytes], None] = lambda _message: None  # is sent from here
         self.on_arrival: Callable[[bytes], None] = lambda _message: None  # arrives here
+        self.reader: Callable[[bytes], bool] | None = None  # as of a SessionConnection
         self._connection = connection
         self._arrived: deque[bytes] = deque()
         self._wake = asyncio.Event()
@@ -117,8 +118,15 @@ class End:
     def _take(self, message: bytes) -> None:
         if self.process.is_alive and not self.is_closed:
             self.on_arrival(message)
-            self._arrived.append(message)
-            self._wake.set()
+            if not self._is_read_at_once(message):
+                self._arrived.append(message)
+                self._wake.set()
+
+    def _is_read_at_once(self, message: bytes) -> bool:
+        if self.reader is None or self._arrived:
+            return False
+        with self.process.entered():
+            return self.reader(message)
 
     def _take_close(self, code: int, reason: str) -> None:
         if not self.is_closed and self.process.is_alive:

@@ -7,13 +7,13 @@ its HTTP request and the server's answer 101. Any such byte ends the connection.
 import asyncio
 from typing import Any, Final
 
-from websockets.asyncio.server import ServerConnection
 from websockets.protocol import CONNECTING
 
 from common.ids import NodeName
 from common.version import release_of
 from globalmanager.edge.door.admission import LobbyPlace, Toll
 from globalmanager.edge.identity.handshake import Handshake
+from globalmanager.edge.sessions.connection import SessionConnection
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
 # Unsent bytes of one connection. The server sends no more frames after 32 KiB of unsent data. So
@@ -22,7 +22,7 @@ MAX_UNREAD_BYTES: Final = 1024 * 1024
 CLOSE_TIMEOUT_S: Final = 0.8  # the connection of a refused peer ends within a second
 
 
-class EdgeConnection(ServerConnection):
+class EdgeConnection(SessionConnection):
     """A connection that has a place in the lobby until the connection is authenticated.
 
     Args: everyone: all open connections of the server. This connection adds and removes itself

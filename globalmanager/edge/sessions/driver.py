@@ -7,13 +7,13 @@ ends a connection whose peer does not read and whose send buffer is full.
 """
 
 import asyncio
+import contextvars
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import OPEN
 
@@ -32,6 +32,7 @@ from globalmanager.edge.sessions.cloud_session import (
     Reported,
     TaskAcked,
 )
+from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.flag import Flag
 from globalmanager.traces import TaskTraces
 
@@ -90,7 +91,7 @@ class SessionDriver:
         *,
         node: NodeName,
         session_id: str,
-        websocket: ServerConnection,
+        websocket: SessionConnection,
         on_hello: Callable[["SessionDriver"], None],
         on_report: Callable[["SessionDriver", wire.Report], bool],
         timing: DriverTiming,
@@ -124,6 +125,8 @@ class SessionDriver:
         self._is_writing = True  # the writer has messages that it has not sent yet
         self._may_read = Flag(is_set=True)  # set: the inbox has room
         self._frames = frames
+        self._reads_again_at = 0.0  # when the rate of frames allows the next one
+        self._is_awaiting = False  # the reader waits for a message, so a message is read at once
         self._answers = 0  # acknowledgements that the writer has not taken yet
         # set: fewer than MAX_ANSWERS acknowledgements wait
         self._answers_taken = Flag(is_set=True)
@@ -148,7 +151,7 @@ class SessionDriver:
         """
         return min((since for _task, since in self._unacknowledged.values()), default=math.inf)
 
-    def is_on(self, websocket: ServerConnection) -> bool:
+    def is_on(self, websocket: SessionConnection) -> bool:
         return self._websocket is websocket
 
     async def run(self) -> None:
@@ -206,18 +209,41 @@ class SessionDriver:
     # ---- reading ----
 
     async def _read(self) -> None:
-        """Pass messages to the session until the connection is closed."""
+        """Pass the messages of the queue to the session until the connection is closed."""
+        context = contextvars.copy_context()  # its logs name the node and the session
+        self._websocket.reader = lambda message: context.run(self._read_at_once, message)
         try:
             while True:
+                self._is_awaiting = True
+                message = await self._websocket.recv()
+                self._is_awaiting = False
                 await self._may_read.wait()
                 await self._answers_taken.wait()
-                wait_s = self._receive(await self._websocket.recv())
+                wait_s = self._reads_again_at - self._loop.time()
                 if wait_s > 0 and await self._is_closed_within(wait_s):
                     break  # the node sends again what is not acknowledged
+                self._receive(message)
         except ConnectionClosed:
             pass
+        finally:
+            self._websocket.reader = None
         code, reason = self._websocket.close_code, self._websocket.close_reason
         self.close(code or wire.Close.GOING_AWAY, reason or "connection closed by the peer")
+
+    def _read_at_once(self, message: bytes) -> bool:
+        """Pass a message that has just arrived to the session, without the queue.
+
+        Returns: False when the message must wait in the queue
+        """
+        may_read = self._is_awaiting and self._may_read.is_set() and self._answers_taken.is_set()
+        if not may_read or self._loop.time() < self._reads_again_at:
+            return False
+        try:
+            self._receive(message)
+        except Exception:  # a bug in one session ends this session alone
+            log.exception("session failed", node=self.node)
+            self._websocket.transport.abort()
+        return True
 
     async def _is_closed_within(self, seconds: float) -> bool:
         try:
@@ -227,13 +253,13 @@ class SessionDriver:
             return False
         return True
 
-    def _receive(self, message: str | bytes) -> float:
-        """Returns: seconds to wait before the next message is read"""
+    def _receive(self, message: str | bytes) -> None:
         self._metrics.messages_in.inc()
         if isinstance(message, str):
             self.close(wire.Close.PROTOCOL, "text message; frames are binary")
-            return 0.0
-        events = self._session.receive(message, self._loop.time())
+            return
+        now = self._loop.time()
+        events = self._session.receive(message, now)
         for event in events:
             self._on_event(event)
         # A beat or a report gives the writer nothing to do until the report's acknowledgement.
@@ -241,8 +267,8 @@ class SessionDriver:
             self._after_session()
         # This side bounds how many frames it sends, and each of them has one acknowledgement.
         if events and all(isinstance(event, TaskAcked | EdgeSynced) for event in events):
-            return 0.0
-        return self._frames.reserve(self._loop.time(), max(1.0, len(message) / FRAME_BYTES))
+            return
+        self._reads_again_at = now + self._frames.reserve(now, max(1.0, len(message) / FRAME_BYTES))
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:

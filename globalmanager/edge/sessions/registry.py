@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from websockets.asyncio.server import ServerConnection
 
 from common import wire
 from common.ids import NodeName, TaskKey
@@ -23,6 +22,7 @@ from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
+from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
@@ -172,7 +172,7 @@ class Sessions:
         return FLAP_RETRY_AFTER_S
 
     async def serve(
-        self, node: NodeName, websocket: ServerConnection, *, release: str = ""
+        self, node: NodeName, websocket: SessionConnection, *, release: str = ""
     ) -> None:
         """Serve one authenticated connection of `node` until the connection ends.
 
@@ -220,7 +220,7 @@ class Sessions:
         """
         self._open[node].close(wire.Close.MOVED, url)
 
-    def revoke(self, node: NodeName, websocket: ServerConnection) -> None:
+    def revoke(self, node: NodeName, websocket: SessionConnection) -> None:
         """Close the session on this connection, because its credential is no longer good."""
         for session in (self._opening.get(node), self._open.get(node)):
             if session is not None and session.is_on(websocket):

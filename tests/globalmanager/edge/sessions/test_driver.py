@@ -1,13 +1,18 @@
 """What a session costs while nothing happens in it. Real sockets throughout."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.contextvars import get_contextvars
+from structlog.testing import capture_logs
 
+from common import wire
 from common.session import Timing
 from globalmanager.edge.sessions.driver import SessionDriver
+from globalmanager.edge.sessions.flag import Flag
 from tests.globalmanager.edge.world import A, B, World
 from tests.waiting import async_eventually
 
@@ -17,6 +22,12 @@ QUICK = Timing(opening_s=10, beat_s=0.2, silence_s=30)
 
 def driver_of(world: World, node: str) -> SessionDriver:
     return next(each for each in world.sessions._open.values() if each.node == node)
+
+
+def is_idle(driver: SessionDriver) -> bool:
+    """Whether the writer waits, and nothing of the node that wakes it is under way."""
+    is_awake = driver._is_writing or driver._wake.is_set()
+    return driver.synced and driver.unacknowledged_since == math.inf and not is_awake
 
 
 async def test_sessions_that_began_at_different_times_beat_together(tmp_path: Path) -> None:
@@ -35,7 +46,7 @@ async def test_a_beat_does_not_wake_the_writer(tmp_path: Path) -> None:
     async with quick.running() as world, world.peer(A, timing=QUICK) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         driver = driver_of(world, A)
-        await async_eventually("an idle writer", lambda: not driver._is_writing)
+        await async_eventually("an idle writer", lambda: is_idle(driver))
         waits_on = driver._wake._waiter
         before = world.sample("edgeai_edge_messages_total", direction="in")
 
@@ -91,7 +102,7 @@ async def test_acknowledgements_that_come_together_leave_together(tmp_path: Path
             await peer.report(worker=worker)
         await async_eventually("six reports", lambda: world.inbox.depth == 6)
         driver = driver_of(world, A)
-        await async_eventually("an idle writer", lambda: not driver._is_writing)
+        await async_eventually("an idle writer", lambda: is_idle(driver))
         counted = Counted(driver._websocket)
         driver._websocket = counted  # type: ignore[assignment]
         for seq in range(1, 7):
@@ -109,7 +120,7 @@ async def test_a_report_does_not_wake_the_writer_before_its_acknowledgement(
         world.assign(0, A)
         await async_eventually("the task", lambda: peer.held)
         driver = driver_of(world, A)
-        await async_eventually("an idle writer", lambda: not driver._is_writing)
+        await async_eventually("an idle writer", lambda: is_idle(driver))
         waits_on = driver._wake._waiter
         assert waits_on is not None
         world.statuses.open.clear()
@@ -119,3 +130,68 @@ async def test_a_report_does_not_wake_the_writer_before_its_acknowledgement(
         assert not waits_on.done()
         world.statuses.open.set()
         await async_eventually("the acknowledgement", lambda: len(peer.acked) == 1)
+
+
+async def test_a_message_does_not_wake_the_reader(tmp_path: Path) -> None:
+    quick = World(tmp_path / "tokens", timing=QUICK)
+    async with quick.running() as world, world.peer(A, timing=QUICK) as peer:
+        world.assign(0, A)
+        await async_eventually("the task", lambda: peer.held)
+        driver = driver_of(world, A)
+        await async_eventually("an idle session", lambda: is_idle(driver))
+        frames = driver._websocket.recv_messages.frames
+        waits_on = frames.get_waiter
+        assert waits_on is not None
+        before = world.sample("edgeai_edge_messages_total", direction="in")
+
+        def has_beaten() -> bool:
+            return world.sample("edgeai_edge_messages_total", direction="in") > before + 3
+
+        await peer.report()
+        await async_eventually("the acknowledgement", lambda: len(peer.acked) == 1)
+        await async_eventually("beats", has_beaten)
+        assert frames.get_waiter is waits_on
+
+
+async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> None:
+    named: list[dict[str, Any]] = []  # what each log line of the session would name
+
+    def fail(_driver: SessionDriver, report: wire.Report) -> bool:
+        named.append(get_contextvars())
+        raise RuntimeError(f"cannot take {report.worker}")
+
+    quick = World(tmp_path / "tokens")
+    async with quick.running() as world, world.peer(A) as a, world.peer(B) as b:
+        world.assign(0, A, B)
+        await async_eventually("the task", lambda: a.held and b.held)
+        failing = driver_of(world, A)
+        failing._on_report = fail
+        with capture_logs() as logs:
+            await a.report()
+            await async_eventually("the end", lambda: A not in world.sessions._open)
+        await async_eventually("the peer's end", lambda: a.close_code is not None)
+        assert named == [{"node": A, "session": failing.session_id}]
+        assert [each["node"] for each in logs if each["event"] == "session failed"] == [A]
+        await b.report()
+        await async_eventually("the acknowledgement", lambda: len(b.acked) == 1)
+
+
+@pytest.mark.parametrize("room", ["_may_read", "_answers_taken"])
+async def test_a_message_waits_behind_one_that_the_reader_holds(tmp_path: Path, room: str) -> None:
+    quick = World(tmp_path / "tokens")
+    async with quick.running() as world, world.peer(A) as peer:
+        world.assign(0, A)
+        await async_eventually("the task", lambda: peer.held)
+        driver = driver_of(world, A)
+        await async_eventually("an idle session", lambda: is_idle(driver))
+        flag: Flag = getattr(driver, room)
+        flag.clear()
+        await peer.report()
+        await async_eventually("the reader holds the report", lambda: not driver._is_awaiting)
+        assert not driver._websocket.recv_messages.frames
+        flag.set()
+        reader = driver._websocket.reader
+        assert reader is not None
+        assert not reader(wire.encode(wire.Beat())[0])
+        await async_eventually("the acknowledgement", lambda: len(peer.acked) == 1)
+        assert reader(wire.encode(wire.Beat())[0])
