@@ -36,14 +36,21 @@ def job(crds: ControlPlane, client: Client, namespace: str) -> Object:
     return client.create(training_job(namespace, pytorch_spec()))
 
 
-def token_of(client: Client, namespace: str, name: str, verbs: list[str]) -> str:
-    """Of a new ServiceAccount with these rights to PyTorchJobs in the namespace."""
+def token_of(
+    client: Client, namespace: str, name: str, verbs: list[str], *, listed: tuple[str, ...] = ()
+) -> str:
+    """Of a new ServiceAccount with these rights to PyTorchJobs in the namespace.
+
+    Args: listed: resources of the core group that it may list there
+    """
     rbac = "rbac.authorization.k8s.io"
     metadata = {"name": name, "namespace": namespace}
-    rule = {"apiGroups": [TORCH.group], "resources": [TORCH.plural], "verbs": verbs}
+    rules = [{"apiGroups": [TORCH.group], "resources": [TORCH.plural], "verbs": verbs}]
+    if listed:
+        rules.append({"apiGroups": [""], "resources": [*listed], "verbs": ["list"]})
     client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     client.create(
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
     )
     client.create(
         {
@@ -148,3 +155,54 @@ def test_a_tenant_sees_and_changes_its_own_namespace_with_its_own_rights(
     status, text = looker(f"{page}/resume", stolen)
     assert (status, "cannot patch" in text) == (403, True)
     assert client.get(_path(job))["spec"]["runPolicy"]["suspend"] is True
+
+
+def test_events_are_those_of_the_job_and_its_pods_with_the_callers_rights(
+    client: Client, namespace: str, job: Object, console: GlobalManager
+) -> None:
+    name = job["metadata"]["name"]
+    page = f"/jobs/{TORCH}/{namespace}/{name}"
+    tokens = {
+        "looker": token_of(client, namespace, "looker", LOOK),
+        "teller": token_of(client, namespace, "teller", LOOK, listed=("events",)),
+        "knower": token_of(client, namespace, "knower", LOOK, listed=("events", "pods")),
+    }
+    browsers = {user: Browser(console) for user in tokens}
+    for user, token in tokens.items():
+        browsers[user]("/login", {"token": token})
+    knower = browsers["knower"]
+    eventually("the pods", lambda: f'id="pod-{name}-' in knower(page)[1])
+    _record(client, namespace, "strange", {"kind": "Pod", "name": "stranger", "uid": "other"})
+    (pod,) = (
+        each
+        for each in client.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+        if each["metadata"]["name"] == f"{name}-worker-0"
+    )
+    about = {"kind": "Pod", "name": f"{name}-worker-0", "uid": pod["metadata"]["uid"]}
+    _record(client, namespace, "known", about)
+    text = knower(f"{page}/events")[1]
+    assert ("known happened" in text, "strange happened" in text) == (True, False)
+    assert f"{TORCH.kind} {name}" in text
+    text = browsers["teller"](f"{page}/events")[1]
+    assert "You may not list pods" in text
+    assert (f"{TORCH.kind} {name}" in text, "known happened" in text) == (True, False)
+    text = browsers["looker"](f"{page}/events")[1]
+    assert f"You may not list events in the namespace {namespace}" in text
+    assert f"<td>{TORCH.kind} {name}" not in text
+
+
+def _record(client: Client, namespace: str, reason: str, about: Object) -> None:
+    """An Event, as anybody may write it who has the right."""
+    metadata = {"name": f"{about['name']}.{reason}", "namespace": namespace}
+    client.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": metadata,
+            "involvedObject": {"namespace": namespace, **about},
+            "type": "Normal",
+            "reason": reason,
+            "message": f"{reason} happened",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        }
+    )
