@@ -80,6 +80,23 @@ def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environ
     eventually("another curve", lambda: page.evaluate(drawn) != before)
 
 
+def test_a_curve_begins_anew_when_the_clock_of_the_browser_is_set_back(
+    visitor: Visitor, running: Environment
+) -> None:
+    path = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices/waits/status"
+    page = visitor.page
+    metrics = [{"key": "accuracy", "value": "0.5"}]
+    running.api.patch(path, {"status": {"metrics": metrics}})
+    visitor.go(f"{JI}/waits")
+    page.locator("#plot .u-legend", has_text="accuracy").wait_for()
+    page.clock.set_fixed_time(page.evaluate("Date.now() - 3600 * 1000"))
+    drawn = "document.querySelector('#plot canvas').toDataURL()"
+    before = page.evaluate(drawn)
+    running.api.patch(path, {"status": {"metrics": [{"key": "accuracy", "value": "0.25"}]}})
+    page.locator("#metrics dd", has_text="0.25").wait_for()
+    eventually("another curve", lambda: page.evaluate(drawn) != before)
+
+
 def test_a_curve_begins_before_the_page_was_opened(visitor: Visitor) -> None:
     """With a Prometheus; here its answer is given, because none scrapes the local cluster."""
     page = visitor.page

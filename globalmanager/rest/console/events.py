@@ -114,8 +114,8 @@ class Events:
         except TimeoutError:
             notes.append("The Kubernetes API did not answer in time; these events are not all.")
         except RequestError as error:
-            if error.status == http.HTTPStatus.UNAUTHORIZED:
-                raise
+            if error.status == http.HTTPStatus.UNAUTHORIZED and not visit.is_by_proxy:
+                raise  # to the login; a proxy logs in again by itself
             notes.append(_told(error, ref.namespace))
         rows = [_row(event) for event in found]
         rows.sort(key=lambda row: str(row["last"]), reverse=True)

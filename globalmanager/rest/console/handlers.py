@@ -8,7 +8,6 @@ import http
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 import msgspec
 from aiohttp import web
@@ -21,9 +20,10 @@ from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Reading
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
+from globalmanager.rest.console.answers import LOGIN, is_part, is_stream, scope, see, to_login
 from globalmanager.rest.console.board import Board, Sight, path_of
 from globalmanager.rest.console.events import Events
-from globalmanager.rest.console.live import Live, PageRate, event
+from globalmanager.rest.console.live import Live, PageRate
 from globalmanager.rest.console.login import (
     Logins,
     check_origin,
@@ -50,7 +50,6 @@ PAGES: Final = {
 LIVE_S: Final = 300.0
 """Seconds after which the caller of an open page is checked again."""
 _KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
-_LOGIN: Final = "/login"
 
 
 class Console:
@@ -104,8 +103,8 @@ class Console:
         self._rate = PageRate()
         self.routes = (
             *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),
-            self._route(_LOGIN, self._show_login),
-            self._route(_LOGIN, self._log_in, method="POST"),
+            self._route(LOGIN, self._show_login),
+            self._route(LOGIN, self._log_in, method="POST"),
             self._route("/login/code", self._make_code, method="POST"),
             self._route("/logout", self._log_out, method="POST"),
             self._route(f"{JOB_PATH}/events", self._show_events),
@@ -137,7 +136,7 @@ class Console:
             response = await handler(request)
         except RequestError as error:
             if error.status == http.HTTPStatus.UNAUTHORIZED:
-                response = _to_login(request)
+                response = to_login(request)
                 self._logins.end(request, response)
             else:
                 response = self._problem(request, error)
@@ -147,7 +146,7 @@ class Console:
 
     def _problem(self, request: web.Request, error: RequestError) -> web.Response:
         told = {"title": reason_of(error.status), "message": error.message}
-        if _is_part(request):
+        if is_part(request):
             text = theme().block("problem.html", "problem", **told)
             response = web.Response(text=text, status=error.status, content_type="text/html")
         else:
@@ -168,7 +167,7 @@ class Console:
         self._rate.take(request)
         if view in (views.overview, views.jobs, views.node):
             await self._board.prepare(visit.sight)
-        if _is_stream(request):
+        if is_stream(request):
             return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _asked(request))
         actions = await self._actions(request, visit) if view is views.job else {}
@@ -190,7 +189,7 @@ class Console:
             "is_by_proxy": visit.is_by_proxy,
             "sight": visit.sight,
             "form_key": "" if session is None else self._logins.form_key(session),
-            "scope": _scope(visit.sight),
+            "scope": scope(visit.sight),
         }
 
     async def _follow(
@@ -210,7 +209,7 @@ class Console:
                 told = {"title": reason_of(error.status), "message": error.message}
                 return {"page": theme().block("problem.html", "content", **told)}
             was_shown = True
-            values = {**page.values, "sight": visit.sight, "scope": _scope(visit.sight)}
+            values = {**page.values, "sight": visit.sight, "scope": scope(visit.sight)}
             return {"page": theme().block(page.template, "live", **values)}
 
         try:
@@ -227,7 +226,7 @@ class Console:
         self._rate.take(request)
         ref, job = self._job(request, visit.sight)
         loaded = await self._events.load(visit, ref, job)
-        if _is_part(request):
+        if is_part(request):
             text = theme().block("events.html", "events", **loaded._asdict())
             return web.Response(text=text, content_type="text/html")
         return self._html(
@@ -292,9 +291,8 @@ class Console:
         else:
             await self._callers_api.patch(token, ref, patch_of(action, kind, ref.type, uid, form))
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
-        scope = _scope(visit.sight)
         path = request.path.rpartition("/")[0]
-        return _see(("/jobs" if action == "delete" else path) + scope)
+        return see(("/jobs" if action == "delete" else path) + scope(visit.sight))
 
     def _job(self, request: web.Request, sight: Sight) -> tuple[ObjectRef, Object]:
         """Raises: RequestError"""
@@ -304,7 +302,7 @@ class Console:
 
     async def _show_login(self, request: web.Request) -> web.StreamResponse:
         if self._proxy.token_of(request):
-            return _see(local_path(request.query.get("next", "/")))
+            return see(local_path(request.query.get("next", "/")))
         if code := request.query.get("code", ""):
             return await self._log_in_by_code(request, code)
         return self._html(
@@ -330,7 +328,7 @@ class Console:
                 next=local_path(next_),
                 problem=problem,
             )
-        response = _see(local_path(next_))
+        response = see(local_path(next_))
         self._logins.begin(request, response, token)
         return response
 
@@ -349,7 +347,7 @@ class Console:
         if not token:
             problem = "the code is used or too old: run `edgeai open` again"
             raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
-        response = _see("/")
+        response = see("/")
         self._logins.begin(request, response, token)
         return response
 
@@ -359,7 +357,7 @@ class Console:
         if session is not None:
             form = await request.post()
             self._logins.check_form(session, str(form.get("form_key", "")))
-        response = _see(_LOGIN)
+        response = see(LOGIN)
         self._logins.end(request, response)
         return response
 
@@ -375,38 +373,3 @@ class Console:
 
 def _asked(request: web.Request) -> views.Asked:
     return views.Asked(request.match_info, request.query)
-
-
-def _scope(sight: Sight) -> str:
-    """What links add, so that the chosen namespace stays."""
-    return f"?{urlencode({'namespace': sight.namespace})}" if sight.namespace else ""
-
-
-def _is_stream(request: web.Request) -> bool:
-    return "text/event-stream" in request.headers.get("Accept", "")
-
-
-def _is_part(request: web.Request) -> bool:
-    """Whether the script of an open page asks, and puts the answer into the page."""
-    return "HX-Request" in request.headers
-
-
-def _to_login(request: web.Request) -> web.Response:
-    """Leads to the login, and from there back to the page of the request. An open page says so, and
-    asks for no further changes.
-    """
-    is_page = request.method == "GET" and not request.path.endswith(("/events", "/curve"))
-    page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
-    address = f"{_LOGIN}?next={quote(page)}"
-    if _is_stream(request):
-        told = theme().block("ended.html", "ended", address=address)
-        text = event("page", told) + event("end", "-")
-        return web.Response(text=text, content_type="text/event-stream")
-    if _is_part(request):
-        headers = {"HX-Redirect": address}
-        return web.Response(status=http.HTTPStatus.UNAUTHORIZED, headers=headers)
-    return _see(address)
-
-
-def _see(path: str) -> web.Response:
-    return web.Response(status=http.HTTPStatus.SEE_OTHER, headers={"Location": path})

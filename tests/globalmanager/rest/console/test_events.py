@@ -124,6 +124,16 @@ async def test_events_of_the_job_and_its_pods_are_read_with_the_callers_token(
     assert "Back to the job" in (await browser.get(EVENTS)).text
 
 
+async def test_who_is_not_logged_in_loads_no_events() -> None:
+    """On the local cluster, whose REST is open to this machine: there is no token to show."""
+    async with World().running() as world:
+        world.cluster.objects = [JOB]
+        browser = Browser(world)
+        async with browser.client:
+            answer = await browser.get(EVENTS, **PART)
+    assert (answer.status, "Log in to load events" in answer.text) == (200, True)
+
+
 async def test_who_may_not_list_events_is_told_so(browser: Browser, scripted: ScriptedApi) -> None:
     problem = 'User "ann" cannot list resource "events"'
     scripted.lists = [scripted.failure(403, "Forbidden", problem)]

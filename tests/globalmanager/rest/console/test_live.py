@@ -71,7 +71,7 @@ async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, li
 async def test_a_change_does_not_wait_for_the_next_beat(
     browser: Browser, guarded: World, live: Live
 ) -> None:
-    live._limits = LiveLimits(tick_s=0.01, share=1.0, beat_s=600.0, look_s=600.0)
+    live._limits = LiveLimits(tick_s=0.01, share=1.0, beat_s=600.0, look_s=0.05)
     await browser.log_in("ann's")
     async with await opened(browser) as response:
         stream = Stream(response)

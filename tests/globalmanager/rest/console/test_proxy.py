@@ -197,3 +197,14 @@ def test_no_form_is_good_before_the_key_is_known() -> None:
     """Else everybody could compute it."""
     with pytest.raises(RequestError):
         Logins().form_key(Session("id", "token", 0.0))
+
+
+async def test_events_are_read_with_the_token_of_the_header(
+    browser: Browser, scripted: ScriptedApi
+) -> None:
+    scripted.lists = [scripted.listing(version=1), scripted.failure(401, "Unauthorized")]
+    await browser.get(f"{DIGITS}/events", **of("owner's"))
+    (request,) = scripted.paths("list")
+    assert request.headers["Authorization"] == "Bearer owner's"
+    answer = await browser.get(f"{DIGITS}/events", **of("owner's"))
+    assert (answer.status, "Events cannot be read" in answer.text) == (200, True)

@@ -251,14 +251,15 @@ async def test_rows_that_nobody_has_looked_at_let_others_run_meanwhile(
     assert board._computed == computed
 
 
-def test_rows_of_jobs_that_are_gone_are_forgotten() -> None:
+def test_rows_of_jobs_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_module, "MAX_COMPUTED", 40)
     cluster = Cluster()
     board = board_of(cluster)
-    for number in range(3):
-        names = [f"j{number}-{each}" for each in range(board_module.MAX_COMPUTED // 2)]
+    for number in range(5):
+        names = [f"j{number}-{each}" for each in range(20)]
         cluster.objects = [object_of(name, namespace="a") for name in names]
         assert len(board.jobs(SIGHT._replace(namespace="a"))) == len(names)
-    assert len(board._rows) <= board_module.MAX_COMPUTED
+    assert len(board._rows) <= 60
 
 
 def test_a_changed_job_has_another_row() -> None:
