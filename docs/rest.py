@@ -57,13 +57,18 @@ def page() -> str:
     told = document(_routes(), version="")
     lines = ["| path | answers | type | parameters | other statuses |", "|---|---|---|---|---|"]
     parameters: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for path, operations in told["paths"].items():
         route = operations["get"]
         parameters |= {_shown(each): each["description"] for each in route["parameters"]}
+        statuses |= {each: answer["description"] for each, answer in route["responses"].items()}
         lines.append(_row(path, route))
     lines += ["", "| parameter | meaning |", "|---|---|"]
     lines += [f"| {name} | {meaning} |" for name, meaning in parameters.items()]
-    lines += ["", "`/openapi.json` describes all of it for programs.", "", "## Types", ""]
+    told_by = ", ".join(f"{each} {statuses[each]}" for each in sorted(statuses))
+    why = "[ErrorView](#errorview) says why, and [ReadyView](#readyview) of `/readyz`."
+    lines += ["", f"Statuses: {told_by}. {why}", ""]
+    lines += ["`/openapi.json` describes all of it for programs.", "", "## Types", ""]
     lines += ["`object` is a resource as the Kubernetes API has it, without `managedFields`.", ""]
     for name, schema in told["components"]["schemas"].items():
         lines += _described(name, schema)
@@ -84,7 +89,7 @@ def _row(path: str, route: dict[str, Any]) -> str:
         route["summary"],
         _type(content["schema"]),
         " ".join(_shown(each) for each in route["parameters"]),
-        ", ".join(f"{status} {answer['description']}" for status, answer in answers.items()),
+        ", ".join(sorted(answers)),
     ]
     return f"| {' | '.join(cells)} |"
 

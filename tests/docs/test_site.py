@@ -88,6 +88,20 @@ def test_every_page_became_html(site: Path) -> None:
     assert left == []
 
 
+def test_the_rooms() -> None:
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    rooms = re.findall(r"^  - (.*?):", text, re.MULTILINE)
+    assert rooms == ["edgeai", "Tutorials", "How-to guides", "Reference", "Explanation"]
+
+
+def test_the_lock_has_hashes_and_no_address() -> None:
+    lock = (ROOT / "requirements" / "docs.lock").read_text()
+    assert "://" not in lock
+    entries = re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE)[1:]
+    assert len(entries) > 20
+    assert [each for each in entries if "--hash=sha256:" not in each] == []
+
+
 def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         name = "index" if page.stem == "README" else page.stem
