@@ -3,11 +3,13 @@
 - Pages link to files and folders of the repository. The site has a page for each of them, below
   source/.
 - `folder/*.md` in the navigation stands for the pages of the folder but its README.
+- A notebook is shown as text and code.
 - A fence of code may have a name after its language, which becomes its title.
 - A state diagram of Mermaid becomes a table: what draws it would come from another host.
 """
 
 import ast
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ _CODE: Final = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOT
 _STATES: Final = re.compile(r"^```mermaid\nstateDiagram-v2\n(?P<lines>.*?)^```$", re.M | re.S)
 _STEP: Final = re.compile(r"^ *(\S+) --> (\S+?)(?:: (.*))?$", re.MULTILINE)
 _NAMED: Final = re.compile(r"^```(\w+) ([\w./]+)$", re.MULTILINE)
-_LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".ipynb": "json", ".toml": "toml"}
+_LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".toml": "toml"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -100,7 +102,15 @@ def _content(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
+    if path.suffix == ".ipynb":
+        return "\n\n".join(_cell(each) for each in json.loads(text)["cells"]) + "\n"
     return f"# {name}\n\n~~~~~~{_LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n~~~~~~\n"
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """Of a notebook."""
+    text = "".join(cell["source"])
+    return text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
 
 
 def _meaning(path: Path) -> str:

@@ -102,6 +102,12 @@ def test_the_lock_has_hashes_and_no_address() -> None:
     assert [each for each in entries if "--hash=sha256:" not in each] == []
 
 
+def test_a_notebook_is_text_and_code(site: Path) -> None:
+    page = site / "source" / "examples" / "notebooks" / "joint_inference.ipynb.html"
+    assert "cell_type" not in page.read_text()
+    assert len(Reader(page).text.split()) > 50
+
+
 def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         name = "index" if page.stem == "README" else page.stem
