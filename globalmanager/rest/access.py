@@ -38,6 +38,19 @@ class Caller(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     extra: Mapping[str, Any] = {}
 
+    @property
+    def namespace(self) -> str:
+        """Of a ServiceAccount; "" for every other caller."""
+        parts = self.username.split(":")
+        return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""
+
+    @property
+    def tenant(self) -> str:
+        """Whose share of a common rate the caller uses. Whoever owns a namespace can make any
+        number of ServiceAccounts there, so all of them are one.
+        """
+        return f"system:serviceaccount:{self.namespace}" if self.namespace else self.username
+
 
 class Reading(msgspec.Struct, frozen=True):
     """What a request reads: objects of the Kubernetes API, or a path of this server."""

@@ -42,9 +42,9 @@ class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 4
     """Loads at the same time, of all callers."""
     each: Rate = Rate(0.2, 5)
-    """Loads of one user per second."""
+    """Loads of one user per second, or of all ServiceAccounts of a namespace."""
     total: Rate = Rate(2.0, 20)
-    """Loads of all users per second."""
+    """Loads of all per second."""
 
 
 class Loaded(NamedTuple):
@@ -78,7 +78,7 @@ class Events:
         if visit.session is None:
             return Loaded([], ["Log in to load events: they are read with your own rights."])
         try:
-            self._rate.take(visit.caller.username, asyncio.get_running_loop().time())
+            self._rate.take(visit.caller.tenant, asyncio.get_running_loop().time())
         except Overloaded as error:
             again_s = max(1.0, error.retry_after_s)
             return Loaded([], [f"Too many loads of events: try again in {again_s:.0f} s."])

@@ -215,7 +215,7 @@ class Console:
         try:
             key = (request.path_qs, visit.sight)
             for_s = min(LIVE_S, self._logins.left_s(visit.session))
-            viewer = visit.caller.username or request.remote or ""
+            viewer = visit.caller.tenant or request.remote or ""
             return await self._live.send(request, key, render, viewer=viewer, for_s=for_s)
         except Overloaded as error:
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
@@ -246,7 +246,7 @@ class Console:
         if self._past is None:
             problem = "nobody remembers curves: set --console-prometheus-url"
             raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
-        curve = await self._past.curve(visit.caller.username, ref, job)
+        curve = await self._past.curve(visit.caller.tenant, ref, job)
         return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
 
     # ---- actions ----

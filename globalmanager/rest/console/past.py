@@ -40,9 +40,9 @@ class PastLimits(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 4
     """Questions at the same time."""
     each: Rate = Rate(1.0, 10)
-    """Questions of one user per second."""
+    """Questions of one user per second, or of all ServiceAccounts of a namespace."""
     total: Rate = Rate(5.0, 20)
-    """Questions of all users per second."""
+    """Questions of all per second."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +95,11 @@ class Past:
         self._asking = 0
         self._warning = RateLimitedWarning("Prometheus gives the console no curve")
 
-    async def curve(self, username: str, ref: ObjectRef, job: Object) -> Curve:
+    async def curve(self, tenant: str, ref: ObjectRef, job: Object) -> Curve:
         """The metrics of the job since it exists. A failure is told in the note."""
         now = self._now()
         try:
-            self._rate.take(username, asyncio.get_running_loop().time())
+            self._rate.take(tenant, asyncio.get_running_loop().time())
         except Overloaded:
             return Curve(now=now, note="Too many curves were asked for: load the page later.")
         if self._asking >= self._limits.at_once:

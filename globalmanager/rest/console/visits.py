@@ -84,7 +84,7 @@ class Visits:
         sees_nodes = await self._may(request, caller, Reading("list", NODES))
         types = await self._types(request, caller, namespace)
         if not types and not namespace:
-            namespace = namespace_of(caller)
+            namespace = caller.namespace
             types = await self._types(request, caller, namespace) if namespace else frozenset()
         is_whole = not namespace and len(types) == len(self._board.types)
         sees_pods = await self._sees_pods(request, caller, Sight(namespace, types, sees_nodes))
@@ -106,9 +106,3 @@ class Visits:
 
     async def _may(self, request: web.Request, caller: Caller, reading: Reading) -> bool:
         return await is_allowed(self._access, request, caller, reading)
-
-
-def namespace_of(caller: Caller) -> str:
-    """The namespace of a ServiceAccount; "" for every other caller."""
-    parts = caller.username.split(":")
-    return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""

@@ -271,6 +271,21 @@ async def test_each_caller_loads_seldom_and_one_caller_leaves_room_for_others(
         assert len(events.asked) == 2
 
 
+async def test_the_service_accounts_of_a_namespace_share_their_loads(
+    browser: Browser, guarded: World, events: EventsApi, authority: Authority
+) -> None:
+    """Who owns a namespace can make any number of them."""
+    limit(guarded, each=Rate(1e-9, 2))
+    for name in ("one", "two", "three"):
+        user = f"system:serviceaccount:a:{name}"
+        authority.users[name] = {"username": user}
+        authority.rights_of[user] = [{"verb": "list", "namespace": "a"}]
+        await browser.log_in(name)
+        text = (await browser.get(EVENTS, **PART)).text
+    assert "Too many loads of events" in text
+    assert len(events.asked) == 2
+
+
 async def test_few_loads_run_at_the_same_time(
     browser: Browser, guarded: World, scripted: ScriptedApi
 ) -> None:

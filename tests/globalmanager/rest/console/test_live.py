@@ -217,6 +217,20 @@ async def test_the_place_of_a_browser_that_has_left_is_free_before_the_next_beat
     assert (live._channels, live._turns, live._of_address) == ({}, {}, {})
 
 
+async def test_the_service_accounts_of_a_namespace_are_one_viewer(
+    browser: Browser, guarded: World, authority: Authority, live: Live
+) -> None:
+    authority.users["carl's"] = {"username": "system:serviceaccount:b:carl"}
+    authority.rights_of["system:serviceaccount:b:carl"] = [{"verb": "list", "namespace": "b"}]
+    other, third = Browser(guarded), Browser(guarded)
+    async with other.client, third.client:
+        await browser.log_in("ben's")
+        await other.log_in("carl's")
+        await third.log_in("ann's")
+        async with await opened(browser), await opened(other, "/jobs?q=f"), await opened(third):
+            assert sorted(live._turns) == ["ann", "system:serviceaccount:b"]
+
+
 class Renderings:
     """Pages that take long, and how often each was rendered."""
 
