@@ -78,7 +78,7 @@ class Sight(NamedTuple):
     is_whole: bool = False
     """All types in all namespaces: numbers of tasks tell the caller nothing new."""
     pods: bool = False
-    """The pods in the namespace of the job that the page is about."""
+    """All pods of the job that the page is about."""
 
 
 class JobRow(NamedTuple):
@@ -252,9 +252,7 @@ class Board:
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
         return NodeRow(
             name=name,
-            site=str(labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE)[
-                :MAX_SITE_CHARS
-            ],
+            site=_site(labels),
             is_edge=EDGE_LABEL in labels,
             in_cluster=node is not None,
             connected=is_connected,
@@ -266,6 +264,11 @@ class Board:
             relay=self._relays.info(name) if sight.is_whole else None,
             session=info,
         )
+
+
+def _site(labels: Mapping[str, Any]) -> str:
+    site = labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE
+    return str(site)[:MAX_SITE_CHARS]
 
 
 def path_of(ref: ObjectRef) -> str:

@@ -88,6 +88,7 @@ class Console:
             logins=logins,
             proxy=proxy,
             board=board,
+            podless=frozenset(type_ for kind in kinds if not kind.owns for type_ in kind.types),
             is_populated=is_populated,
         )
         self._reviews = reviews

@@ -33,6 +33,7 @@ class Visits:
         logins: the sessions
         proxy: the login by a header
         board: knows the types of jobs
+        podless: types of jobs that have no pods
         is_populated: whether the caches are complete
     """
 
@@ -44,6 +45,7 @@ class Visits:
         logins: Logins,
         proxy: ProxyLogin,
         board: Board,
+        podless: frozenset[ResourceType],
         is_populated: Callable[[], bool],
     ) -> None:
         self._access = access
@@ -51,6 +53,7 @@ class Visits:
         self._logins = logins
         self._proxy = proxy
         self._board = board
+        self._podless = podless
         self._is_populated = is_populated
 
     async def of(self, request: web.Request) -> Visit:
@@ -91,11 +94,13 @@ class Visits:
         return Sight(namespace, types, sees_nodes, is_whole, sees_pods)
 
     async def _sees_pods(self, request: web.Request, caller: Caller, sight: Sight) -> bool:
-        """Whether the page of a job may show the pods of the job's namespace."""
+        """Whether the page of a job may show all of the job's pods."""
         namespace = request.match_info.get("namespace", "")
         type_ = self._board.type_of(request.match_info.get("type", ""))
         if type_ not in sight.types or sight.namespace not in ("", namespace):
             return False
+        if type_ in self._podless:
+            return True
         is_name = is_subdomain(namespace)
         return is_name and await self._may(request, caller, Reading("list", PODS, namespace))
 

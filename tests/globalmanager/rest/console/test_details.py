@@ -125,6 +125,20 @@ async def test_a_scaler_of_a_type_that_the_viewer_may_not_list_is_not_shown(
     assert (answer.status, "of-others" in answer.text) == (200, False)
 
 
+async def test_a_job_that_has_no_pods_asks_for_no_right_to_them(
+    browser: Browser, authority: Authority
+) -> None:
+    authority.rights_of["nobody"] = [{"verb": "list", "resource": each} for each in (JI, "models")]
+    await browser.log_in("nobody's")
+    assert "You may not list pods" in (await browser.get(JOB)).text
+    asked = [each["resourceAttributes"]["resource"] for each in authority.asked]
+    assert asked.count("pods") == 1
+    model = await browser.get("/jobs/models.edgeai.io/a/small")
+    assert (model.status, "You may not list pods" in model.text) == (200, False)
+    asked = [each["resourceAttributes"]["resource"] for each in authority.asked]
+    assert asked.count("pods") == 1
+
+
 async def test_a_page_shows_a_bounded_number_of_pods(browser: Browser, guarded: World) -> None:
     pods = [{**pod({}), "metadata": {"name": f"w-{number}"}} for number in range(1000)]
     guarded.cluster.pods_of[REF] = pods
