@@ -27,7 +27,7 @@ PAGES: Final = {
     "kinds/tfjob.md": "TFJob",
     "kinds/trainingjob.md": "TrainingJob ScaleOut ScaleIn",
     "federated-learning.md": "FederatedLearningJob",
-    "tutorials/joint-inference.md": "JointInferenceService",
+    "kinds/jointinferenceservice.md": "JointInferenceService",
     "datasets.md": "Dataset",
 }
 """Page that explains how kinds behave -> the kinds."""

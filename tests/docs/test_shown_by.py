@@ -8,7 +8,7 @@ import pytest
 from globalmanager.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "kinds").glob("*.md")])
 MIGRATION = ROOT / "docs" / "migrate-from-sedna.md"
 MIGRATIONS = {
     MIGRATION: 25,
