@@ -242,6 +242,8 @@ class SessionDriver:
             self._receive(message)
         except Exception:  # a bug in one session ends this session alone
             log.exception("session failed", node=self.node)
+            # Messages that arrived together with this one come next, and would be taken.
+            self.close(wire.Close.GOING_AWAY, "session failed")
             self._websocket.transport.abort()
         return True
 

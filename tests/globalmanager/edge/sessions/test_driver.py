@@ -10,10 +10,11 @@ from structlog.contextvars import get_contextvars
 from structlog.testing import capture_logs
 
 from common import wire
+from common.ids import WorkerName
 from common.session import Timing
 from globalmanager.edge.sessions.driver import SessionDriver
 from globalmanager.edge.sessions.flag import Flag
-from tests.globalmanager.edge.world import A, B, World
+from tests.globalmanager.edge.world import A, B, World, report_body, uid
 from tests.waiting import async_eventually
 
 # GlobalManager and peers beat five times a second, in slots of 1/75 of that.
@@ -174,6 +175,30 @@ async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> No
         assert [each["node"] for each in logs if each["event"] == "session failed"] == [A]
         await b.report()
         await async_eventually("the acknowledgement", lambda: len(b.acked) == 1)
+
+
+async def test_after_a_message_that_fails_no_other_is_taken(tmp_path: Path) -> None:
+    """Else a later report would overtake it."""
+    taken: list[str] = []
+
+    def fail(_driver: SessionDriver, report: wire.Report) -> bool:
+        taken.append(report.worker)
+        raise RuntimeError(f"cannot take {report.worker}")
+
+    quick = World(tmp_path / "tokens")
+    async with quick.running() as world, world.peer(A) as peer:
+        world.assign(0, A)
+        await async_eventually("the task", lambda: peer.held)
+        driver = driver_of(world, A)
+        await async_eventually("an idle session", lambda: is_idle(driver))
+        driver._on_report = fail
+        arrive = driver._websocket.reader
+        assert arrive is not None
+        for seq in (1, 2):  # as of one piece of the stream
+            worker = WorkerName(f"w{seq}")
+            report = wire.Report(seq, uid(0), worker, attempt=1, body=report_body())
+            assert arrive(wire.encode(report)[0])
+        assert taken == ["w1"]
 
 
 @pytest.mark.parametrize("room", ["_may_read", "_answers_taken"])
