@@ -1,6 +1,7 @@
 """The console in front of a real API server, whose rights count."""
 
 import http.cookiejar
+import json
 import re
 import urllib.error
 import urllib.parse
@@ -21,6 +22,7 @@ from globalmanager.rest.errors import RequestError
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
+from tests.cluster.samples import service
 from tests.cluster.test_crds import training_job
 from tests.globalmanager.kinds.training import pytorch_spec
 from tests.waiting import eventually
@@ -189,6 +191,38 @@ def test_events_are_those_of_the_job_and_its_pods_with_the_callers_rights(
     text = browsers["looker"](f"{page}/events")[1]
     assert f"You may not list events in the namespace {namespace}" in text
     assert f"<td>{TORCH.kind} {name}" not in text
+
+
+def test_metrics_of_jobs_become_series_when_a_setting_says_so(
+    control_plane: ControlPlane,
+    crds: ControlPlane,
+    client: Client,
+    namespace: str,
+    system_namespace: str,
+    tmp_path: Path,
+) -> None:
+    """And a Prometheus that is not there costs a note."""
+    del crds  # installed
+    client.create(service(namespace))
+    path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/jointinferenceservices/digits"
+    metrics = [{"key": "accuracy", "value": "0.75"}, {"key": "note", "value": "good"}]
+    client.patch(f"{path}/status", {"status": {"metrics": metrics}})
+    manager = GlobalManager(
+        kubeconfig=control_plane.kubeconfig,
+        system_namespace=system_namespace,
+        directory=tmp_path,
+        flags=("--job-metrics", "5", "--console-prometheus-url", "http://127.0.0.1:9"),
+    )
+    type_ = "jointinferenceservices.edgeai.io"
+    labels = f'job_name="digits",job_namespace="{namespace}",key="accuracy",resource="{type_}"'
+    try:
+        manager.start()
+        series = {f"{{{labels}}}": 0.75}
+        eventually("a series", lambda: manager.metric("edgeai_job_metric") == series)
+        curve = json.loads(Browser(manager)(f"/jobs/{type_}/{namespace}/digits/curve")[1])
+        assert (curve["times"], "Prometheus does not tell" in curve["note"]) == ([], True)
+    finally:
+        manager.stop()
 
 
 def _record(client: Client, namespace: str, reason: str, about: Object) -> None:
