@@ -31,7 +31,9 @@ def to_login(request: web.Request) -> web.Response:
     """Leads to the login, and from there back to the page of the request. An open page says so, and
     asks for no further changes.
     """
-    is_page = request.method == "GET" and not request.path.endswith(("/events", "/curve"))
+    resource = request.match_info.route.resource  # its path is a pattern: a job may be named events
+    pattern = "" if resource is None else resource.canonical
+    is_page = request.method == "GET" and not pattern.endswith(("/events", "/curve"))
     page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
     address = f"{LOGIN}?next={quote(page)}"
     if is_stream(request):

@@ -214,6 +214,13 @@ async def test_a_link_of_another_site_logs_nobody_in(browser: Browser, guarded: 
     assert (await browser.get(path, **{"Sec-Fetch-Site": "none"})).status == 303
 
 
+@pytest.mark.parametrize("name", ["events", "curve"])
+async def test_a_job_is_a_page_whatever_its_name(browser: Browser, name: str) -> None:
+    page = f"/jobs/pytorchjobs.kubeflow.org/a/{name}"
+    for path in (page, f"{page}/events", f"{page}/curve"):
+        assert (await browser.get(path)).headers["Location"] == f"/login?next={page}"
+
+
 @pytest.mark.parametrize("action", ["suspend", "delete"])
 async def test_after_the_login_a_form_of_an_old_session_leads_to_its_page(
     browser: Browser, action: str
