@@ -237,5 +237,5 @@ def check_url(source: str, url: str, *, like: str) -> None:
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
-    if not is_url or parts.username or parts.query or parts.fragment:
+    if not is_url or "@" in parts.netloc or parts.query or parts.fragment:
         raise SettingsError(source, f"is no URL like {like}, without credentials")

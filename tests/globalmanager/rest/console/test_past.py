@@ -216,6 +216,7 @@ async def test_without_a_prometheus_a_page_asks_for_nothing(
     [
         ("prometheus:9090", "is no URL like http://prometheus:9090"),
         ("http://user:secret@prometheus", "without credentials"),
+        ("http://:secret@prometheus", "without credentials"),
     ],
 )
 def test_a_wrong_url_is_named(url: str, problem: str) -> None:
