@@ -45,7 +45,8 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
         if reason := mapping(state.get("waiting")).get("reason"):
             return word(reason)
         if ended and ended.get("exitCode") != 0:
-            return f"{word(ended.get('reason') or 'ended')}, exit code {_count(ended['exitCode'])}"
+            code = _count(ended.get("exitCode"))
+            return f"{word(ended.get('reason') or 'ended')}, exit code {code}"
     if status.get("phase") in ("Running", "Succeeded"):
         return ""
     found = next((each for each in conditions_of(status) if each.get("status") == "False"), {})

@@ -54,6 +54,10 @@ def waiting(reason: str, restarts: int) -> dict[str, Any]:
         ),
         ({"phase": "Failed", "reason": "Evicted"}, 0, "Evicted"),
         ({"containerStatuses": [{"restartCount": "x", "state": []}, 7]}, 0, ""),
+        (
+            {"containerStatuses": [{"state": {"terminated": {"reason": "Error"}}}]},
+            *(0, "Error, exit code 0"),
+        ),
     ],
 )
 def test_a_pod_says_how_often_it_was_restarted_and_why_it_is_not_well(
