@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from common.errors import EdgeAIError
 from common.text import printable
-from edgeai import environment, interrupts, options, status, system
+from edgeai import environment, interrupts, options, output, status, system
 from edgeai.console import login_address, open_in_cluster
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
@@ -271,7 +271,8 @@ def main() -> None:
     """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
     try:
-        app()
+        with output.checked():
+            app()
     except (EdgeAIError, ClusterError) as error:
         typer.echo(f"edgeai: {error}", err=True)
         sys.exit(1)

@@ -35,7 +35,7 @@ def certificates(facts: Facts) -> Iterator[Told]:
             continue
         name = f"Secret {facts.namespace}/{secret['metadata']['name']}"
         try:
-            told = _chain_problem(certificates_in(data["tls.crt"]), authorities, facts.now)
+            told = _chain_problem(certificates_in(data["tls.crt"]), authorities, facts.clock)
         except ValueError as error:
             told = "error", f"tls.crt cannot be read: {error}"
         if told is None:

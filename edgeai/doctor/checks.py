@@ -12,10 +12,12 @@ from edgeai.doctor.definitions import definitions
 from edgeai.doctor.edges import edges
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.files import files
-from edgeai.doctor.finding import Finding, NotAllowed, Told
+from edgeai.doctor.finding import INSTALL, Finding, NotAllowed, Told
+from edgeai.doctor.kubernetes import kubernetes
 from edgeai.doctor.managers import clocks, leader, managers, rights
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
+    "kubernetes": kubernetes,
     "definitions": definitions,
     "files": files,
     "rights": rights,
@@ -25,12 +27,18 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "certificates": certificates,
     "edges": edges,
 }
+_ELSEWHERE: Final = "or name the namespace of your installation with --namespace"
 _ODD: Final = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 _RIGHT: Final = "ask for this right, or let an administrator run edgeai doctor"
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """What all checks have found. A check that the caller may not make is unknown."""
+    """What all checks have found. A check that the caller may not make is unknown. Without the
+    namespace nothing is there that could be looked at.
+    """
+    if facts.is_namespace_there is False:
+        message = f"namespace {facts.namespace} is not there, so edgeai is not installed in it"
+        return [Finding("globalmanager", "error", message, f"{INSTALL}; {_ELSEWHERE}")]
     found = []
     for name, check in CHECKS.items():
         try:

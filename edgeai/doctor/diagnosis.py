@@ -15,29 +15,41 @@ from common.errors import EdgeAIError, InvalidName, SettingsError
 from common.ids import is_subdomain
 from common.text import printable
 from edgeai.doctor.checks import findings
-from edgeai.doctor.facts import gather
+from edgeai.doctor.facts import AskAbout, gather
 from edgeai.doctor.finding import Finding
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Unauthorized
+from globalmanager.kube.user import UserClient
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
 DEADLINE_S: Final = 30.0
 
 
 async def diagnose(
-    kubeconfig: Path, namespace: str, now: times.Clock = times.utc_now
+    kubeconfig: Path,
+    namespace: str,
+    now: times.Clock = times.utc_now,
+    about: AskAbout = UserClient.about,
+    deadline_s: float = DEADLINE_S,
 ) -> list[Finding]:
     """What is wrong, or well, with the installation in `namespace`. An API that does not answer is
     a finding.
     """
+    is_open = False
     try:
         if not is_subdomain(namespace):
             raise InvalidName("namespace", namespace, "letters, digits and -")
-        async with asyncio.timeout(DEADLINE_S):
-            async with await KubeClient.from_kubeconfig(kubeconfig) as client:
-                facts = await gather(client, namespace, now)
+        async with asyncio.timeout(deadline_s):
+            async with await UserClient.from_kubeconfig(kubeconfig) as client:
+                is_open = True
+                facts = await gather(client, namespace, now, about)
     except TimeoutError:
-        message = f"the Kubernetes API of {kubeconfig} has not told all within {DEADLINE_S:g} s"
+        if not is_open:
+            message = f"the exec plugin of {kubeconfig} gave no credential within {deadline_s:g} s"
+            remedy = (
+                "type its command, which is in the kubeconfig below users, and see what it says"
+            )
+            return [Finding("api", "error", message, remedy)]
+        message = f"the Kubernetes API of {kubeconfig} has not told all within {deadline_s:g} s"
         return [Finding("api", "error", message, "see whether the API server is overloaded")]
     except (SettingsError, InvalidName) as error:
         return [Finding("api", "error", str(error))]

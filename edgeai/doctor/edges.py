@@ -32,7 +32,7 @@ def edges(facts: Facts) -> Iterator[Told]:
         if name_label(each).startswith(CONTROLLER)
     }
     try:
-        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.now)
+        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
     except claims.ClaimsError as error:
         yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
         return

@@ -1,6 +1,7 @@
 """Reads from the Kubernetes API what the checks need. Called by `diagnosis`."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -9,11 +10,20 @@ import msgspec
 from common import times
 from edgeai.doctor.parts import installed_groups, served_groups
 from edgeai.doctor.rights import Denied, denied
-from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ResourceType
+from globalmanager.contract import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden, NotFound
+from globalmanager.kube.user import About, UserClient, Version
 
 DEFINITIONS: Final = ResourceType(
     "apiextensions.k8s.io",
@@ -28,13 +38,23 @@ Objects = tuple[Object, ...] | Forbidden
 """The objects of one type, or the error that names the right which the caller lacks."""
 
 
+AskAbout = Callable[[UserClient], Awaitable[About]]
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """An installation at one moment. All but definitions and nodes are objects of the namespace of
-    edgeai. `now` is this machine's clock, in UTC.
+    edgeai.
     """
 
     namespace: str
+    is_namespace_there: bool | None
+    """None where the caller may not read it."""
     now: datetime
+    """By this machine's clock, in UTC."""
+    clock: datetime
+    """The same moment by the clock of the API server."""
+    version: Version | None
+    """Of Kubernetes; None where the API server tells none."""
     groups: tuple[str, ...]
     """The API groups that are installed, of those that the GlobalManager is told to serve."""
     definitions: Objects
@@ -48,9 +68,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     denied: Denied
 
 
-async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
+async def gather(
+    client: UserClient, namespace: str, now: times.Clock, about: AskAbout = UserClient.about
+) -> Facts:
     """Read everything once. A right that the caller lacks is a fact.
 
+    Args:
+        now: this machine's clock
+        about: asks the API server about itself
     Raises: ApiError when the API does not answer, or does not know the caller
     """
 
@@ -63,23 +88,26 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
         except Forbidden as error:
             return error
 
-    moment = now()  # slow lists make no Lease look silent
     # The first request fails alone when the API is away: its error is the answer to all.
     try:
-        nodes: Objects = tuple((await client.list(NODES)).items)
+        told = await about(client)
     except Forbidden as error:
         if not error.reason:
             raise  # a proxy's page, and no Kubernetes API
-        nodes = error
+        told = About(None, None)
+    moment = now()  # slow lists make no Lease look silent
     namespaced = (DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
-    definitions, *others = await asyncio.gather(of(DEFINITIONS), *map(of, namespaced))
+    definitions, nodes, *others = await asyncio.gather(*map(of, (DEFINITIONS, NODES, *namespaced)))
     deployments, daemon_sets, pods, leases, config_maps, secrets = others
     groups = () if isinstance(definitions, Forbidden) else installed_groups(definitions)
     if not isinstance(deployments, Forbidden):
         groups = tuple(group for group in groups if group in served_groups(deployments))
     return Facts(
         namespace=namespace,
+        is_namespace_there=await _is_there(client, namespace),
         now=moment,
+        clock=told.clock or moment,
+        version=told.version,
         groups=groups,
         definitions=definitions,
         nodes=nodes,
@@ -91,3 +119,13 @@ async def gather(client: KubeClient, namespace: str, now: times.Clock) -> Facts:
         secrets=secrets,
         denied=await denied(client, namespace, groups),
     )
+
+
+async def _is_there(client: UserClient, namespace: str) -> bool | None:
+    try:
+        await client.get(ObjectRef(NAMESPACES, "", namespace))
+    except NotFound:
+        return False
+    except Forbidden:
+        return None
+    return True

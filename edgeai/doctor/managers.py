@@ -17,6 +17,7 @@ from edgeai.doctor.finding import (
     some,
 )
 from edgeai.doctor.parts import MANAGER, NAME_LABEL, part_of
+from globalmanager.contract import Object
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
 from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests.rbac import ACCOUNT
@@ -41,11 +42,18 @@ def managers(facts: Facts) -> Iterator[Told]:
             scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
             yield "error", f"{name} is scaled to 0, so no job makes progress", scale
         elif available < wanted:
-            why = pod_problem(part_of(pods, MANAGER)) or "no pod says why yet"
+            why = pod_problem(part_of(pods, MANAGER)) or _refused(each) or "no pod says why yet"
             level: Level = "warning" if available else "error"
             yield level, f"{name} has {available} of {wanted} replicas: {why}", look(facts)
         else:
             yield "ok", f"{name} has {available} of {wanted} replicas"
+
+
+def _refused(deployment: Object) -> str:
+    """Why the API server takes no pod of the Deployment, such as a quota; "" where it does."""
+    conditions = (deployment.get("status") or {}).get("conditions") or ()
+    failures = (each for each in conditions if each.get("type") == "ReplicaFailure")
+    return next((str(each.get("message") or each.get("reason")) for each in failures), "")
 
 
 def leader(facts: Facts) -> Iterator[Told]:
@@ -55,8 +63,8 @@ def leader(facts: Facts) -> Iterator[Told]:
     if not spec.get("holderIdentity"):
         yield "error", "no GlobalManager leads, so no job is reconciled", remedy
         return
-    if is_silent(spec, facts.now):
-        silent_s = age_s(spec.get("renewTime"), facts.now)
+    if is_silent(spec, facts.clock):
+        silent_s = age_s(spec.get("renewTime"), facts.clock)
         holder = spec["holderIdentity"]
         yield "error", f"the leader {holder} has not renewed its Lease for {silent_s:.0f} s", remedy
     else:
@@ -64,24 +72,32 @@ def leader(facts: Facts) -> Iterator[Told]:
 
 
 def clocks(facts: Facts) -> Iterator[Told]:
-    """A Lease that was renewed in the future shows a clock that is ahead of this machine's. A clock
-    that is behind cannot be told from a Lease that is not renewed any more.
+    """The clock of the API server is the measure. A Lease that was renewed in the future shows a
+    clock that is ahead. A clock that is behind cannot be told from a Lease that is not renewed any
+    more.
     """
+    is_good = True
+    own_s = (facts.now - facts.clock).total_seconds()
+    if abs(own_s) > CLOCK_S:
+        is_good = False
+        where = "ahead of" if own_s > 0 else "behind"
+        message = f"this machine's clock is {abs(own_s):.0f} s {where} the API server's"
+        yield "warning", message, "set both clocks by NTP; ages that are shown here are wrong"
     ahead: set[str] = set()
     for each in readable(facts.leases):
         if REPLICA_LABEL not in (each["metadata"].get("labels") or {}):
             continue
         spec = each.get("spec") or {}
-        ahead_s = -age_s(spec.get("renewTime"), facts.now)
+        ahead_s = -age_s(spec.get("renewTime"), facts.clock)
         if ahead_s > CLOCK_S:
             holder = str(spec.get("holderIdentity"))
             if holder in ahead:
                 continue  # the leader has two Leases
             ahead.add(holder)
-            message = f"the clock of {holder} is {ahead_s:.0f} s ahead of this machine's"
+            message = f"the clock of {holder} is {ahead_s:.0f} s ahead of the API server's"
             yield "warning", message, "set both clocks by NTP; ages are wrong till then"
-    if not ahead:
-        yield "ok", "no GlobalManager's clock is ahead of this machine's"
+    if is_good and not ahead:
+        yield "ok", "no clock is ahead of the API server's"
 
 
 def rights(facts: Facts) -> Iterator[Told]:

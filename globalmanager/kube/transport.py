@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import aiohttp
-import yaml
 
 from common.errors import SettingsError
+from globalmanager.kube.kubeconfig import check
 from globalmanager.kube.library import ApiClient, Configuration, config
 from globalmanager.kube.session import plain_session
 
@@ -29,8 +29,6 @@ _IN_CLUSTER: Final = "in-cluster configuration"
 # rest.
 _MAX_CONNECTIONS: Final = 256
 _RENEW_INTERVAL_S: Final = 30.0
-_MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
-_USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
 
 # A proxy between here and the API server closes a WebSocket on which nothing happens.
 _PING_INTERVAL_S: Final = 20.0
@@ -318,6 +316,8 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
             raise
         except Exception as error:  # the loader may raise any exception for a malformed file
             raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
+        if not all(str(value).isprintable() for value in target.api_key.values()):
+            raise SettingsError(source, "its token has a line break or another control character")
 
     await load(configuration)
     return Transport(configuration, load, source)
@@ -327,7 +327,7 @@ async def _load(kubeconfig: Path | None, target: Configuration) -> None:
     if kubeconfig is None:
         _load_in_cluster(target)
         return
-    _check_kubeconfig(kubeconfig)
+    check(kubeconfig)
     await config.load_kube_config(
         config_file=str(kubeconfig), client_configuration=target, persist_config=False
     )
@@ -341,65 +341,6 @@ def _load_in_cluster(target: Configuration) -> None:
             _IN_CLUSTER,
             f"{error} Outside of a pod, name a kubeconfig file.",
         ) from error
-
-
-def _check_kubeconfig(path: Path) -> None:
-    """Check for common mistakes. kubernetes_asyncio would report these mistakes as missing keys.
-
-    Raises: SettingsError
-    """
-    source = f"kubeconfig {path}"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(
-            source, f"cannot be read: {error.strerror}; name another with --kubeconfig"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = " ".join(str(error).split())
-        raise SettingsError(source, f"is not YAML: {problem}") from error
-    if not isinstance(content, dict):
-        raise SettingsError(source, "is empty or no YAML mapping")
-    for field in ("clusters", "contexts", "current-context"):
-        if not content.get(field):
-            remedy = _USE_CONTEXT if field == "current-context" else _MADE_BY_KUBECTL
-            raise SettingsError(source, f"{field} is missing or empty; {remedy}")
-    _check_context(source, content)
-
-
-def _check_context(source: str, content: dict[str, Any]) -> None:
-    wanted = content["current-context"]
-    context = _named(content["contexts"], wanted)
-    if context is None:
-        raise SettingsError(source, f"current-context {wanted!r} is not among its contexts")
-    names = context.get("context") or {}
-    cluster_name, user_name = names.get("cluster"), names.get("user")
-    cluster = _named(content["clusters"], cluster_name)
-    if cluster is None:
-        raise SettingsError(source, f"context {wanted!r} names no cluster of the file")
-    if not (cluster.get("cluster") or {}).get("server"):
-        raise SettingsError(source, f"cluster {cluster_name!r} has no server")
-    _check_server(source, cluster["cluster"]["server"])
-    if user_name and _named(content.get("users") or (), user_name) is None:
-        raise SettingsError(source, f"user {user_name!r} of context {wanted!r} is not among users")
-
-
-def _check_server(source: str, server: Any) -> None:
-    if not str(server).startswith(("https://", "http://")):
-        problem = f"server {server!r} is no http or https URL; write it as https://HOST:PORT"
-        raise SettingsError(source, problem)
-    try:
-        is_complete = bool(urlsplit(server).hostname) and urlsplit(server).port != 0
-    except ValueError:
-        is_complete = False
-    if not is_complete:
-        problem = f"server {server!r} has no valid host and port; write it as https://HOST:PORT"
-        raise SettingsError(source, problem)
-
-
-def _named(entries: Any, name: Any) -> dict[str, Any] | None:
-    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name)
-    return next(found, None)
 
 
 def _explain(error: Exception) -> str:

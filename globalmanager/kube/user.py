@@ -8,7 +8,9 @@ This subprotocol cannot close one direction alone.
 
 import asyncio
 import contextlib
+import email.utils
 import re
+from datetime import datetime
 from typing import Any, Final
 
 import aiohttp
@@ -17,6 +19,7 @@ import msgspec
 from globalmanager.contract import ObjectRef, ResourceType
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.objects import NotReadable, decode
 from globalmanager.kube.sender import ApiRequest, request_for
 
 SERVICE_ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
@@ -38,6 +41,14 @@ class Version(msgspec.Struct, frozen=True, order=True):
         return f"{self.major}.{self.minor}"
 
 
+class About(msgspec.Struct, frozen=True):
+    """What an API server tells of itself. None: it does not tell."""
+
+    version: Version | None
+    clock: datetime | None
+    """Its time at the answer, to the second."""
+
+
 class UserClient(KubeClient):
     async def token(self) -> str:
         """The bearer token of the kubeconfig, also of its exec plugin; "" where it has none."""
@@ -55,15 +66,19 @@ class UserClient(KubeClient):
         answer = await self._object(request)
         return str((answer.get("status") or {}).get("token") or "")
 
-    async def version(self) -> Version:
-        """Raises: ApiError; Malformed for an answer that is no version"""
+    async def about(self) -> About:
+        """What the API server tells of itself. Raises: ApiError"""
         request = ApiRequest(verb="get", target="version", method="GET", path="/version")
-        answer = await self._object(request)
-        # Not major and minor: a build may leave them empty, and clouds write the minor like "29+".
-        found = _VERSION.match(str(answer.get("gitVersion")))
-        if found is None:
-            raise request.failed(errors.Malformed, "the answer is no version")
-        return Version(int(found[1]), int(found[2]))
+        async with self._sender.answered(request, self._settings.deadline_s) as response:
+            body, date = await response.read(), response.headers.get("Date", "")
+        try:
+            # Not major and minor: a build may leave them empty, and clouds write the minor "29+".
+            told = decode(body).get("gitVersion")
+        except NotReadable as error:
+            raise request.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
+        found = _VERSION.match(str(told))
+        version = Version(int(found[1]), int(found[2])) if found else None
+        return About(version, _time_of(date))
 
     async def serves(self, api_version: str) -> bool:
         """Whether the API server has a group in this version, like "apps/v1". Raises: ApiError"""
@@ -97,6 +112,14 @@ class UserClient(KubeClient):
                     await sending
         if problem:
             raise request.failed(errors.Unreachable, problem)
+
+
+def _time_of(date: str) -> datetime | None:
+    try:
+        found = email.utils.parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 async def _send(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -26,8 +26,8 @@ from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.user import UserClient
 from globalmanager.manifests import crds
 from tests.certificates import Authority
 
@@ -44,7 +44,7 @@ class Installation:
     directory: empty; gets certificates
     """
 
-    def __init__(self, kube: KubeClient, directory: Path) -> None:
+    def __init__(self, kube: UserClient, directory: Path) -> None:
         self.kube = kube
         self.directory = directory
         self.authority = Authority(directory, days=365)

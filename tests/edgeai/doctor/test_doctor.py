@@ -10,21 +10,22 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 from aiohttp import web
 
 from common.errors import SettingsError
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
 from edgeai.doctor.diagnosis import diagnose
-from edgeai.doctor.facts import DEFINITIONS, gather
+from edgeai.doctor.facts import DEFINITIONS, AskAbout, gather
 from edgeai.doctor.finding import Finding
 from edgeai.doctor.parts import CONTROLLER, MANAGER
 from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
 from globalmanager.ha.elector import LEASE_NAME, LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden
+from globalmanager.kube.user import About, UserClient, Version
 from tests.certificates import Authority
 from tests.edgeai.command import edgeai
 from tests.edgeai.doctor.installation import (
@@ -54,15 +55,21 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def installation(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installation]:
-    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
+    async with await UserClient.from_kubeconfig(cluster.kubeconfig) as kube:
         (tmp_path / "pki").mkdir()
         installation = Installation(kube, tmp_path / "pki")
         await installation.apply()
         yield installation
 
 
-async def found_at(cluster: Cluster, namespace: str = NAMESPACE) -> list[Finding]:
-    return await diagnose(cluster.kubeconfig, namespace, now=lambda: NOW)
+async def tells(_client: UserClient) -> About:
+    return About(Version(1, 34), NOW)
+
+
+async def found_at(
+    cluster: Cluster, namespace: str = NAMESPACE, about: AskAbout = tells
+) -> list[Finding]:
+    return await diagnose(cluster.kubeconfig, namespace, now=lambda: NOW, about=about)
 
 
 def bad(found: list[Finding]) -> list[Finding]:
@@ -296,7 +303,7 @@ async def test_a_cluster_without_edge_nodes_is_told_how_to_label_one(
 async def test_what_the_caller_may_not_read_is_unknown_and_hides_nothing_else(
     installation: Installation,
 ) -> None:
-    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW)
+    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW, about=tells)
     denied = Forbidden("list", "deployments.apps", message='"eve" cannot list "deployments"')
     found = bad(findings(msgspec.structs.replace(facts, deployments=denied)))
     assert [(each.check, each.level) for each in found] == [
@@ -312,7 +319,7 @@ async def test_what_a_check_told_stays_when_a_right_is_missing(
     installation: Installation,
 ) -> None:
     await installation.set_status(DEPLOYMENTS, MANAGER, availableReplicas=0)
-    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW)
+    facts = await gather(installation.kube, NAMESPACE, now=lambda: NOW, about=tells)
     denied = Forbidden("list", "pods", message='"eve" cannot list "pods"')
     found = bad(findings(msgspec.structs.replace(facts, pods=denied)))
     levels = {each.check: each.level for each in found}
@@ -338,6 +345,63 @@ async def test_definitions_of_a_group_that_is_not_served_are_not_looked_at(
     assert bad(await found_at(cluster)) == []
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "words"), [(3600, "3600 s ahead of the API"), (-90, "90 s behind the API")]
+)
+async def test_a_wrong_clock_of_this_machine_is_named_and_takes_no_leader_away(
+    cluster: Cluster, installation: Installation, ahead_s: int, words: str
+) -> None:
+    """By this machine's clock the Leases are an hour old, or from the future."""
+    found = await diagnose(
+        cluster.kubeconfig,
+        NAMESPACE,
+        now=lambda: NOW + timedelta(seconds=ahead_s),
+        about=tells,
+    )
+    (finding,) = bad(found)
+    assert (finding.check, finding.level) == ("clocks", "warning")
+    assert f"this machine's clock is {words} server's" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        (Version(1, 19), "error"),
+        (Version(1, 20), "ok"),
+        (Version(2, 0), "ok"),
+        (Version(0, 0), "ok"),
+        (None, "ok"),
+    ],
+)
+async def test_an_old_kubernetes_is_named(
+    cluster: Cluster, installation: Installation, version: Version | None, level: str
+) -> None:
+    async def old(_client: UserClient) -> About:
+        return About(version, None)
+
+    (finding,) = [each for each in await found_at(cluster, about=old) if each.check == "kubernetes"]
+    assert finding.level == level
+    assert ("older than 1.20" in finding.message) == (level == "error")
+
+
+async def test_a_namespace_that_is_not_there_is_named(
+    cluster: Cluster, installation: Installation
+) -> None:
+    (finding,) = bad(await found_at(cluster, "elsewhere"))
+    assert "namespace elsewhere is not there" in finding.message
+    assert "--namespace" in finding.remedy
+
+
+async def test_a_quota_that_lets_no_pod_in_is_named(
+    cluster: Cluster, installation: Installation
+) -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small"}
+    status = {"availableReplicas": 0, "conditions": [failure]}
+    await installation.set_status(DEPLOYMENTS, MANAGER, **status)
+    finding, *_ = bad(await found_at(cluster))
+    assert (finding.check, "exceeded quota: small" in finding.message) == ("globalmanager", True)
+
+
 @pytest.mark.parametrize("namespace", ["", "..", "a/../b", "x?y"])
 async def test_a_namespace_that_is_no_name_is_refused(cluster: Cluster, namespace: str) -> None:
     (finding,) = await found_at(cluster, namespace)
@@ -350,7 +414,7 @@ async def test_a_server_that_is_no_kubernetes_is_named(tmp_path: Path) -> None:
         return web.Response(status=403, text="<html>no</html>", content_type="text/html")
 
     async with serve_scripted() as api:
-        api.lists = [page]
+        api.others = [page]
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
         (finding,) = await diagnose(kubeconfig, NAMESPACE)
     assert (finding.check, finding.level) == ("api", "error")
@@ -376,6 +440,42 @@ async def test_a_credential_that_the_api_does_not_know_is_named(
 async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     (finding,) = await diagnose(tmp_path / "none", NAMESPACE)
     assert str(tmp_path / "none") in finding.message
+
+
+def kubeconfig_with(path: Path, user: dict[str, Any]) -> Path:
+    write_kubeconfig(path, "http://127.0.0.1:9")
+    content = yaml.safe_load(path.read_text())
+    content["users"][0]["user"] = user
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+async def test_a_plugin_that_hangs_is_named(tmp_path: Path) -> None:
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "sleep",
+        "args": ["60"],
+    }
+    kubeconfig = kubeconfig_with(tmp_path / "kubeconfig", {"exec": plugin})
+    (finding,) = await diagnose(kubeconfig, NAMESPACE, deadline_s=0.5)
+    assert (finding.check, finding.level) == ("api", "error")
+    assert "the exec plugin" in finding.message
+    assert "within 0.5 s" in finding.message
+
+
+async def test_a_kubeconfig_that_is_a_pipe_is_named(tmp_path: Path) -> None:
+    """To read it would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    (finding,) = await diagnose(tmp_path / "pipe", NAMESPACE)
+    assert "is no file" in finding.message
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "line\r", "tab\t", "nul\x00"])
+async def test_a_token_with_a_line_break_is_named(tmp_path: Path, token: str) -> None:
+    kubeconfig = kubeconfig_with(tmp_path / "kubeconfig", {"token": token})
+    (finding,) = await diagnose(kubeconfig, NAMESPACE)
+    assert "its token has a line break" in finding.message
+    assert token not in finding.message
 
 
 # ---- the command ----
