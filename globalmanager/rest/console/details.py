@@ -44,9 +44,10 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
         ended = mapping(state.get("terminated"))
         if reason := mapping(state.get("waiting")).get("reason"):
             return word(reason)
-        if ended and ended.get("exitCode") != 0:
-            code = _count(ended.get("exitCode"))
-            return f"{word(ended.get('reason') or 'ended')}, exit code {code}"
+        code = ended.get("exitCode")
+        if ended and code != 0:
+            reason = word(ended.get("reason") or "ended")
+            return f"{reason}, exit code {code}" if type(code) is int else reason
     if status.get("phase") in ("Running", "Succeeded"):
         return ""
     found = next((each for each in conditions_of(status) if each.get("status") == "False"), {})

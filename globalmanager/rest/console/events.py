@@ -28,6 +28,7 @@ from globalmanager.rules.status import mapping
 MAX_ROWS: Final = 200
 MAX_MESSAGE_CHARS: Final = 1024
 MAX_WORD_CHARS: Final = 128
+SCALERS: Final = 3  # the newest ones of a job, whose events are read
 MAX_BYTES: Final = 512 * 1024
 """Bytes of the Events of one object."""
 
@@ -124,6 +125,7 @@ class Events:
     def _others(self, visit: Visit, ref: ObjectRef) -> Iterator[Object]:
         """What belongs to the job: what scales it, then its pods, those with trouble first."""
         yield from self._board.scaled_children(visit.sight, ref)
+        yield from list(self._board.scalers(visit.sight, ref).values())[: -SCALERS - 1 : -1]
         yield from sorted(self._board.pods(visit.sight, ref), key=lambda pod: not is_troubled(pod))
 
 

@@ -53,11 +53,9 @@ def waiting(reason: str, restarts: int) -> dict[str, Any]:
             *(0, "Unschedulable"),
         ),
         ({"phase": "Failed", "reason": "Evicted"}, 0, "Evicted"),
+        ({"containerStatuses": [{"state": {"terminated": {"reason": "Lost"}}}]}, 0, "Lost"),
+        ({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}, 0, ""),
         ({"containerStatuses": [{"restartCount": "x", "state": []}, 7]}, 0, ""),
-        (
-            {"containerStatuses": [{"state": {"terminated": {"reason": "Error"}}}]},
-            *(0, "Error, exit code 0"),
-        ),
     ],
 )
 def test_a_pod_says_how_often_it_was_restarted_and_why_it_is_not_well(

@@ -216,6 +216,18 @@ async def test_one_load_reads_a_bounded_number_of_objects_those_with_trouble_fir
     assert "the events of 4 of 1004 objects" in text
 
 
+async def test_events_of_the_newest_scalers_are_read(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    guarded.cluster.scalers_of[REF] = {
+        ObjectRef(TORCH, "a", f"s{number}"): {"metadata": {"name": "s", "uid": f"uid-s{number}"}}
+        for number in range(9)
+    }
+    await browser.log_in("ann's")
+    await browser.get(EVENTS, **PART)
+    assert [uid for _, uid, _ in events.asked] == ["u1", "uid-s8", "uid-s7", "uid-s6"]
+
+
 async def test_one_object_shows_a_bounded_number_of_events(
     browser: Browser, events: EventsApi
 ) -> None:

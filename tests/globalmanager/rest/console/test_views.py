@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.ids import NodeName
+from globalmanager.contract import ObjectRef
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console import board as board_module
-from globalmanager.rest.console import views
+from globalmanager.rest.console import details, views
 from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from tests.globalmanager.rest.cluster import (
     JI,
     TYPES,
@@ -25,7 +27,7 @@ from tests.globalmanager.rest.cluster import (
     session_info,
 )
 
-SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True)
+SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True, pods=True)
 JOB = {"type": f"{JI}.edgeai.io", "namespace": "default", "name": "digits"}
 PAGES = [
     (views.overview, {}),
@@ -62,6 +64,24 @@ KEYS = [
     "uid",
     "resourceVersion",
     "spec",
+    "containerStatuses",
+    "initContainerStatuses",
+    "restartCount",
+    "state",
+    "terminated",
+    "waiting",
+    "exitCode",
+    "startTime",
+    "nodeName",
+    "toAdd",
+    "toDelete",
+    "podNames",
+    "count",
+    "restarts",
+    "elastic",
+    "limit",
+    "targetWorkers",
+    "topology.kubernetes.io/zone",
 ]
 WORDS = st.sampled_from(["Created", "True", "False", "Failed", "Succeeded", "node-1", "nan", "inf"])
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | WORDS
@@ -99,6 +119,26 @@ def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: An
         text = rendered(board, view, path)
         assert view in (views.nodes, views.node) or "digits" in text or view is views.overview
     assert "default/other" in rendered(board, views.jobs, {})
+
+
+@given(status=MAPS | ANYTHING, spec=ANYTHING, labels=MAPS | ANYTHING)
+@settings(deadline=None)
+def test_no_pod_scaler_or_node_breaks_a_page(status: Any, spec: Any, labels: Any) -> None:
+    job = object_of("digits")
+    (type_,) = (each for each in TYPES if str(each) == JOB["type"])
+    ref = ObjectRef(type_, JOB["namespace"], JOB["name"])
+    other = {"metadata": {"name": "other", "uid": "u"}, "spec": spec, "status": status}
+    node = {"metadata": {"name": "node-1", "labels": labels}, "spec": spec, "status": status}
+    cluster = Cluster()
+    cluster.objects, cluster.pods_of[ref] = [job], [other]
+    cluster.scalers_of[ref] = {ObjectRef(type_, "default", kind): other for kind in ("a", "b")}
+    cluster.nodes = lambda: (node,)  # type: ignore[method-assign]
+    board = board_of(cluster)
+    for view, path in PAGES:
+        assert rendered(board, view, path)
+    for kind in (SCALE_INS, SCALE_OUTS):
+        assert details.scale_row(ObjectRef(kind, "default", "x"), other)
+    assert details.is_troubled(other) in (True, False)
 
 
 LARGE = {
