@@ -15,7 +15,7 @@ from common.ids import Uid
 from globalmanager.contract import Kind, Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import Beginning, KubeClient
-from globalmanager.kube.errors import ApiError
+from globalmanager.kube.errors import ApiError, TooLarge
 from globalmanager.rest.errors import RequestError
 
 MAX_REPLICAS: Final = 10_000
@@ -64,6 +64,8 @@ def _told() -> Iterator[None]:
     """Tell a failure as the answer to the person. Raises: RequestError"""
     try:
         yield
+    except TooLarge as error:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
     except ApiError as error:
         is_answer = error.code in _ANSWERS
         status = HTTPStatus(error.code) if is_answer else HTTPStatus.BAD_GATEWAY

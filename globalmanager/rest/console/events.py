@@ -104,14 +104,9 @@ class Events:
         try:
             async with asyncio.timeout(self._limits.load_s):
                 for each in chosen:
-                    uid = Uid(str(each["metadata"].get("uid", "")))
-                    events, is_more = await self._callers_api.events(
-                        token, ref.namespace, uid, self._limits.events
-                    )
+                    events, missing = await self._about(each, token, ref.namespace)
                     found += events
-                    if is_more:
-                        name = each["metadata"]["name"]
-                        notes.append(f"{name} has more events than the {len(events)} shown.")
+                    notes += missing
         except TimeoutError:
             notes.append("The Kubernetes API did not answer in time; these events are not all.")
         except RequestError as error:
@@ -121,6 +116,20 @@ class Events:
         rows = [_row(event) for event in found]
         rows.sort(key=lambda row: str(row["last"]), reverse=True)
         return Loaded(rows[:MAX_ROWS], notes)
+
+    async def _about(
+        self, object_: Object, token: str, namespace: str
+    ) -> tuple[list[Object], list[str]]:
+        """The Events of one object, and a note when some are missing. Raises: RequestError"""
+        uid, name = Uid(str(object_["metadata"].get("uid", ""))), object_["metadata"]["name"]
+        limit = self._limits.events
+        try:
+            events, is_more = await self._callers_api.events(token, namespace, uid, limit)
+        except RequestError as error:
+            if error.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                raise
+            return [], [f"Events of {name} cannot be read: {error.message}"]
+        return events, [f"{name} has more events than the {len(events)} shown."] * is_more
 
     def _others(self, visit: Visit, ref: ObjectRef) -> Iterator[Object]:
         """What belongs to the job: what scales it, then its pods, those with trouble first."""

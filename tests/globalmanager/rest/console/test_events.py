@@ -243,9 +243,21 @@ async def test_events_of_many_bytes_are_refused(browser: Browser, events: Events
     events.of["u1"] = [event_about("digits", "Large", "", message="x" * 100_000)]
     await browser.log_in("ann's")
     text = (await browser.get(EVENTS, **PART)).text
-    assert "Events cannot be read: " in text
+    assert "Events of digits cannot be read: " in text
     assert "more than 65536 bytes" in text
     assert len(text) < 2000
+
+
+async def test_large_events_of_one_object_do_not_hide_those_of_the_others(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    guarded.cluster.pods_of[REF] = [pod("digits-0"), pod("digits-1")]
+    events.of["uid-digits-0"] = [event_about("digits-0", "Large", "", message="x" * 100_000)]
+    events.of["uid-digits-1"] = [event_about("digits-1", "BackOff", "2026-01-02T00:00:00Z")]
+    await browser.log_in("ann's")
+    text = (await browser.get(EVENTS, **PART)).text
+    assert "Events of digits-0 cannot be read: " in text
+    assert "BackOff happened" in text
 
 
 async def test_what_tenants_write_into_events_stays_text(
