@@ -27,7 +27,9 @@ _PLURALS: Final = {"NetworkPolicy": "networkpolicies"}
 _RIGHT_MISSING: Final = " cannot "
 _NO_TYPE: Final = "could not find the requested resource"
 _OPERATOR: Final = "install the Prometheus operator first, or leave out monitoring"
+_LOCAL: Final = "the local cluster of edgeai up has edgeai already: name another with --kubeconfig"
 _REMEDIES: Final = {
+    "daemonsets.apps": _LOCAL,
     "servicemonitors.monitoring.coreos.com": _OPERATOR,
     "prometheusrules.monitoring.coreos.com": _OPERATOR,
 }

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeai import options
+from edgeai.options import Output, OutputOption
+
 if TYPE_CHECKING:
     from edgeai.install.cluster import Cluster
+    from edgeai.install.next_steps import Outcome
 
 ValuesFile = Annotated[
     Path | None, typer.Option("--values", "-f", help="YAML file with values; see docs/install.md")
@@ -58,6 +62,7 @@ def install(
     credentials: Directory = None,
     kubeconfig: Kubeconfig = None,
     timeout: Timeout = _TIMEOUT_S,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what a cluster needs for edgeai, or apply it with --apply."""
     from edgeai.install.values import read_values, values_of
@@ -68,22 +73,26 @@ def install(
     chosen = values_of(given)
     if not apply:
         from edgeai.install import printing
+        from edgeai.install.rendering import as_yaml
 
-        text, notes = printing.printed(chosen, with_secrets=with_secrets)
-        typer.echo(text, nl=False)
+        objects, notes = printing.printed(chosen, with_secrets=with_secrets)
+        if output is Output.JSON:
+            options.print_json({"apiVersion": "v1", "kind": "List", "items": objects})
+        else:
+            typer.echo(as_yaml(objects), nl=False)
         for note in notes:
             _say(note)
         return
 
     from edgeai.install import installation, next_steps
 
-    async def work(cluster: "Cluster") -> None:
+    async def work(cluster: "Cluster") -> "Outcome":
         await installation.install(
             cluster, given, chosen, is_adopting=adopt, node_directory=credentials
         )
-        typer.echo(await next_steps.after_install(cluster))
+        return await next_steps.after_install(cluster)
 
-    _run(work, kubeconfig, chosen.namespace, timeout)
+    _run(work, kubeconfig, chosen.namespace, timeout, output)
 
 
 def _check_flags(has_effect: bool, flags: dict[str, bool]) -> None:
@@ -106,6 +115,7 @@ def upgrade(
     namespace: Namespace = _NAMESPACE,
     kubeconfig: Kubeconfig = None,
     timeout: Timeout = _TIMEOUT_S,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Apply this version, or other values, to an installation of `edgeai install`."""
     from edgeai.install import installation, next_steps
@@ -113,28 +123,29 @@ def upgrade(
 
     given = None if values is None else read_values(values)
 
-    async def work(cluster: "Cluster") -> None:
+    async def work(cluster: "Cluster") -> "Outcome":
         await installation.upgrade(
             cluster, given, assignments or (), is_adopting=adopt, node_directory=credentials
         )
-        typer.echo(next_steps.after_upgrade(cluster))
+        return next_steps.after_upgrade(cluster)
 
-    _run(work, kubeconfig, namespace, timeout)
+    _run(work, kubeconfig, namespace, timeout, output)
 
 
 def rollback(
     namespace: Namespace = _NAMESPACE,
     kubeconfig: Kubeconfig = None,
     timeout: Timeout = _TIMEOUT_S,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Go back to what was installed before the last `edgeai upgrade`."""
     from edgeai.install import installation, next_steps
 
-    async def work(cluster: "Cluster") -> None:
+    async def work(cluster: "Cluster") -> "Outcome":
         await installation.rollback(cluster)
-        typer.echo(next_steps.after_upgrade(cluster))
+        return next_steps.after_upgrade(cluster)
 
-    _run(work, kubeconfig, namespace, timeout)
+    _run(work, kubeconfig, namespace, timeout, output)
 
 
 def uninstall(
@@ -145,22 +156,24 @@ def uninstall(
     namespace: Namespace = _NAMESPACE,
     kubeconfig: Kubeconfig = None,
     timeout: Timeout = _TIMEOUT_S,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove what `edgeai install` has made. Jobs and definitions stay unless asked for."""
-    from edgeai.install import removal
+    from edgeai.install import next_steps, removal
 
-    async def work(cluster: "Cluster") -> None:
+    async def work(cluster: "Cluster") -> "Outcome":
         await removal.uninstall(cluster, jobs=jobs, crds=crds)
-        typer.echo(f"edgeai is removed from namespace {namespace}")
+        return next_steps.after_uninstall(cluster)
 
-    _run(work, kubeconfig, namespace, timeout)
+    _run(work, kubeconfig, namespace, timeout, output)
 
 
 def _run(
-    work: "Callable[[Cluster], Awaitable[None]]",
+    work: "Callable[[Cluster], Awaitable[Outcome]]",
     kubeconfig: Path | None,
     namespace: str,
     timeout_s: float,
+    output: Output,
 ) -> None:
     """Run a command against the cluster of the kubeconfig. Raises: EdgeAIError"""
     from common.errors import InvalidName
@@ -173,11 +186,15 @@ def _run(
         raise InvalidName("namespace", namespace, "letters, digits and -")
     file = kubeconfig_of(kubeconfig, None)
 
-    async def run() -> None:
+    async def run() -> "Outcome":
         async with await UserClient.from_kubeconfig(file) as client:
-            await work(Cluster(client, namespace, _say, timeout_s=timeout_s))
+            return await work(Cluster(client, namespace, _say, timeout_s=timeout_s))
 
-    asyncio.run(run())
+    outcome = asyncio.run(run())
+    if output is Output.JSON:
+        options.print_json(outcome)
+    else:
+        typer.echo(outcome)
 
 
 def _say(line: str) -> None:

@@ -32,7 +32,9 @@ def fitting(values: Values, *, has_new: bool, has_old: bool) -> Values:
     Raises: InstallError when what is wanted cannot be applied
     """
     if not (has_new or has_old):
-        raise InstallError(f"this cluster has neither {_NEW} nor {_OLD}; Kubernetes 1.20 has it")
+        raise InstallError(
+            f"this cluster has neither {_NEW} nor {_OLD}; edgeai needs Kubernetes 1.20"
+        )
     if COMPONENT in values.components and not has_old:
         raise InstallError(f"this cluster has no {_OLD}; leave {COMPONENT} out of components")
     if COMPONENT in values.components or has_new:

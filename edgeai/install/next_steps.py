@@ -1,7 +1,9 @@
 """The commands to type next, printed at the end of a command."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.install.cluster import Cluster
@@ -12,18 +14,29 @@ from globalmanager.contract import NODES
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "joint_inference" / "first.yaml"
 
 
-async def after_install(cluster: Cluster) -> str:
+class Outcome(msgspec.Struct, frozen=True):
+    """What a command has done, also as `-o json` prints it."""
+
+    namespace: str
+    state: Literal["installed", "ready", "removed"]
+    next: tuple[str, ...] = ()
+    """The commands to type next."""
+
+    def __str__(self) -> str:
+        if self.state == "removed":
+            return f"edgeai is removed from namespace {self.namespace}"
+        commands = "".join(f"\n  {each}" for each in self.next)
+        return f"edgeai is {self.state} in namespace {self.namespace}. Type next:{commands}"
+
+
+async def after_install(cluster: Cluster) -> Outcome:
     nodes = (await cluster.retried(lambda: cluster.client.list(NODES))).items
     if not edges(nodes):
-        return _lines(
-            cluster,
-            "edgeai is installed",
-            f"kubectl label node NODE {EDGE_LABEL}=",
-            _doctor(cluster),
-        )
+        steps = (f"kubectl label node NODE {EDGE_LABEL}=", _doctor(cluster))
+        return Outcome(cluster.namespace, "installed", steps)
     where = "" if cluster.namespace == NAMESPACE else f" --namespace {cluster.namespace}"
-    submit = f"edgeai submit {_shown(EXAMPLE)} --wait"
-    return _lines(cluster, "edgeai is installed", submit, f"edgeai open{where}")
+    steps = (f"edgeai submit {_shown(EXAMPLE)} --wait", f"edgeai open{where}")
+    return Outcome(cluster.namespace, "installed", steps)
 
 
 def _shown(path: Path) -> str:
@@ -31,16 +44,16 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def after_upgrade(cluster: Cluster) -> str:
+def after_upgrade(cluster: Cluster) -> Outcome:
     pods = (
         f"kubectl -n {cluster.namespace} get pods --selector app.kubernetes.io/name=localcontroller"
     )
-    return _lines(cluster, "edgeai is ready", _doctor(cluster), f"{pods} --output wide")
+    return Outcome(cluster.namespace, "ready", (_doctor(cluster), f"{pods} --output wide"))
+
+
+def after_uninstall(cluster: Cluster) -> Outcome:
+    return Outcome(cluster.namespace, "removed")
 
 
 def _doctor(cluster: Cluster) -> str:
     return f"edgeai doctor --namespace {cluster.namespace}"
-
-
-def _lines(cluster: Cluster, what: str, first: str, second: str) -> str:
-    return f"{what} in namespace {cluster.namespace}. Type next:\n  {first}\n  {second}"

@@ -2,12 +2,13 @@
 
 from common import times
 from edgeai.install import credentials
-from edgeai.install.rendering import as_yaml, definitions, in_order, render
+from edgeai.install.rendering import definitions, in_order, render
 from edgeai.install.values import Values
+from globalmanager.contract import Object
 
 
-def printed(values: Values, *, with_secrets: bool) -> tuple[str, list[str]]:
-    """The manifests, and notes for the user.
+def printed(values: Values, *, with_secrets: bool) -> tuple[list[Object], list[str]]:
+    """The objects, and notes for the user.
 
     Secrets are left out unless they are asked for: what is printed ends up in terminals, logs and
     repositories, and would differ with each call.
@@ -17,9 +18,9 @@ def printed(values: Values, *, with_secrets: bool) -> tuple[str, list[str]]:
     if not with_secrets:
         names = ", ".join(f"{kind} {name}" for name, kind in needed.items())
         note = f"left out, and needed in namespace {values.namespace}: {names}"
-        return as_yaml(in_order(objects)), [f"{note}; --apply and --with-secrets make them"]
+        return in_order(objects), [f"{note}; --apply and --with-secrets make them"]
     made = credentials.make(objects, values.namespace, times.utc_now())
     notes = ["warning: what is printed holds private keys; keep it where nobody else reads it"]
     absent = needed.keys() - {each["metadata"]["name"] for each in made}
     notes += [f"{needed[name]} {name} is yours to make" for name in sorted(absent)]
-    return as_yaml(in_order([*objects, *made])), notes
+    return in_order([*objects, *made]), notes

@@ -1,6 +1,7 @@
 """One line installs, once or again, with certificates and credentials of nodes."""
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,14 @@ def test_the_commands_of_the_page_do_what_it_says(run: Run, client: Client) -> N
     commands = [line.split()[1:] for line in section.splitlines() if line.startswith("edgeai ")]
     assert [command[0] for command in commands] == ["install", "upgrade", "rollback", "uninstall"]
     replicas = {"install": 2, "upgrade": 3, "rollback": 2}
+    states = {"install": "installed", "uninstall": "removed"}
     for command in commands:
-        done = run(*command)
+        done = run(*command, "-o", "json")
         assert done.returncode == 0, done.stderr
+        outcome = json.loads(done.stdout)
+        assert outcome["namespace"] == NAMESPACE
+        assert outcome["state"] == states.get(command[0], "ready")
+        assert len(outcome["next"]) == (0 if command[0] == "uninstall" else 2)
         if command[0] in replicas:
             assert client.get(DEPLOYMENT)["spec"]["replicas"] == replicas[command[0]]
     assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None

@@ -10,11 +10,19 @@ import pytest
 import yaml
 
 from common.errors import SettingsError
-from edgeai.client import AsyncClient, Client, Event, Model, ObjectGone, WaitTimeout
+from edgeai.client import (
+    AsyncClient,
+    Client,
+    Event,
+    JointInferenceService,
+    Model,
+    ObjectGone,
+    WaitTimeout,
+)
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine
-from globalmanager.contract import NODES, ObjectRef
+from globalmanager.contract import DEPLOYMENTS, NODES, Object, ObjectRef
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
@@ -322,8 +330,13 @@ async def test_a_log_is_followed_with_pods_that_come_later_until_the_job_is_gone
 async def test_pods_of_others_cost_no_requests_while_a_log_is_followed(
     cluster: Cluster, client: AsyncClient
 ) -> None:
-    made = await client.apply(MODEL)
-    stranger = await client.apply(Model.of("other", ModelSpec(url="/b")))
+    """The service has Deployments, so a pod of any controller could be its own. Each controller of
+    others is judged once.
+    """
+    service = ObjectRef(JointInferenceService.type_in(), "default", "digits")
+    made = JointInferenceService(await create(client, service))
+    mine = await create(client, ObjectRef(DEPLOYMENTS, "default", "digits-edge"), made.object)
+    others = await create(client, ObjectRef(DEPLOYMENTS, "default", "others"))
     cluster.serve_logs(Logs(**{"digits-a": ["2026-01-01T00:00:01Z hello"]}))
     requests: list[str] = []
     async with (
@@ -332,14 +345,46 @@ async def test_pods_of_others_cost_no_requests_while_a_log_is_followed(
         ) as kube,
         aclosing(AsyncClient(kube).logs(made, follow=True)) as lines,
     ):
-        await add_pod(client, "digits-a", made.object, "edge0", **RUNNING)
+        await add_pod(client, "digits-a", mine, "edge0", **RUNNING)
         assert (await anext(lines)).text == "hello"
-        before = requests.count("list")
-        for number in range(10):
-            await add_pod(client, f"other-{number}", stranger.object, "edge0", **RUNNING)
-        await add_pod(client, "digits-b", made.object, "edge1", **RUNNING)
+        await add_pod(client, "others-0", others, "edge0", **RUNNING)
+        await add_pod(client, "digits-b", mine, "edge1", **RUNNING)
         assert (await anext(lines)).worker == "digits-b"  # a notice: it has no log
+        before = requests.count("list")
+        assert before
+        for number in range(1, 10):
+            await add_pod(client, f"others-{number}", others, "edge0", **RUNNING)
+        await add_pod(client, "digits-c", mine, "edge1", **RUNNING)
+        assert (await anext(lines)).worker == "digits-c"
         assert requests.count("list") == before
+
+
+async def create(client: AsyncClient, ref: ObjectRef, owner: Object | None = None) -> Object:
+    """An object without a spec of its own, the controller of which is `owner`."""
+    metadata: Object = {"name": ref.name, "namespace": ref.namespace}
+    if owner is not None:
+        reference = {key: owner["metadata"][key] for key in ("name", "uid")}
+        reference |= {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+        metadata["ownerReferences"] = [reference]
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "main", "image": "any"}]},
+    }
+    selector = {"matchLabels": {"a": "b"}}
+    spec = {"replicas": 0, "selector": selector, "template": template}
+    object_ = {"metadata": metadata} | ({"spec": spec} if ref.type == DEPLOYMENTS else SERVICE)
+    return await client.kube.create(ref.type, object_)
+
+
+SERVICE: Object = {
+    "spec": {
+        role: {
+            "model": {"name": "small"},
+            "template": {"spec": {"containers": [{"name": "main", "image": "any"}]}},
+        }
+        for role in ("edgeWorker", "cloudWorker")
+    }
+}
 
 
 # ---- blocking ------------------------------------------------------------------------------------

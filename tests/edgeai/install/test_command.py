@@ -1,5 +1,7 @@
 """`edgeai install` as a command: from a checkout and from the wheel."""
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 import yaml
 
 from tests.edgeai.command import CHECKOUT, edgeai
+from tests.globalmanager.cluster import Cluster
 
 EVERYTHING: Final = ("--set", "celRules=true", "--set", "monitoring=true")
 """Values for which a file of each directory is read."""
@@ -102,3 +105,24 @@ def test_a_namespace_that_cannot_be_is_refused(command: str) -> None:
     done = edgeai(command, "--namespace", "A/..")
     assert done.returncode == 1
     assert "namespace 'A/..' is invalid" in done.stderr
+
+
+def test_what_is_printed_is_json_for_programs() -> None:
+    printed, as_yaml = edgeai("install", "-o", "json"), edgeai("install")
+    listed = json.loads(printed.stdout)
+    assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
+    assert listed["items"] == list(yaml.safe_load_all(as_yaml.stdout))
+    assert printed.stderr == as_yaml.stderr
+
+
+async def test_the_local_cluster_says_that_it_has_edgeai_already(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    try:
+        where = ("--kubeconfig", str(cluster.kubeconfig))
+        done = await asyncio.to_thread(edgeai, "install", "--apply", *where)
+    finally:
+        await cluster.close()
+    assert done.returncode == 1
+    assert "the local cluster of edgeai up has edgeai already" in done.stderr
+    assert "--kubeconfig" in done.stderr
