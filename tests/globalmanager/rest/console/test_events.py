@@ -13,7 +13,7 @@ from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.access import KubernetesAccess
 from globalmanager.rest.console.actions import KubeCallersApi
-from globalmanager.rest.console.events import EventLimits, Events
+from globalmanager.rest.console.events import MAX_ROWS, EventLimits, Events
 from globalmanager.rest.fair_rate import Rate
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import TYPES, World
@@ -237,6 +237,35 @@ async def test_one_object_shows_a_bounded_number_of_events(
     text = (await browser.get(EVENTS, **PART)).text
     assert text.count("happened") == EventLimits().events
     assert "digits has more events than the 50 shown" in text
+
+
+async def test_one_load_shows_a_bounded_number_of_events(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    names = [f"digits-{number}" for number in range(5)]
+    guarded.cluster.pods_of[REF] = [pod(name) for name in names]
+    at = "2026-01-01T00:00:00Z"
+    for name in names:
+        events.of[f"uid-{name}"] = [event_about(name, f"Reason{n}", at) for n in range(50)]
+    await browser.log_in("ann's")
+    assert (await browser.get(EVENTS, **PART)).text.count("happened") == MAX_ROWS
+
+
+async def test_an_event_in_the_newer_form_is_shown(browser: Browser, events: EventsApi) -> None:
+    """As the scheduler writes it: without lastTimestamp, count and source."""
+    made = {**metadata_of("digits.x"), "creationTimestamp": "2026-01-01T00:00:00Z"}
+    newer = {
+        "metadata": made,
+        "eventTime": "2026-01-02T00:00:00.000000Z",
+        "series": {"count": 7},
+        "reportingComponent": "default-scheduler",
+    }
+    events.of["u1"] = [newer, {"metadata": made}]
+    await browser.log_in("ann's")
+    text = (await browser.get(EVENTS, **PART)).text
+    assert '<td data-label="Times">7</td>' in text
+    assert "default-scheduler" in text
+    assert text.index("2026-01-02T00:00:00.000000Z") < text.index("2026-01-01T00:00:00Z")
 
 
 async def test_events_of_many_bytes_are_refused(browser: Browser, events: EventsApi) -> None:

@@ -145,7 +145,8 @@ async def test_a_dead_prometheus_a_slow_one_and_one_that_refuses_cost_a_note(
     prometheus: ScriptedApi,
 ) -> None:
     past = past_at(prometheus, answer_s=0.05)
-    prometheus.others = [prometheus.hang(), prometheus.failure(503, "x"), _redirect]
+    good = matrix(series("loss", (NOW, "1")))
+    prometheus.others = [prometheus.hang(), prometheus.json(good, 503), _redirect]
     async with asyncio.timeout(5):
         for _ in range(3):
             assert NOTHING in (await past.curve("ann", REF, JOB)).note

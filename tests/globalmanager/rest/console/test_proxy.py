@@ -36,6 +36,7 @@ async def guarded(
     authority.users["owner's"] = OWNER
     authority.users["renewed"] = OWNER
     authority.users["boss's"] = {"username": "boss"}
+    authority.users["successor's"] = {**OWNER, "uid": "of another person with the same name"}
     for user in ("owner", "boss"):
         authority.rights_of[user] = [{"verb": verb} for verb in ("list", "patch", "delete")]
     authority.others = scripted.json({"metadata": {"name": "digits"}})
@@ -84,6 +85,14 @@ async def test_a_long_token_costs_no_question(browser: Browser, authority: Autho
     assert (page.status, authority.tokens) == (403, [])
 
 
+async def test_a_token_that_cannot_be_checked_now_is_not_called_wrong(
+    browser: Browser, scripted: ScriptedApi
+) -> None:
+    scripted.others = [scripted.failure(500, "InternalError")]
+    page = await browser.get("/", **of("ann's"))
+    assert (page.status, "log in at the proxy again" in page.text) == (503, False)
+
+
 async def test_two_headers_are_refused(browser: Browser, authority: Authority) -> None:
     """A proxy that adds its own to that of the browser lets the browser choose."""
     both = CIMultiDict([(HEADER, "ann's"), (HEADER, "ben's")])
@@ -113,7 +122,7 @@ async def test_a_change_is_made_with_the_token_of_the_header(
     assert (method, path, token) == ("PATCH", API_PATH, "Bearer renewed")
 
 
-@pytest.mark.parametrize("user", ["boss's", "owner's"])
+@pytest.mark.parametrize("user", ["boss's", "successor's", "owner's"])
 async def test_another_site_changes_nothing(
     browser: Browser, scripted: ScriptedApi, user: str
 ) -> None:
@@ -123,7 +132,7 @@ async def test_another_site_changes_nothing(
     others.use_key(b"key of another cluster")
     keys = {"": {}, "0" * 64: {}, own: {"Sec-Fetch-Site": "cross-site"}}
     keys[others.form_key(Session("id", "", 0.0))] = {}
-    if user == "boss's":
+    if user != "owner's":
         keys[own] = {}  # of another user
     for key, headers in keys.items():
         answer = await browser.post(
