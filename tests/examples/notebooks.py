@@ -5,11 +5,14 @@ test needs no Jupyter (docs/decisions/0006-dependencies.md).
 """
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-NOTEBOOKS: Final = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+ROOT: Final = Path(__file__).parents[2]
+NOTEBOOKS: Final = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 
 def cells(file: Path) -> list[dict[str, Any]]:
@@ -28,6 +31,25 @@ def run(file: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for number, source in enumerate(code(file), 1):
         exec(compile(source, f"{file.name}, cell {number}", "exec"), namespace)
+
+
+def printed(file: Path, kubeconfig: Path, directory: Path, *, timeout_s: float = 100) -> str:
+    """What the notebook prints in a process of its own. Raises: AssertionError when it fails
+
+    Args: directory: empty; for its files
+    """
+    variables = {"KUBECONFIG": str(kubeconfig), "TMPDIR": str(directory)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.examples.notebooks", str(file)],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The notebooks are small, have no outputs, and are Python without more. tests/system runs them."""
+"""The notebooks are small, have no outputs, and are Python without more. tests/system runs
+them, and tests/training the one that needs PyTorch.
+"""
 
 import ast
 import json
@@ -38,4 +40,9 @@ def test_the_code_of_a_notebook_is_python(file: Path) -> None:
 
 
 def test_there_are_notebooks() -> None:
-    assert {each.stem for each in NOTEBOOKS} == {"federated_learning", "joint_inference"}
+    assert {each.stem for each in NOTEBOOKS} == {
+        "distributed_training",
+        "elastic_training",
+        "federated_learning",
+        "joint_inference",
+    }
