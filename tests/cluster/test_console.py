@@ -14,9 +14,11 @@ import pytest
 
 from common.ids import Uid
 from edgeai.api import Object
-from globalmanager.contract import ObjectRef, ResourceType
+from globalmanager.contract import NODES, PODS, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.errors import Forbidden
 from globalmanager.kube.sender import ClientSettings
+from globalmanager.kube.user import SERVICE_ACCOUNTS, UserClient
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.errors import RequestError
 from tests.cluster.client import Client
@@ -28,6 +30,8 @@ from tests.globalmanager.kinds.training import pytorch_spec
 from tests.waiting import eventually
 
 TORCH: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+SYSTEM: Final = "edgeai-system"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "console.md"
 LOOK: Final = ["get", "list"]
 CHANGE: Final = [*LOOK, "patch", "delete"]
 
@@ -240,3 +244,31 @@ def _record(client: Client, namespace: str, reason: str, about: Object) -> None:
             "lastTimestamp": "2026-01-01T00:00:00Z",
         }
     )
+
+
+async def test_a_certificate_alone_gets_the_token_of_the_pages_service_account(
+    crds: ControlPlane, client: Client, tmp_path: Path
+) -> None:
+    """As docs/console.md says. A certificate is nothing that the console could check."""
+    section = PAGE.read_text().partition("## edgeai open\n")[2]
+    commands = [line.split()[1:] for line in section.splitlines() if line.startswith("kubectl ")]
+    assert [command[-1] for command in commands][-1] == f"{SYSTEM}:viewer"
+    if client.find(f"/api/v1/namespaces/{SYSTEM}") is None:
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    for command in commands:
+        done = crds.kubectl(*command)
+        assert done.returncode == 0, done.stderr
+    kubeconfig = tmp_path / "certificate"
+    crds.write_certificate_kubeconfig(kubeconfig)
+    async with await UserClient.from_kubeconfig(kubeconfig) as user:
+        assert await user.token() == ""
+        account = ObjectRef(SERVICE_ACCOUNTS, SYSTEM, "viewer")
+        token = await user.new_token(account, seconds=8 * 3600)
+        async with user.for_callers(ClientSettings()) as callers:
+            viewer = callers.bearing(token)
+            assert (await viewer.list(NODES)).unreadable == []
+            assert (await viewer.list(TORCH)).unreadable == []
+            with pytest.raises(Forbidden):
+                await viewer.list(PODS)
+    async with await UserClient.from_kubeconfig(crds.kubeconfig) as user:
+        assert await user.token() != ""
