@@ -48,6 +48,7 @@
     data[0].push(now);
     keys.forEach((key, n) => data[n + 1].push(told[key] ?? null));
     if (data[0].length > MAX_POINTS) for (const each of data) each.shift();
+    document.getElementById("plot").dataset.points = data[0].length;
     plot.setData(data);
   };
   const remember = async () => {
