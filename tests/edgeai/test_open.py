@@ -39,6 +39,7 @@ class Console:
         self.tokens: list[str] = []
         self.status = 200
         self.port = 0
+        self.carried = 0  # connections that are open
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -76,10 +77,12 @@ class Console:
             await socket.close()
 
         task = asyncio.create_task(back())
+        self.carried += 1
         try:
             async for message in socket:
                 writer.write(message.data[1:])
         finally:
+            self.carried -= 1
             task.cancel()
             writer.close()
             await writer.wait_closed()
@@ -244,12 +247,13 @@ async def test_a_right_that_is_missing_is_told(api: ScriptedApi, opening: Openin
     assert any("cannot get resource" in line and "administrator" in line for line in opened.said)
 
 
+@pytest.mark.parametrize("user", [{}, {"username": "ann", "password": "secret"}])
 async def test_a_kubeconfig_without_a_token_asks_for_a_service_account(
-    api: ScriptedApi, opening: Opening, tmp_path: Path
+    api: ScriptedApi, opening: Opening, tmp_path: Path, user: dict[str, str]
 ) -> None:
     file = write_kubeconfig(tmp_path / "without", api.url)
     content = yaml.safe_load(file.read_text())
-    content["users"][0]["user"] = {}
+    content["users"][0]["user"] = user
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(EdgeAIError, match=f"{file} .*--service-account NAMESPACE/NAME"):
         await opening(Opened(), file=file)
@@ -267,3 +271,54 @@ async def test_a_port_that_is_taken_is_told(
     api.lists = [api.listing(pod("gm"), version=1)]
     with pytest.raises(EdgeAIError, match=f"port {console.port} of this machine: .*--port"):
         await opening(Opened(), port=console.port)
+
+
+async def test_a_connection_that_the_pod_ends_ends_here_too(
+    api: ScriptedApi, console: Console, opening: Opening
+) -> None:
+    api.lists = [api.listing(pod("gm"), version=1)]
+    api.others = [console.kubelet]
+    opened = Opened()
+    opening(opened)
+    port = int((await opened.url()).rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /large HTTP/1.1\r\nHost: console\r\nConnection: close\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await reader.read()).endswith(b"x")
+    writer.close()
+    await writer.wait_closed()
+    assert opened.said == []
+
+
+async def test_a_connection_that_the_browser_ends_leaves_nothing_behind(
+    api: ScriptedApi, console: Console, opening: Opening
+) -> None:
+    api.lists = [api.listing(pod("gm"), version=1)]
+    api.others = [console.kubelet]
+    opened = Opened()
+    opening(opened)
+    port = int((await opened.url()).rpartition(":")[2])
+    await async_eventually("no connection", lambda: console.carried == 0)
+    _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await async_eventually("a connection", lambda: console.carried == 1)
+    writer.close()
+    await writer.wait_closed()
+    await async_eventually("no connection", lambda: console.carried == 0)
+    assert opened.said == []
+
+
+async def test_the_same_problem_is_told_once_and_cannot_write_to_the_terminal(
+    api: ScriptedApi, console: Console, opening: Opening
+) -> None:
+    api.lists = [api.listing(pod("gm"), version=1)]
+    api.others = [console.kubelet, api.failure(403, "Forbidden", "not\x1b[2J you")]
+    opened = Opened()
+    opening(opened)
+    port = int((await opened.url()).rpartition(":")[2])
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    (said,) = opened.said
+    assert ("you" in said, "\x1b" in said) == (True, False)

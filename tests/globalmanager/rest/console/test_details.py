@@ -53,6 +53,15 @@ def waiting(reason: str, restarts: int) -> dict[str, Any]:
             *(0, "Unschedulable"),
         ),
         ({"phase": "Failed", "reason": "Evicted"}, 0, "Evicted"),
+        (
+            {
+                "phase": "Running",
+                "initContainerStatuses": [
+                    {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+                ],
+            },
+            *(0, ""),
+        ),
         ({"containerStatuses": [{"state": {"terminated": {"reason": "Lost"}}}]}, 0, "Lost"),
         ({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}, 0, ""),
         ({"containerStatuses": [{"restartCount": "x", "state": []}, 7]}, 0, ""),
