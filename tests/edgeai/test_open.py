@@ -13,7 +13,7 @@ from aiohttp import web
 
 from common.errors import EdgeAIError
 from edgeai.api import Object
-from edgeai.console import open_in_cluster
+from edgeai.console import login_address, open_in_cluster
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
 from tests.waiting import async_eventually
 
@@ -322,3 +322,14 @@ async def test_the_same_problem_is_told_once_and_cannot_write_to_the_terminal(
         await writer.wait_closed()
     (said,) = opened.said
     assert ("you" in said, "\x1b" in said) == (True, False)
+
+
+async def test_the_token_goes_to_no_proxy(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    await asyncio.to_thread(login_address, f"http://127.0.0.1:{console.port}", "secret")
+    assert console.tokens == ["Bearer secret"]
