@@ -7,6 +7,7 @@ body, because a body may be a Secret.
 
 import asyncio
 import copy
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -352,8 +353,10 @@ class KubeClient:
         request = request_for("get", "GET", ref, subresource="log")
         request = msgspec.structs.replace(request, query=query, accept="*/*")
         deadline_s = self._settings.deadline_s
+        # A kubelet sends the headers with the first line, and a container may be silent for hours.
+        headers_s = math.inf if follow else deadline_s
         async with (
-            self._sender.answered(request, deadline_s, is_stream=True) as response,
+            self._sender.answered(request, headers_s, is_stream=True) as response,
             aclosing(log_lines(response, request, None if follow else deadline_s)) as lines,
         ):
             async for line in lines:
