@@ -264,6 +264,18 @@ async def test_a_viewer_with_many_pages_slows_down_no_other() -> None:
     assert (live._turns, live._channels) == ({}, {})
 
 
+async def test_many_viewers_share_the_time_of_a_round() -> None:
+    live, pages = Live(LiveLimits(tick_s=0.1, share=0.1)), Renderings()
+    async with contextlib.AsyncExitStack() as stack:
+        for viewer in map(str, range(10)):
+            for number in range(5):
+                render = pages.of(viewer, 0.002)
+                await stack.enter_async_context(live._joined(viewer, (viewer, number), render))
+        pages.counts.clear()
+        await live._round()
+        assert set(pages.counts.values()) == {1}
+
+
 async def test_cheap_pages_of_one_viewer_are_all_rendered_in_one_round() -> None:
     live, pages = Live(LiveLimits(tick_s=1.0, share=1.0)), Renderings()
     async with contextlib.AsyncExitStack() as stack:
