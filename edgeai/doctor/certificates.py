@@ -14,7 +14,10 @@ from edgeai.doctor.files import mounted
 from edgeai.doctor.finding import Level, Told, readable
 from edgeai.doctor.parts import MANAGER, part_of
 
-RENEW: Final = "replace the Secret as in docs/install.md, section 3; the files are read again"
+RENEW: Final = (
+    "type edgeai upgrade if edgeai install has made it, else replace the Secret as in "
+    "docs/install.md, section 3; the files are read again"
+)
 CA: Final = "globalmanager-ca"
 ENDS_SOON: Final = timedelta(days=14)
 

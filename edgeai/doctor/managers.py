@@ -110,4 +110,8 @@ def rights(facts: Facts) -> Iterator[Told]:
         yield "ok", f"ServiceAccount {facts.namespace}/{ACCOUNT} has all its rights"
         return
     message = f"ServiceAccount {facts.namespace}/{ACCOUNT} may not {some(facts.denied)}"
-    yield "error", message, "apply the overlay of your installation again, of the release that runs"
+    yield (
+        "error",
+        message,
+        "type edgeai upgrade, or apply the overlay of your installation again, of this release",
+    )

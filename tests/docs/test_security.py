@@ -1,6 +1,7 @@
 """docs/security.md names, for each line, a test that there is."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,7 @@ def test_each_line_names_a_test_that_there_is(role: str, line: str) -> None:
         assert not function or function in functions_of(source), f"{role}: no {function} in {path}"
 
 
+@functools.cache
 def functions_of(source: Path) -> set[str]:
     """The names of all test functions, also those of classes."""
     nodes = ast.walk(ast.parse(source.read_text()))

@@ -37,7 +37,10 @@ class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
     objects: int = 12
     """Objects whose Events one load reads, each by one request."""
     events: int = 50
-    """Events of one object."""
+    """Events of one object that are shown, the newest."""
+    read: int = 300
+    """Events of one object that are read. A list that ends early holds the oldest ones, because
+    the names of Events begin alike and end with a time."""
     load_s: float = 10.0
     """Longest time of one load."""
     at_once: int = 4
@@ -122,14 +125,20 @@ class Events:
     ) -> tuple[list[Object], list[str]]:
         """The Events of one object, and a note when some are missing. Raises: RequestError"""
         uid, name = Uid(str(object_["metadata"].get("uid", ""))), object_["metadata"]["name"]
-        limit = self._limits.events
+        limits = self._limits
         try:
-            events, is_more = await self._callers_api.events(token, namespace, uid, limit)
+            events, is_more = await self._callers_api.events(token, namespace, uid, limits.read)
         except RequestError as error:
             if error.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise
             return [], [f"Events of {name} cannot be read: {error.message}"]
-        return events, [f"{name} has more events than the {len(events)} shown."] * is_more
+        shown = sorted(events, key=_last, reverse=True)[: limits.events]
+        if is_more:
+            return shown, [
+                f"{name} has more events than the {limits.read} read; newer ones may miss."
+            ]
+        is_cut = len(shown) < len(events)
+        return shown, [f"{name} has more events than the {len(shown)} shown."] * is_cut
 
     def _others(self, visit: Visit, ref: ObjectRef) -> Iterator[Object]:
         """What belongs to the job: what scales it, then its pods, those with trouble first."""
@@ -148,16 +157,11 @@ def _told(error: RequestError, namespace: str) -> str:
 
 def _row(event: Mapping[str, Any]) -> dict[str, Any]:
     """An Event, whoever has written it: edgeai, Kubernetes, or a tenant."""
-    metadata, about = mapping(event.get("metadata")), mapping(event.get("involvedObject"))
-    series = mapping(event.get("series"))
-    moments = (
-        *(event.get("lastTimestamp"), series.get("lastObservedTime")),
-        *(event.get("eventTime"), metadata.get("creationTimestamp")),
-    )
+    about, series = mapping(event.get("involvedObject")), mapping(event.get("series"))
     counts = (event.get("count"), series.get("count"))
     source = event.get("reportingComponent") or mapping(event.get("source")).get("component")
     return {
-        "last": _word(next((each for each in moments if each), "")),
+        "last": _last(event),
         "is_warning": event.get("type") == "Warning",
         "reason": _word(event.get("reason")),
         "about": f"{_word(about.get('kind'))} {_word(about.get('name'))}",
@@ -165,6 +169,16 @@ def _row(event: Mapping[str, Any]) -> dict[str, Any]:
         "count": next((each for each in counts if type(each) is int and each > 0), 1),
         "by": _word(source),
     }
+
+
+def _last(event: Mapping[str, Any]) -> str:
+    """When it happened last; "" when the Event does not tell."""
+    series = mapping(event.get("series"))
+    moments = (
+        *(event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime")),
+        mapping(event.get("metadata")).get("creationTimestamp"),
+    )
+    return _word(next((each for each in moments if each), ""))
 
 
 def _word(value: Any) -> str:

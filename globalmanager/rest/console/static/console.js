@@ -23,7 +23,8 @@
   };
   const begin = (keys, section) => {
     names = keys.join();
-    data = [past.times.slice(), ...keys.map((key) => (past.series[key] || past.times.map(() => null)).slice())];
+    const before = (key) => Object.hasOwn(past.series, key) ? past.series[key].slice() : past.times.map(() => null);
+    data = [past.times.slice(), ...keys.map(before)];
     if (plot) plot.destroy();
     section.hidden = false;
     const style = getComputedStyle(document.documentElement);

@@ -231,12 +231,26 @@ async def test_events_of_the_newest_scalers_are_read(
 async def test_one_object_shows_a_bounded_number_of_events(
     browser: Browser, events: EventsApi
 ) -> None:
-    at = "2026-01-01T00:00:00Z"
-    events.of["u1"] = [event_about("digits", f"Reason{number}", at) for number in range(99)]
+    moments = [f"2026-01-01T00:{n:02}:00Z" for n in range(60)]
+    events.of["u1"] = [event_about("digits", f"Reason-{n}-", at) for n, at in enumerate(moments)]
     await browser.log_in("ann's")
     text = (await browser.get(EVENTS, **PART)).text
     assert text.count("happened") == EventLimits().events
+    assert "Reason-59-" in text, "the newest are shown"
+    assert "Reason-9-" not in text
     assert "digits has more events than the 50 shown" in text
+
+
+async def test_a_list_that_ends_early_is_told(
+    browser: Browser, guarded: World, events: EventsApi
+) -> None:
+    limit(guarded, read=3)
+    at = "2026-01-01T00:00:00Z"
+    events.of["u1"] = [event_about("digits", f"Reason{number}", at) for number in range(4)]
+    await browser.log_in("ann's")
+    text = (await browser.get(EVENTS, **PART)).text
+    assert text.count("happened") == 3
+    assert "digits has more events than the 3 read; newer ones may miss" in text
 
 
 async def test_one_load_shows_a_bounded_number_of_events(
