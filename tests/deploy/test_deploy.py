@@ -1,5 +1,6 @@
 """What deploy/ says of the code is true: rights, names of metrics, times, and where things are."""
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,3 +121,12 @@ def default(setting: str) -> Any:
     """Of the LocalController."""
     fields = {field.name: field for field in msgspec.structs.fields(EdgeSettings)}
     return fields[setting].default
+
+
+def test_the_images_have_a_base_that_nobody_can_change() -> None:
+    lines = (DEPLOY / "containers" / "Containerfile").read_text().splitlines()
+    (base,) = (line for line in lines if line.startswith("ARG BASE_IMAGE="))
+    assert re.search(r"@sha256:[0-9a-f]{64}$", base)
+    stages = {line.split()[3] for line in lines if line.startswith("FROM ")}
+    others = {line.split()[1] for line in lines if line.startswith("FROM ")} - stages
+    assert others == {"${BASE_IMAGE}"}
