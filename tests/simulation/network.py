@@ -27,6 +27,7 @@ class End:
     """One end of a connection: the part of a WebSocket that both drivers use."""
 
     subprotocol = wire.SUBPROTOCOL
+    release = ""
 
     def __init__(self, connection: "Connection", process: Process) -> None:
         self.transport = self.protocol = self

@@ -34,7 +34,6 @@ class EdgeConnection(SessionConnection):
         self.toll = Toll()  # what the connection has paid for its handshake
         self.node: NodeName | None = None  # the node, when the node is authenticated
         self.admitted_by: Handshake | None = None  # the handshake that authenticated the node
-        self.release = ""  # of the LocalController, as it tells; "" before `forget_handshake`
         self._everyone = everyone
         self._head = b""  # bytes of the request that have arrived so far
 

@@ -250,13 +250,12 @@ class EdgeServer:
             raise AssertionError("a connection without a node was accepted")
         connection.forget_handshake()
         server: Sessions | Relays = self._sessions
-        serving = functools.partial(self._sessions.serve, release=connection.release)
         if connection.subprotocol == relay_frames.SUBPROTOCOL:
-            server, serving = self._relays, functools.partial(self._relays.serve)
+            server = self._relays
         admitted = Admitted(node, handshake, functools.partial(server.revoke, node, connection))
         self._reviews.add(admitted)
         try:
-            await serving(node, connection)
+            await server.serve(node, connection)
         except Exception:  # a bug in one session must not stop the server
             log.exception("session failed", node=node)
             connection.transport.abort()

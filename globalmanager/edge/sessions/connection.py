@@ -17,6 +17,7 @@ class SessionConnection(ServerConnection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.release = ""  # of the LocalController, as it tells; "" when it does not
         # Takes a message at once, or returns False: then the message waits in the queue.
         self.reader: Callable[[bytes], bool] | None = None
 

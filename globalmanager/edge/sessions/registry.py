@@ -171,19 +171,14 @@ class Sessions:
             return None
         return FLAP_RETRY_AFTER_S
 
-    async def serve(
-        self, node: NodeName, websocket: SessionConnection, *, release: str = ""
-    ) -> None:
-        """Serve one authenticated connection of `node` until the connection ends.
-
-        Args: release: of the LocalController, as it tells
-        """
+    async def serve(self, node: NodeName, websocket: SessionConnection) -> None:
+        """Serve one authenticated connection of `node` until the connection ends."""
         self._last_id += 1
         session = SessionDriver(
             node=node,
             session_id=f"{node}-{self._last_id}",
             websocket=websocket,
-            release=release,
+            release=websocket.release,
             on_hello=self._on_hello,
             on_report=self._on_report,
             timing=self._timing,
