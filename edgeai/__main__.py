@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
@@ -114,6 +113,7 @@ def open_console(
         ),
     ] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: a free one")] = 0,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Open the web console, already logged in. Print its address.
 
@@ -122,7 +122,10 @@ def open_console(
     """
 
     def show(address: str) -> None:
-        typer.echo(address)
+        if output is Output.JSON:
+            options.print_json({"address": address}, is_line=True)
+        else:
+            typer.echo(address)
         if browser:
             typer.launch(address)
 
@@ -145,7 +148,12 @@ def open_console(
 def show_status(
     state_dir: StateDir,
     watch: Annotated[
-        bool, typer.Option("-w", "--watch", help="keep the table up to date until Ctrl-C")
+        bool,
+        typer.Option(
+            "-w",
+            "--watch",
+            help="keep the table up to date until Ctrl-C; JSON: a line each time",
+        ),
     ] = False,
     url: Annotated[
         str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
@@ -160,17 +168,29 @@ def show_status(
     from edgeai import status_sources
 
     told = status_sources.source_of(url, kubeconfig, state_dir)
-    console = options.console()
-    if not watch:
-        found = told()
-        for each in found.unknown:
-            typer.echo(f"edgeai: {printable(each)}", err=True)
-        if output is Output.JSON:
-            options.print_json(found)
-        else:
-            console.print(status.page(found), crop=False)
-        return
-    with Live(console=console, auto_refresh=False) as live:
+    if watch:
+        (_watch_lines if output is Output.JSON else _watch_page)(told)
+    found = told()
+    for each in found.unknown:
+        typer.echo(f"edgeai: {printable(each)}", err=True)
+    if output is Output.JSON:
+        options.print_json(found)
+    else:
+        options.console().print(status.page(found), crop=False)
+
+
+def _watch_lines(told: Callable[[], status.Status]) -> NoReturn:
+    """A line of JSON each time; why there is none, on stderr."""
+    while True:
+        try:
+            options.print_json(told(), is_line=True)
+        except EdgeAIError as error:
+            typer.echo(f"edgeai: {printable(str(error))}", err=True)
+        time.sleep(REFRESH_S)
+
+
+def _watch_page(told: Callable[[], status.Status]) -> NoReturn:
+    with Live(console=options.console(), auto_refresh=False) as live:
         while True:
             live.update(_page_or_reason(told), refresh=True)
             time.sleep(REFRESH_S)
@@ -220,20 +240,23 @@ def demo_joint_inference(
         bool, typer.Option(help="leave everything running, and say how to look at it")
     ] = False,
     isolated_edges: IsolatedEdges = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _needs_extra():
         # Import scikit-learn late, because it loads more slowly than all the rest of the command.
         from edgeai.demo import joint_inference
-    raise typer.Exit(joint_inference.run(Console(), keep=keep, isolated_edges=isolated_edges))
+    raise typer.Exit(joint_inference.run(output, keep=keep, isolated_edges=isolated_edges))
 
 
 @demo.command("federated-learning")
-def demo_federated_learning(isolated_edges: IsolatedEdges = False) -> None:
+def demo_federated_learning(
+    isolated_edges: IsolatedEdges = False, output: OutputOption = Output.TABLE
+) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _needs_extra():
         from edgeai.demo import federated_learning
-    raise typer.Exit(federated_learning.run(Console(), isolated_edges=isolated_edges))
+    raise typer.Exit(federated_learning.run(output, isolated_edges=isolated_edges))
 
 
 @demo.command("distributed-training")
@@ -242,19 +265,20 @@ def demo_distributed_training(
         Path | None,
         typer.Option(help="a Python that has PyTorch and NumPy; default: one in the user's cache"),
     ] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed on the way."""
     with _needs_extra():
         from edgeai.demo import distributed_training
-    raise typer.Exit(distributed_training.run(Console(), python=python))
+    raise typer.Exit(distributed_training.run(output, python=python))
 
 
 @demo.command("elastic-training")
-def demo_elastic_training() -> None:
+def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed on the way."""
     with _needs_extra():
         from edgeai.demo import elastic_training
-    raise typer.Exit(elastic_training.run(Console()))
+    raise typer.Exit(elastic_training.run(output))
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 The demo starts a local cluster with a GlobalManager and applies the PyTorchJob of
 examples/distributed_training. While the demo shows the loss and the replicas, it kills one worker.
-Then all replicas start anew together and go on from the last checkpoint. The last line on stdout is
-one JSON object. Before this line, the demo stops everything that it started.
+Then all replicas start anew together and go on from the last checkpoint. Before it prints its
+outcome, the demo stops everything that it started.
 
 PyTorch is not part of edgeai. The demo runs the job with another Python that has PyTorch.
 """
@@ -28,6 +28,7 @@ from edgeai.api import Api, Object
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
+from edgeai.options import Output
 from examples.distributed_training import data
 from examples.distributed_training.manifests import Placement, job
 
@@ -38,7 +39,7 @@ PAUSE_S: Final = 0.4  # after each epoch, slow enough for a user to watch
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout."""
+    """What the demo has found."""
 
     world_size: int
     """Number of processes."""
@@ -51,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """From the creation of the job to its end."""
 
 
-def run(console: Console, *, python: Path | None = None) -> int:
+def run(output: Output, *, python: Path | None = None) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
@@ -59,12 +60,12 @@ def run(console: Console, *, python: Path | None = None) -> int:
             PyTorch there if need be
     Raises: EdgeAIError when there is no PyTorch and it cannot be installed
     """
-    chosen = _checked(python) if python is not None else _installed(console)
+    chosen = _checked(python) if python is not None else _installed(stage.console_for(output))
 
     def story(on: Stage) -> Outcome:
         return _story(on, chosen)
 
-    return stage.perform(story, console, keep=False)
+    return stage.perform(story, output, keep=False)
 
 
 def _checked(python: Path) -> Path:

@@ -2,8 +2,8 @@
 
 The demo starts a local cluster with a GlobalManager and applies the TrainingJob of
 examples/elastic_training. While the demo shows the workers and the accuracy, it applies a ScaleOut,
-kills a worker, and applies a ScaleIn that names a worker. The training goes on all the time. The
-last line on stdout is one JSON object. Before this line, the demo stops everything that it started.
+kills a worker, and applies a ScaleIn that names a worker. The training goes on all the time. Before
+it prints its outcome, the demo stops everything that it started.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +24,7 @@ from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
 from edgeai.environment import Environment
+from edgeai.options import Output
 from examples.distributed_training import data
 from examples.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
 
@@ -39,7 +40,7 @@ Event = dict[str, Any]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout."""
+    """What the demo has found."""
 
     workers_over_time: list[int]
     """How many workers took part, one after the other."""
@@ -50,9 +51,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """How many workers were lost without a word."""
 
 
-def run(console: Console) -> int:
+def run(output: Output) -> int:
     """Run the demo. Returns: exit status, see stage.perform"""
-    return stage.perform(_story, console, keep=False)
+    return stage.perform(_story, output, keep=False)
 
 
 def _story(on: Stage) -> Outcome:

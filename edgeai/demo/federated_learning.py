@@ -3,15 +3,14 @@
 The demo starts a local cluster with a GlobalManager and three LocalControllers, and applies the
 manifests of examples/federated_learning. While the demo shows the rounds of the job, it kills one
 trainer and cuts the network of another edge. At the end the demo compares the models of each edge
-alone, the federated model and a centralised model. The last line on stdout is one JSON object.
-Before this line, the demo stops everything that it started.
+alone, the federated model and a centralised model. Before it prints its outcome, the demo stops
+everything that it started.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from edgeai.demo import rounds, stage
 from edgeai.demo.faults import EdgeLine, Fault, cut, kill
 from edgeai.demo.stage import NAMESPACE, Stage
 from edgeai.environment import Environment
+from edgeai.options import Output
 from examples.digits import CLASSES
 from examples.federated_learning import data
 from examples.federated_learning.aggregator import ROUNDS
@@ -37,7 +37,7 @@ KILL_AT, CUT_AT = 10, 20  # rounds in which the faults begin
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout. All accuracies are in 0..1, measured on all held-out images."""
+    """What the demo has found. All accuracies are in 0..1, measured on all held-out images."""
 
     rounds: int
     local_accuracy: list[float]
@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the trainers reached the aggregator: direct, relay."""
 
 
-def run(console: Console, *, isolated_edges: bool = False) -> int:
+def run(output: Output, *, isolated_edges: bool = False) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
@@ -61,7 +61,7 @@ def run(console: Console, *, isolated_edges: bool = False) -> int:
     def story(on: Stage) -> Outcome:
         return _story(on, isolated_edges=isolated_edges)
 
-    return stage.perform(story, console, keep=False)
+    return stage.perform(story, output, keep=False)
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:

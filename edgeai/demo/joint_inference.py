@@ -3,8 +3,8 @@
 The demo starts a local cluster with a GlobalManager and two LocalControllers, trains both models
 and applies the manifests of examples/joint_inference. The demo shows the progress of the edge
 worker. At the end the demo compares the edge model alone, joint inference and the cloud model
-alone, and shows the CR from the API. The last line on stdout is one JSON object. Before this line,
-the demo stops everything that it started, unless `keep` is set.
+alone, and shows the CR from the API. Before it prints its outcome, the demo stops everything
+that it started, unless `keep` is set.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from edgeai.api import Api, Object, path_of, wait_until
 from edgeai.demo import stage
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Stage
 from edgeai.environment import Environment
+from edgeai.options import Output
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
 
@@ -34,7 +35,7 @@ CLOUD_LATENCY_MS: Final = 5.0  # simulates the network delay to a remote cloud
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The last line on stdout. Accuracies and ratio are in 0..1. Other numbers count images."""
+    """What the demo has found. Accuracies and ratio are in 0..1. Other numbers count images."""
 
     samples: int
     edge_accuracy: float
@@ -47,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the edge worker reached the cloud worker: direct, relay."""
 
 
-def run(console: Console, *, keep: bool = False, isolated_edges: bool = False) -> int:
+def run(output: Output, *, keep: bool = False, isolated_edges: bool = False) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
@@ -57,7 +58,7 @@ def run(console: Console, *, keep: bool = False, isolated_edges: bool = False) -
     def story(on: Stage) -> Outcome:
         return _story(on, isolated_edges=isolated_edges)
 
-    return stage.perform(story, console, keep=keep)
+    return stage.perform(story, output, keep=keep)
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:

@@ -1,4 +1,7 @@
-"""The common parts of all demos: a directory, a last line of JSON, and a complete clean-up.
+"""The common parts of all demos: a directory, an outcome in JSON, and a complete clean-up.
+
+A demo tells its story on stdout, and its outcome in the last line. With `-o json` the story goes to
+stderr, so that stdout has the outcome alone.
 
 Each demo runs on a Stage. `perform` cleans up when the demo succeeds, fails or is interrupted.
 """
@@ -23,9 +26,10 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from common.errors import EdgeAIError
-from edgeai import environment, interrupts
+from edgeai import environment, interrupts, options
 from edgeai.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.environment import Environment
+from edgeai.options import Output
 
 NAMESPACE: Final = "default"
 POLL_S: Final = 0.1
@@ -64,11 +68,17 @@ class Stage(msgspec.Struct, frozen=True):
 Story = Callable[[Stage], msgspec.Struct]
 
 
-def perform(story: Story, console: Console, *, keep: bool) -> int:
-    """Run the steps of a demo and clean up. Print the demo's outcome as the last line.
+def console_for(output: Output) -> Console:
+    """Where the story of a demo goes."""
+    return Console(stderr=output is Output.JSON)
+
+
+def perform(story: Story, output: Output, *, keep: bool) -> int:
+    """Run the steps of a demo and clean up. Print the demo's outcome at the end.
 
     Returns: exit status, 0 only if every step and the clean-up succeeded
     """
+    console = console_for(output)
     stage = Stage(console, Path(tempfile.mkdtemp(prefix="edgeai-demo-")), keep)
     try:
         outcome = story(stage)
@@ -88,7 +98,7 @@ def perform(story: Story, console: Console, *, keep: bool) -> int:
         _remove(stage)
     sys.stdout.flush()
     console.file.flush()
-    print(msgspec.json.encode(outcome).decode(), flush=True)
+    options.print_json(outcome, is_line=output is not Output.JSON)
     return 0
 
 

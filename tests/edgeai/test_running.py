@@ -1,12 +1,13 @@
 """The command where a cluster runs already: `up` again, and what `status` writes to a pipe."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from edgeai import environment
 from edgeai.environment import Environment
-from tests.edgeai.command import edgeai
+from tests.edgeai.command import edgeai, start
 from tests.waiting import eventually
 
 MODEL = "a-model-that-nobody-has-created-and-whose-name-is-long"
@@ -58,6 +59,21 @@ def test_status_in_a_pipe_is_not_folded(
         return True
 
     eventually("a line that names the job and its model", check)
+
+
+def test_a_status_that_is_watched_is_a_line_of_json_each_time(running: Environment) -> None:
+    state_dir = str(running.state_dir)
+    with start("status", "-w", "-o", "json", "--state-dir", state_dir) as process:
+        assert process.stdout is not None
+        told = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+    names = [{node["name"] for node in each["nodes"]} for each in told]
+    assert names == [{"cloud0", "edge0"}] * 2
+
+
+def test_the_address_of_the_console_as_json(running: Environment) -> None:
+    ended = edgeai("open", "--no-browser", "-o", "json", "--state-dir", str(running.state_dir))
+    assert json.loads(ended.stdout)["address"].startswith(f"{running.rest_url()}/login?code=")
 
 
 def status_lines(running: Environment) -> list[str]:
