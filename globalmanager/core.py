@@ -26,8 +26,9 @@ from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.left_out import LeftOutTasks
 from globalmanager.edge.sessions.rebalancer import Rebalancer
 from globalmanager.edge.sessions.registry import Sessions
-from globalmanager.engine.loop import Engine, EngineSettings
+from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity, LeaseTiming

@@ -1,6 +1,6 @@
 """Computes the assignments of a job when an object changes, and gives them to the sink at once.
 
-Called by loop with each job that a change concerns. The assigner needs only the stores and the
+Called by changes with each job that a change concerns. The assigner needs only the stores and the
 kind. So an assignment waits for no plan, no request to the Kubernetes API and no rate limit. The
 assigner runs on every replica, whether or not the replica leads.
 """

@@ -1,6 +1,6 @@
 """Builds the Observed of a job from the stores, and finds the jobs that a change concerns.
 
-Called by loop and assign. The observer sends no request to the Kubernetes API, so observing a job
+Called by reconcile, changes and assign. The observer sends no request to the Kubernetes API, so observing a job
 takes microseconds.
 """
 

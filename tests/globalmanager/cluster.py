@@ -20,8 +20,9 @@ from globalmanager.contract import (
     ResourceType,
     WorkerSettings,
 )
-from globalmanager.engine.loop import Engine, EngineSettings
+from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence

@@ -9,7 +9,7 @@ import pytest
 
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.counts import only_counts_differ
-from globalmanager.engine.loop import EngineSettings
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND
 from tests.globalmanager.cluster import FAST, Cluster, User, run_manager

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from globalmanager.contract import Object, ObjectRef
-from globalmanager.engine.loop import EngineSettings
+from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.engine.marker import pass_marker

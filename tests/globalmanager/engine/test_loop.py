@@ -13,7 +13,7 @@ from common.backoff import Backoff
 from common.ids import NodeName, Uid
 from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
-from globalmanager.engine.loop import EngineSettings
+from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager.cluster import (
     FAST,
     Cluster,

@@ -17,8 +17,8 @@ from globalmanager.contract import (
     ResourceType,
 )
 from globalmanager.engine.events import EVENTS
-from globalmanager.engine.loop import EngineSettings
 from globalmanager.engine.pod_admission import NamespaceUnknown, PodAdmission, PodForbidden
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS, jointinferenceservice, model, pytorchjob, tfjob
 from globalmanager.rules.pod_security import ENFORCE, Level
 from tests.globalmanager.builders import World, from_yaml, job

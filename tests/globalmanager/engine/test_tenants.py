@@ -27,7 +27,7 @@ from globalmanager.contract import (
     ResourceType,
     UpdateRule,
 )
-from globalmanager.engine.loop import EngineSettings
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules import children, faults
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager

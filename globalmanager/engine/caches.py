@@ -1,0 +1,120 @@
+"""The caches of all objects that the served kinds need, and whether these caches are complete.
+
+Built by loop. Children and scalers of a kind are followed only where the kind itself is served,
+because a group that is not installed may also lack the rights to its children.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from common import logs
+from globalmanager.cache.followed import Followed
+from globalmanager.cache.groups import unserved_groups
+from globalmanager.cache.health import Health, health_of
+from globalmanager.cache.informers import MANAGED, Informers
+from globalmanager.cache.store import Store
+from globalmanager.contract import NAMESPACES, NODES, Kind, ObjectRef, ResourceType
+
+log = logs.get_logger(__name__)
+
+
+class Caches:
+    """The informers of the served kinds, of their children and scalers, of nodes and namespaces.
+
+    Args: kinds: the served job resources
+    """
+
+    def __init__(self, informers: Informers, kinds: Mapping[ResourceType, Kind]) -> None:
+        self._informers = informers
+        self._kinds = kinds
+        self._unserved: frozenset[str] = frozenset()  # API groups that the log calls not served
+
+    def open(self) -> None:
+        """Follow the job resources, nodes and namespaces."""
+        for type_ in (*self._kinds, NODES, NAMESPACES):
+            self._informers.get(type_)
+
+    def open_children(self) -> None:
+        """Follow the children and scalers of the kinds that have been listed."""
+        for type_, kind in self._kinds.items():
+            if not self._informers.get(type_).synced:
+                continue
+            for watched in kind.watched:
+                self._informers.get(watched, MANAGED)
+            for followed, selector in kind.followed:
+                self._informers.get(followed, selector)
+            for scaler in kind.scalers:
+                self._informers.get(scaler)
+
+    # ---- one cache ------------------------------------------------------------------------------
+
+    def all_of(self, type_: ResourceType) -> Store:
+        """The store with all objects of a type."""
+        return self._informers.all_of(type_)
+
+    def children(self, type_: ResourceType) -> Followed:
+        """The cache with the objects of a type that may be children."""
+        return self._informers.children(type_)
+
+    def written_to(self, type_: ResourceType) -> Store | Followed:
+        """The cache for the API's answers to the writes of a plan."""
+        is_whole = type_ in self._kinds or any(type_ in k.scalers for k in self._kinds.values())
+        return self.all_of(type_) if is_whole else self.children(type_)
+
+    def is_set_aside(self, ref: ObjectRef) -> bool:
+        """Whether a job resource cannot be read as it is now."""
+        return ref in self._informers.get(ref.type).set_aside
+
+    def lacks_children(self, type_: ResourceType) -> bool:
+        """Whether the API server does not serve a type of children."""
+        return self._informers.get(type_, MANAGED).absent
+
+    def lacks_namespaces(self) -> bool:
+        """Whether the API server serves no Namespaces."""
+        return self._informers.get(NAMESPACES).absent
+
+    # ---- whether they are complete --------------------------------------------------------------
+
+    def can_observe(self, kind: Kind) -> bool:
+        """Whether the stores of the kind's children and scalers are complete. If a store lacked a
+        child, the engine would create the child a second time. If a store lacked a scaler, the job
+        would get another size.
+        """
+        owned = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
+        followed = (self._informers.get(*each) for each in kind.followed)
+        scalers = (self._informers.get(type_) for type_ in kind.scalers)
+        return all(informer.settled for informer in (*owned, *followed, *scalers))
+
+    def can_plan(self, references: Iterable[ObjectRef]) -> bool:
+        """Whether the stores of all types that a job refers to are complete, and the store of the
+        namespaces. The referred objects themselves may be missing.
+        """
+        types = {NAMESPACES, *(each.type for each in references)}
+        return all(self._informers.get(type_).settled for type_ in types)
+
+    def is_listed(self) -> bool:
+        """Whether the stores have every job resource that existed at the start."""
+        unserved = self._unserved_groups()
+        return all(
+            type_.group in unserved or self._informers.get(type_).settled for type_ in self._kinds
+        )
+
+    def health(self, *, stale_after_s: float) -> Health:
+        """Args: stale_after_s: as `EngineSettings.stale_after_s`"""
+        return health_of(
+            self._informers,
+            jobs=self._kinds.keys(),
+            stale_after_s=stale_after_s,
+            unserved=self._unserved_groups(),
+        )
+
+    def log_groups(self) -> None:
+        """Log which API groups are not served, when that has changed."""
+        unserved = self._unserved_groups()
+        for group in sorted(unserved.keys() - self._unserved):
+            log.info("API group is not served", group=group, reason=unserved[group])
+        for group in sorted(self._unserved - unserved.keys()):
+            log.info("API group is served now", group=group)
+        self._unserved = frozenset(unserved)
+
+    def _unserved_groups(self) -> dict[str, str]:
+        return unserved_groups(self._informers.get(type_) for type_ in self._kinds)

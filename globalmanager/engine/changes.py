@@ -1,0 +1,155 @@
+"""Turns each change of a cached object into the keys of the jobs that the change concerns.
+
+Called by the informers, through loop, on every replica. A job with a new assignment goes to the
+assigner at once. Each concerned job goes to the queue, where it waits for its plan.
+"""
+
+from collections.abc import Callable, Mapping
+
+from common.ids import TaskKey
+from globalmanager.cache.informers import ALL, Scope
+from globalmanager.cache.store import controller_of
+from globalmanager.contract import (
+    NAMESPACES,
+    POD_CONTROLLERS,
+    PODS,
+    Kind,
+    Object,
+    ObjectRef,
+    ResourceType,
+    Served,
+    ref_of,
+)
+from globalmanager.engine.assign import Assigner, concerns_assignments
+from globalmanager.engine.caches import Caches
+from globalmanager.engine.counts import only_counts_differ
+from globalmanager.engine.job_metrics import JobMetrics, has_just_failed
+from globalmanager.engine.observe import Observer
+from globalmanager.engine.owners import Owners
+from globalmanager.engine.pod_admission import concerns_pods
+from globalmanager.engine.queue import WorkQueue
+from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
+
+
+class ChangeHandler:
+    """
+    Args:
+        kinds: the served job resources
+        queue: gets the jobs that must be planned
+        assigner: gets the jobs whose assignments may have changed
+        find: the job resource of a task key, from the cache
+        on_new_level: gets each job whose namespace asks for another Pod Security Standard than
+            before
+        leads: whether this replica leads; only the leader counts
+        counts_s: as `EngineSettings.counts_s`
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[ResourceType, Kind],
+        *,
+        caches: Caches,
+        observer: Observer,
+        queue: WorkQueue[ObjectRef],
+        assigner: Assigner,
+        owners: Owners,
+        find: Callable[[TaskKey], Served | None],
+        on_new_level: Callable[[ObjectRef], None],
+        leads: Callable[[], bool],
+        metrics: JobMetrics,
+        counts_s: float,
+    ) -> None:
+        self._kinds = kinds
+        self._caches = caches
+        self._observer = observer
+        self._queue = queue
+        self._assigner = assigner
+        self._owners = owners
+        self._find = find
+        self._on_new_level = on_new_level
+        self._leads = leads
+        self._metrics = metrics
+        self._counts_s = counts_s
+
+    def changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        """Args: old, new: the object before and after the change; None where it is not there"""
+        if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
+            return
+        if scope.type == NAMESPACES:
+            self._namespace_changed(old, new)
+            return
+        self._tell_owners(scope, old, new)
+        self._count(scope, old, new)
+        concerned = sorted(self._concerned(scope, old, new), key=str)
+        if concerns_assignments(scope.type, old, new):
+            for ref in concerned:
+                self._assigner.changed(ref)
+        later = self._job_that_may_wait(scope, old, new)
+        for ref in concerned:
+            if ref == later:
+                self._queue.add_after(ref, self._counts_s)
+            else:
+                self._queue.add(ref)
+
+    def _job_that_may_wait(
+        self, scope: Scope, old: Object | None, new: Object | None
+    ) -> ObjectRef | None:
+        """The changed job, when its plan has nothing to decide about the change."""
+        kind = self._kinds.get(scope.type)
+        if kind is None or new is None or not only_counts_differ(kind, old, new):
+            return None
+        return ref_of(scope.type, new)
+
+    def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
+        """Queue the jobs of a namespace that asks for another Pod Security Standard."""
+        changed = new or old
+        if changed is None or not concerns_pods(old, new):
+            return
+        for type_ in self._kinds:
+            for object_ in self._caches.all_of(type_).list(str(changed["metadata"]["name"])):
+                ref = ref_of(type_, object_)
+                if old is not None:
+                    self._on_new_level(ref)
+                self._queue.add(ref)
+
+    def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        if scope.label_selector == ALL:
+            if scope.type in self._kinds:
+                self._owners.changed(old, new)
+        elif old is not None and new is None and (owner := controller_of(old)) is not None:
+            self._owners.lost_child(owner["uid"])
+
+    def _count(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        """Count deleted jobs and failed pods. Only the leader counts, so each counts once."""
+        if not self._leads() or old is None:
+            return
+        if new is None and scope.type in self._kinds:
+            namespace = ref_of(scope.type, old).namespace
+            self._metrics.job_deleted(self._kinds[scope.type], namespace)
+        elif scope.type == PODS and new is not None and has_just_failed(old, new):
+            for ref in self._observer.controllers(new):
+                self._metrics.pod_failed(self._kinds[ref.type])
+
+    def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
+        """The jobs that a change of an object concerns."""
+        states = [object_ for object_ in (old, new) if object_ is not None]
+        if scope.label_selector != ALL:
+            owners = (self._observer.controllers(each) or self._namesake(each) for each in states)
+            return {ref for refs in owners for ref in refs}
+        ref = ref_of(scope.type, states[0])
+        itself = {ref} if scope.type in self._kinds else set()
+        return itself | self._observer.referrers(ref) | self._observer.scaled(ref, new)
+
+    def _namesake(self, object_: Object) -> set[ObjectRef]:
+        """The job that the labels of `object_` name. This job may wait until `object_` frees a
+        name.
+        """
+        kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
+        namespace = object_["metadata"].get("namespace", "")
+        served = self._find(TaskKey(f"{kind}/{namespace}/{name}"))
+        return set() if served is None else {served.ref}
+
+
+def _is_same_link(old: Object | None, new: Object | None) -> bool:
+    """Whether an object still connects the same pods with the same controller."""
+    return old is not None and new is not None and controller_of(old) == controller_of(new)

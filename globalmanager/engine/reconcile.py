@@ -1,0 +1,187 @@
+"""Plans one job and carries the plan out. A refusal of the API that only the user can correct
+becomes the job's status.
+
+Called by the reconcilers with each key of the queue, only while this replica leads. A job waits
+here, parked, while a cache that its plan needs is not complete.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from common.errors import EdgeAIError
+from common.ids import Uid
+from common.traces import now as traced_now
+from globalmanager.contract import (
+    Event,
+    Kind,
+    ObjectRef,
+    Observed,
+    Plan,
+    ResourceType,
+    Severity,
+    task_key,
+)
+from globalmanager.engine.apply import Applier, refusal_of
+from globalmanager.engine.caches import Caches
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.executions import Executions
+from globalmanager.engine.observe import Observer
+from globalmanager.engine.pod_admission import PodAdmission
+from globalmanager.kube.errors import TooLarge
+from globalmanager.traces import TaskTraces
+
+
+class JobReconciler:
+    """
+    Args:
+        kinds: the served job resources
+        admission: knows which running pods the level of their namespace would refuse
+        recorder: records Events about jobs
+        exists: whether the cache has a job with this uid
+        now: the time of day
+        traces: None when no traces are sent
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[ResourceType, Kind],
+        *,
+        caches: Caches,
+        observer: Observer,
+        applier: Applier,
+        admission: PodAdmission,
+        executions: Executions,
+        recorder: Recorder,
+        exists: Callable[[Uid], bool],
+        now: Callable[[], datetime],
+        traces: TaskTraces | None,
+    ) -> None:
+        self._kinds = kinds
+        self._caches = caches
+        self._observer = observer
+        self._applier = applier
+        self._admission = admission
+        self._executions = executions
+        self._recorder = recorder
+        self._exists = exists
+        self._now = now
+        self._traces = traces
+        # Jobs that wait for an informer. A dict keeps their order: the hash of an ObjectRef differs
+        # from process to process, and so would the order of a set.
+        self._parked: dict[ObjectRef, None] = {}
+        self._relabelled: set[ObjectRef] = set()  # jobs whose namespace has got another level
+
+    def unpark(self) -> tuple[ObjectRef, ...]:
+        """The jobs that wait for a cache, in their order. From now on they do not wait."""
+        parked = tuple(self._parked)
+        self._parked.clear()
+        return parked
+
+    def level_changed(self, ref: ObjectRef) -> None:
+        """Tell the job with its next plan which of its running pods the namespace would refuse."""
+        self._relabelled.add(ref)
+
+    async def reconcile(self, ref: ObjectRef) -> float | None:
+        """Plan and apply one job.
+
+        Returns: seconds after which the job must be planned again; 0 for at once, without a rest
+        Raises: EdgeAIError
+        """
+        kind = self._kinds[ref.type]
+        # An object that was readable once keeps its workers and its assignments. The engine makes
+        # no new child for the object, because the object may be terminating and Kubernetes would
+        # have to delete each new child.
+        if self._caches.is_set_aside(ref):
+            return None
+        if not self._caches.can_observe(kind):
+            self._parked[ref] = None
+            return None
+        observed = self._observer.observe(ref)
+        if observed is None:
+            self._forget(ref)
+            return None
+        if observed.absent:  # plan again when the server serves these types
+            self._parked[ref] = None
+        if not self._caches.can_plan(self._observer.references(ref)):
+            self._parked[ref] = None
+            return None
+        return await self._plan(kind, self._with_memories(observed))
+
+    def _forget(self, ref: ObjectRef) -> None:
+        self._executions.forget(ref)
+        self._parked.pop(ref, None)
+        self._relabelled.discard(ref)
+
+    def _with_memories(self, observed: Observed) -> Observed:
+        """What the caches do not have: results of commands in pods, and overridden fields."""
+        executions = self._executions.results(observed.ref, observed.uid)
+        if executions:
+            observed = msgspec.structs.replace(observed, executions=executions)
+        overridden = self._applier.overridden(observed)
+        if overridden:
+            observed = msgspec.structs.replace(observed, overridden=overridden)
+        return observed
+
+    async def _plan(self, kind: Kind, observed: Observed) -> float | None:
+        """Returns and raises: as `reconcile`"""
+        began_s = traced_now()
+        plan = kind.plan(observed, self._now())
+        try:
+            pause_s = await self._carry_out(kind, observed, plan)
+        except TooLarge as error:
+            if not _is_full(observed, error):
+                raise
+            # A retry of the same write would fail again. The next change of the job or of its
+            # children leads to a new plan.
+            self._tell_full(observed, error)
+            return plan.requeue_after_s
+        if self._traces is not None:
+            key, version = task_key(observed.ref), observed.generation
+            self._traces.planned(key, observed.uid, version, since=began_s)
+        return pause_s
+
+    async def _carry_out(self, kind: Kind, observed: Observed, plan: Plan) -> float | None:
+        """Returns and raises: as `reconcile`"""
+        try:
+            self._warn_of_level(observed)
+            requeue_after_s = await self._applier.apply(observed, plan)
+        except EdgeAIError as error:
+            if not self._exists(observed.uid):
+                return None  # the job was deleted meanwhile; the store's change has queued the key
+            if not _is_full(observed, error):
+                await self._tell_refusal(kind, observed, error)
+            raise
+        self._executions.want(observed, plan.executions)
+        return 0.0 if plan.is_decision else requeue_after_s
+
+    # ---- what the user learns -------------------------------------------------------------------
+
+    async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
+        """Write a refusal into the job's status, because only the user can correct the fault."""
+        refusal = refusal_of(error)
+        if refusal is not None:
+            refused = msgspec.structs.replace(observed, refusal=refusal)
+            await self._applier.tell(refused, kind.plan(refused, self._now()))
+
+    def _tell_full(self, observed: Observed, error: TooLarge) -> None:
+        """Record an Event about a job whose .status the API cannot store."""
+        message = (
+            f".status cannot be written, because the object is too large ({error.message}): make "
+            "the spec smaller; workers that exist go on"
+        )
+        self._recorder.record(observed.object, Event(Severity.WARNING, "TooLarge", message))
+
+    def _warn_of_level(self, observed: Observed) -> None:
+        """Record an Event about running pods that the new level of their namespace would refuse."""
+        if observed.ref in self._relabelled:
+            event = self._admission.warning(observed)
+            self._relabelled.discard(observed.ref)
+            if event is not None:
+                self._recorder.record(observed.object, event)
+
+
+def _is_full(observed: Observed, error: EdgeAIError) -> bool:
+    """Whether the API refuses the job itself, with a larger .status."""
+    return isinstance(error, TooLarge) and error.target == str(observed.ref)
