@@ -11,8 +11,8 @@ jobs is late, could create a child that the status of an earlier leader no longe
 leader asks for each job once before it creates anything for the job. For the same reason it asks
 before it deletes a child: an old status may not name a child that the earlier leader has made.
 
-apply calls `confirm` before it creates or deletes a child. loop passes on the changes of the
-stores. The memory holds one uid for each confirmed job.
+apply calls `confirm` before it creates or deletes a child. The module changes passes on the changes
+of the stores. The memory holds one uid for each confirmed job.
 """
 
 from collections.abc import Callable
