@@ -1,8 +1,8 @@
 """Records Kubernetes Events about job resources and nodes, and counts repeated Events.
 
-apply, reconcile and loop call `record`, which never waits and never fails. The engine's task `run` sends the
-Events to the Kubernetes API. When too many wait, `pending_events` decides which of them give way.
-The recorder drops an Event that the API refuses, so no other part may depend on an Event.
+apply, reconcile and loop call `record`, which never waits and never fails. The engine's task `run`
+sends the Events to the Kubernetes API. When too many wait, `pending_events` decides which of them
+give way. The recorder drops an Event that the API refuses, so no other part may depend on an Event.
 """
 
 import asyncio

@@ -4,7 +4,8 @@ The metrics of training jobs have the names and labels that dashboards for the K
 know (kubeflow/training-operator 1.9, pkg/common/metrics.go). loop calls `written`, `created` and
 `deleted` after the API server has accepted a write of this process. The module changes calls
 `job_deleted` and `pod_failed` after a change that this process has seen as the leader. So each
-transition is counted once, and a restart of the process counts nothing again. The numbers of a process begin at 0.
+transition is counted once, and a restart of the process counts nothing again. The numbers of a
+process begin at 0.
 """
 
 from collections.abc import Mapping
