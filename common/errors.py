@@ -12,9 +12,22 @@ The text of an error names the object, the field, the problem and what to do. An
 facts as attributes, too.
 """
 
+from typing import Any
+
 
 class EdgeAIError(Exception):
-    """Base class of the errors that edgeai expects. Code that catches this class hides no bug."""
+    """Base class of the errors that edgeai expects. Code that catches this class hides no bug.
+
+    An error may be pickled, as by a pool of processes, with all its facts.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As Exception has it, its text would be given to __init__, which wants the facts.
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(class_: type[EdgeAIError], args: tuple[Any, ...]) -> EdgeAIError:
+    return class_.__new__(class_, *args)
 
 
 class InvalidName(EdgeAIError):

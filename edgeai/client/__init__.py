@@ -6,6 +6,7 @@ What is named here is public; the modules below are not.
 from edgeai.client.asynchronous import AsyncClient, Event
 from edgeai.client.blocking import Client
 from edgeai.client.errors import (
+    ClientUnusable,
     InvalidObject,
     JobNotFound,
     ObjectGone,
@@ -38,6 +39,7 @@ from globalmanager.rules.elastic.scalers import ScaleInSpec, ScaleOutSpec
 __all__ = [
     "AsyncClient",
     "Client",
+    "ClientUnusable",
     "Dataset",
     "DatasetSpec",
     "Event",

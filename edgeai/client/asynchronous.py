@@ -9,6 +9,7 @@ import msgspec
 
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
+from edgeai.client.errors import CLOSED, ClientUnusable
 from edgeai.client.objects import Resource
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
@@ -35,7 +36,8 @@ class Event(msgspec.Struct, Generic[R], frozen=True):
 
 
 class AsyncClient:
-    """Reads and writes objects of edgeai's kinds. Every method may raise ApiError.
+    """Reads and writes objects of edgeai's kinds. Every method may raise ApiError, and
+    ClientUnusable after `close`.
 
     Args:
         kube: the client of the API, which this client closes
@@ -43,8 +45,16 @@ class AsyncClient:
     """
 
     def __init__(self, kube: KubeClient, namespace: str = "default") -> None:
-        self.kube = kube
+        self._kube = kube
+        self._is_closed = False
         self.namespace = namespace
+
+    @property
+    def kube(self) -> KubeClient:
+        """Raises: ClientUnusable"""
+        if self._is_closed:
+            raise ClientUnusable(CLOSED)
+        return self._kube
 
     @classmethod
     async def open(cls, kubeconfig: str | Path | None = None, namespace: str = "") -> Self:
@@ -67,7 +77,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        await self.kube.close()
+        self._is_closed = True
+        await self._kube.close()
 
     async def get(self, kind: type[R], name: str, *, namespace: str = "", group: str = "") -> R:
         """Args: group: one of the kind's API groups; "" for the first"""

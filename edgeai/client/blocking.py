@@ -5,16 +5,24 @@ run to its end there: the table below is all that there is.
 """
 
 import asyncio
+import concurrent.futures
 import functools
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from edgeai.client.asynchronous import AsyncClient
+from edgeai.client.errors import CLOSED, ClientUnusable
 
 P = ParamSpec("P")
 A = TypeVar("A")
+_INSIDE: Final = (
+    "it was called by a condition of its own wait, which would wait for itself; look only at the "
+    "object that the condition gets"
+)
+_FORKED: Final = "this process is a fork of the one that has made it; make a Client here"
 
 
 def _blocking(
@@ -40,27 +48,40 @@ def _streaming(
     @functools.wraps(method)
     def run(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[A]:
         stream = method(client.asynchronous, *args, **kwargs)
+        is_used = asyncio.Lock()  # a step that Ctrl-C has cancelled still runs for a moment
 
         async def following() -> tuple[A, ...]:
-            try:
-                return (await anext(stream),)
-            except StopAsyncIteration:
-                return ()
+            async with is_used:
+                try:
+                    return (await anext(stream),)
+                except StopAsyncIteration:
+                    return ()
+
+        async def closing() -> None:
+            async with is_used:
+                await stream.aclose()
 
         try:
             while found := client.run(following()):
                 yield found[0]
         finally:
-            client.run(stream.aclose())
+            with suppress(ClientUnusable):  # close() has closed the stream, too
+                client.run(closing())
 
     return run
 
 
 class Client:
-    """Args: see AsyncClient.open. Close it, or use it with `with`."""
+    """Args: see AsyncClient.open. Close it, or use it with `with`. Threads may share it.
+
+    Every method raises ClientUnusable when it cannot work: after `close`, in a process that was
+    forked, and inside a condition of `wait`.
+    """
 
     def __init__(self, kubeconfig: str | Path | None = None, namespace: str = "") -> None:
         self._loop = asyncio.new_event_loop()
+        self._is_closed = False
+        self._calling = threading.Lock()  # no call begins while the client is closed
         self._thread = threading.Thread(target=self._loop.run_forever, name="edgeai", daemon=True)
         self._thread.start()
         try:
@@ -83,23 +104,59 @@ class Client:
         return self.asynchronous.namespace
 
     def run(self, coroutine: Coroutine[Any, Any, A]) -> A:
-        """The result of a coroutine in the loop of the client. Ctrl-C cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """The result of a coroutine in the loop of the client. Ctrl-C cancels it.
+
+        Raises: ClientUnusable
+        """
+        with self._calling:
+            try:
+                self._check()
+            except ClientUnusable:
+                coroutine.close()
+                raise
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientUnusable(CLOSED) from None
         except BaseException:
             future.cancel()
             raise
 
+    def _check(self) -> None:
+        """Raises: ClientUnusable where a call would wait for ever"""
+        if self._is_closed:
+            raise ClientUnusable(CLOSED)
+        if threading.current_thread() is self._thread:
+            raise ClientUnusable(_INSIDE)
+        if not self._thread.is_alive():
+            raise ClientUnusable(_FORKED)
+
     def close(self) -> None:
-        if not self._loop.is_closed():
-            self.run(self.asynchronous.close())
-            self._end()
+        """Calls of other threads that wait raise ClientUnusable."""
+        with self._calling:
+            if self._is_closed:
+                return
+            is_fork = not self._thread.is_alive()
+            if not is_fork:
+                self._check()
+            self._is_closed = True
+        if is_fork:
+            return  # the connections belong to the process that has made it
+        asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
+        self._end()
+
+    async def _finish(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self.asynchronous.close()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     def __enter__(self) -> Self:

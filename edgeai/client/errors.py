@@ -3,8 +3,20 @@
 The text of each error names the object, the field or the problem, and what to do.
 """
 
+from typing import Final
+
 from common.errors import EdgeAIError
 from globalmanager.contract import ObjectRef
+
+CLOSED: Final = "it is closed; make a new one"
+
+
+class ClientUnusable(EdgeAIError):
+    """A client was used where it cannot work: closed, in a fork, or inside its own `wait`."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"the client cannot be used: {problem}")
 
 
 class UnknownKind(EdgeAIError):

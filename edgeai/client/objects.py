@@ -141,7 +141,12 @@ class Resource(Generic[S, T]):
         return str(self.metadata.get("uid", ""))
 
     def __str__(self) -> str:
-        return f"{self.type.kind} {self.namespace}/{self.name}"
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.type.kind} {where}"
+
+    def __repr__(self) -> str:
+        """Without the object itself: a template may hold what does not belong into a log."""
+        return f"<{self} of {self.type.api_version}>"
 
 
 def plain(value: Any) -> Any:

@@ -54,3 +54,9 @@ def test_the_page_names_every_method() -> None:
     methods = {name for name in vars(Client) if not name.startswith("_")} & {*vars(AsyncClient)}
     text = PAGE.read_text()
     assert [each for each in methods - {"close", "namespace"} if f"`{each}(" not in text] == []
+
+
+def test_the_page_names_everything_that_is_public() -> None:
+    text = PAGE.read_text()
+    unnamed = [each for each in edgeai.client.__all__ if not re.search(rf"\b{each}\b", text)]
+    assert unnamed == []

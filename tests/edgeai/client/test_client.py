@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from common.errors import SettingsError
 from edgeai.client import (
     AsyncClient,
-    Client,
     Event,
     JointInferenceService,
     Model,
@@ -387,38 +385,7 @@ SERVICE: Object = {
 }
 
 
-# ---- blocking ------------------------------------------------------------------------------------
-
-
-async def test_the_blocking_client_has_the_same_methods(cluster: Cluster) -> None:
-    """Called in a running loop, as in a notebook."""
-    await asyncio.to_thread(use_blocking_client, cluster.kubeconfig)
-
-
-def use_blocking_client(kubeconfig: Path) -> None:
-    with Client(kubeconfig) as client:
-        made = client.apply(MODEL)
-        assert client.get(Model, "small").uid == made.uid
-        assert [each.name for each in client.list(Model)] == ["small"]
-        for event in client.watch(Model):
-            assert event.object.spec.url == "/models/small.npz"
-            break
-        with pytest.raises(WaitTimeout):
-            client.wait(made, "Accepted", timeout_s=0.1)
-        client.delete(made)
-        assert client.list(Model) == []
-    with pytest.raises(errors.ApiError), Client(kubeconfig) as client:
-        client.get(Model, "none")
-
-
-def test_the_blocking_client_has_every_method() -> None:
-    public = {name for name in vars(AsyncClient) if not name.startswith("_")}
-    assert public - {"open"} <= {*vars(Client)} | {"kube"}
-
-
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="none: cannot be read"):
-        Client(tmp_path / "none")
+# ---- kubeconfig ---------------------------------------------------------------------------------
 
 
 async def test_the_namespace_of_the_context_counts(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The typed objects are the structs of the kinds, and lose nothing of what a user has written."""
 
+import copy
+import pickle
 import re
 from pathlib import Path
 from string import Template
@@ -9,14 +11,16 @@ import msgspec
 import pytest
 import yaml
 
-from common.errors import InvalidName
-from edgeai.client import InvalidObject, JointInferenceService, Model, UnknownKind
+from common.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
+from edgeai.client import InvalidObject, JointInferenceService, Model, UnknownKind, WaitTimeout
 from edgeai.client.objects import CLASSES, plain
 from edgeai.client.words import check_document, parse_job, resource, types_named
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.model.types import ModelSpec
+from globalmanager.kube import errors
 from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE
 
+MODEL: Final = Model.of("small", ModelSpec(url="/m"))
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 
@@ -78,7 +82,7 @@ def test_a_wrong_field_is_named_only_when_it_is_read() -> None:
     head = {"apiVersion": "edgeai.io/v1alpha1", "kind": "Model", "metadata": {"name": "m"}}
     wrong = Model({**head, "spec": {"format": "onnx"}})
     assert wrong.name == "m"
-    with pytest.raises(InvalidObject, match=r"Model /m: spec\.url is missing; set it"):
+    with pytest.raises(InvalidObject, match=r"Model m: spec\.url is missing; set it"):
         _ = wrong.spec
 
 
@@ -134,3 +138,27 @@ def test_a_document_that_is_no_object_is_refused(document: Any, words: str) -> N
         check_document(document, "document 2 of job.yaml")
     assert words in str(raised.value)
     assert str(raised.value).startswith("document 2 of job.yaml: ")
+
+
+ERRORS: Final[tuple[EdgeAIError, ...]] = (
+    errors.ServerError("get", "models.edgeai.io", code=500, reason="InternalError", message="m"),
+    SettingsError("flag --a", "is wrong"),
+    Overloaded("the API", 3.0),
+    InvalidObject("document 1", "spec", "is missing", "write it"),
+    WaitTimeout(MODEL.ref, "condition Running", 3.0, "for a node"),
+)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_comes_whole_out_of_another_process(error: EdgeAIError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+    assert str(copy.copy(error)) == str(error)
+
+
+def test_an_object_is_shown_by_its_name_and_not_by_what_it_holds() -> None:
+    assert repr(MODEL) == "<Model small of edgeai.io/v1alpha1>"
+    there = Model.of("small", ModelSpec(url="/m"), namespace="team", group="sedna.io")
+    assert f"{there!r} {there}" == "<Model team/small of sedna.io/v1alpha1> Model team/small"
+    again = pickle.loads(pickle.dumps(there))
+    assert (again.object, again.spec, again.type) == (there.object, there.spec, there.type)
