@@ -3,7 +3,8 @@
 The usual import of the package loads a typed API, a dynamic client and 700 model classes, which
 this process does not use. They cost 36 MiB of memory and a third of the start time. So this module
 leaves the packages around the used modules empty. Code in this process that needs more of the
-library must import the library before this module.
+library must import the library before this module. `plugin` runs the exec plugin of a kubeconfig in
+place of the library.
 """
 
 import importlib
@@ -50,3 +51,6 @@ if not TYPE_CHECKING:
     client: types.ModuleType = sys.modules[_CLIENT]
     ApiClient, Configuration = client.ApiClient, client.Configuration
     config = importlib.import_module(f"{_ROOT}.config")
+    # The library knows no other way to say how an exec plugin is run.
+    plugin = importlib.import_module("globalmanager.kube.plugin")
+    importlib.import_module(f"{_ROOT}.config.kube_config").ExecProvider = plugin.Plugin

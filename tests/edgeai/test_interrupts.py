@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.edgeai.command import DEADLINE_S, processes_of, start
+from tests.globalmanager.kube.test_plugin import kubeconfig_with
 from tests.waiting import eventually
 
 
@@ -79,3 +81,36 @@ def test_a_second_interrupt_does_not_break_the_demos_clean_up(tmp_path: Path) ->
     assert "Traceback" not in stderr
     wait_for_end_of_processes(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+MODEL = {
+    "apiVersion": "edgeai.io/v1alpha1",
+    "kind": "Model",
+    "metadata": {"name": "m", "namespace": "default"},
+    "spec": {"url": "/m", "format": "onnx"},
+}
+COMMANDS = {
+    "doctor": "",
+    "status": "",
+    "describe": "digits",
+    "logs": "digits",
+    "submit": "job.yaml",
+    "open": "--no-browser",
+    "upgrade": "",
+}
+
+
+@pytest.mark.parametrize(("name", "argument"), COMMANDS.items(), ids=COMMANDS)
+def test_a_plugin_of_the_kubeconfig_ends_with_the_command(
+    name: str, argument: str, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    kubeconfig = kubeconfig_with(tmp_path / "config", f"echo $$ > {pid}; exec sleep 1000")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(MODEL))
+    arguments = [each for each in (argument, "--kubeconfig", str(kubeconfig)) if each]
+    process = start(name, *arguments, cwd=tmp_path)
+    wait_for("a plugin", lambda: pid.exists() and pid.read_text().strip(), process)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, stdout, stderr) == (130, "", "")
+    assert not Path("/proc", pid.read_text().strip()).exists()

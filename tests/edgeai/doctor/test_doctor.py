@@ -460,12 +460,12 @@ print(as_json(asyncio.run(diagnose(Path(sys.argv[1]), sys.argv[2], deadline_s=0.
 """
 
 
-def test_a_plugin_that_hangs_is_named(tmp_path: Path) -> None:
-    """In a process of its own, as the command is: nobody waits for the plugin's end."""
+def test_a_plugin_that_hangs_is_named_and_ended(tmp_path: Path) -> None:
+    """In a process of its own, as the command is."""
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
-        "command": "sleep",
-        "args": ["5"],
+        "command": "sh",
+        "args": ["-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"],
     }
     kubeconfig = kubeconfig_with(tmp_path / "kubeconfig", {"exec": plugin})
     done = subprocess.run(
@@ -479,6 +479,7 @@ def test_a_plugin_that_hangs_is_named(tmp_path: Path) -> None:
     assert (finding["check"], finding["level"]) == ("api", "error")
     assert "the exec plugin" in finding["message"]
     assert "within 0.5 s" in finding["message"]
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
 async def test_a_kubeconfig_that_is_a_pipe_is_named(tmp_path: Path) -> None:
