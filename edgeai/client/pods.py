@@ -15,7 +15,8 @@ from globalmanager.kube.errors import NotFound
 from globalmanager.rules.children import controllers
 from globalmanager.rules.faults import first_fault, node_of, phase_of
 from globalmanager.rules.objects import LABEL_ROLE, label_of
-from globalmanager.rules.status import mapping, workers
+from globalmanager.rules.status import mapping
+from globalmanager.rules.worker_status import workers
 
 _COUNTS_SHOWN: Final = 6
 

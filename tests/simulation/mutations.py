@@ -87,7 +87,7 @@ MUTATIONS: Final = (
         "I4",
         (
             Edit(
-                "globalmanager/rules/status.py",
+                "globalmanager/rules/worker_status.py",
                 "    return report.attempt < attempt",
                 "    return False",
             ),
@@ -164,7 +164,7 @@ MUTATIONS: Final = (
         "I4",
         (
             Edit(
-                "globalmanager/rules/status.py",
+                "globalmanager/rules/worker_status.py",
                 "if report.is_former and entry",
                 "if False and entry",
             ),

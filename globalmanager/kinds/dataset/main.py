@@ -12,7 +12,7 @@ from typing import Final
 from common.ids import NodeName, WorkerName
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.dataset.types import DatasetSpec
-from globalmanager.rules import contacts, references, status, storage
+from globalmanager.rules import contacts, references, status, storage, worker_status
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import WAITING, Finding, Truth
 
@@ -51,7 +51,7 @@ def _counted(observed: Observed, node: str) -> Finding:
 
     The message has no number. A message with the number would cause another write with every count.
     """
-    entry = status.workers(status.of(observed)).get(WorkerName(observed.ref.name), {})
+    entry = worker_status.workers(status.of(observed)).get(WorkerName(observed.ref.name), {})
     details = status.mapping(entry.get("details"))
     if entry.get("node") != node or details.get("generation") != str(observed.generation):
         message = f"node {node} has not counted the samples yet"

@@ -9,6 +9,7 @@ from typing import Any, Final
 from common.times import rfc3339
 from globalmanager.contract import WorkerReport
 from globalmanager.rules import status as rules
+from globalmanager.rules import worker_status
 
 SAMPLES: Final = "numberOfSamples"
 
@@ -19,7 +20,7 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     The patch replaces the node's entry in .status.workers. If the number of samples has changed,
     the patch also sets numberOfSamples and updateTime.
     """
-    patch = rules.fold(status, report, keep_greatest=False)
+    patch = worker_status.fold(status, report, keep_greatest=False)
     entry = rules.mapping(patch["workers"][report.worker]) if patch else {}
     number = rules.mapping(entry.get("taskInfo")).get(SAMPLES)
     if patch is None or number is None:

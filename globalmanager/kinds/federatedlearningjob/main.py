@@ -27,7 +27,15 @@ from globalmanager.kinds.federatedlearningjob.types import (
     FederatedLearningJobSpec,
     Phase,
 )
-from globalmanager.rules import children, faults, lifecycle, references, sedna, status
+from globalmanager.rules import (
+    children,
+    faults,
+    lifecycle,
+    references,
+    sedna,
+    status,
+    worker_status,
+)
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, own_pods
@@ -196,7 +204,7 @@ def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> prog
     """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
     removed trainers behind. These entries no longer count.
     """
-    known = status.workers(status.of(observed))
+    known = worker_status.workers(status.of(observed))
     if spec is None or ended(observed):
         return known
     names = workers.names(spec, observed.ref.name)
@@ -266,7 +274,7 @@ def _samples(observed: Observed, counted: Mapping[str, int]) -> dict[str, Any] |
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
     """A patch that removes the status entries of trainers that the spec no longer has."""
     counted = _trainers(observed, spec)
-    gone = [name for name in status.workers(status.of(observed)) if name not in counted]
+    gone = [name for name in worker_status.workers(status.of(observed)) if name not in counted]
     return {"workers": dict.fromkeys(gone)} if gone else {}
 
 

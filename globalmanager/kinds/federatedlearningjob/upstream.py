@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from globalmanager.contract import WorkerReport
-from globalmanager.rules import status as rules
+from globalmanager.rules import worker_status
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
     """The merge patch of .status for one report. None when the report changes nothing."""
-    return rules.fold(status, report, keep_greatest=False)
+    return worker_status.fold(status, report, keep_greatest=False)

@@ -13,7 +13,7 @@ from common.times import rfc3339
 from globalmanager.contract import Observed
 from globalmanager.kinds.jointinferenceservice import health
 from globalmanager.kinds.jointinferenceservice.types import CLOUD
-from globalmanager.rules import lifecycle
+from globalmanager.rules import lifecycle, worker_status
 from globalmanager.rules import status as rules
 from globalmanager.rules.status import Finding, Truth
 
@@ -99,4 +99,4 @@ def _in_a_row(status: Mapping[str, Any]) -> int:
 
 
 def _total(status: Mapping[str, Any], count: str) -> int:
-    return rules.total(status, count) or 0
+    return worker_status.total(status, count) or 0

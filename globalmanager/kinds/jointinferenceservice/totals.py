@@ -5,8 +5,7 @@ plan.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from globalmanager.rules import sedna
-from globalmanager.rules import status as rules
+from globalmanager.rules import sedna, worker_status
 
 FIELDS: Final = frozenset({"uploadCount", "metrics"})
 """The fields of .status that `of` computes."""
@@ -20,7 +19,7 @@ def of(status: Mapping[str, Any], group: str) -> dict[str, Any]:
 
     Args: group: API group of the job. Sedna's group has Sedna's metrics, too
     """
-    totals = {name: rules.total(status, name) for name in COUNTS}
+    totals = {name: worker_status.total(status, name) for name in COUNTS}
     counts = {name: count for name, count in totals.items() if count is not None}
     return {"uploadCount": counts.get("uploaded"), "metrics": _metrics(counts, group)}
 

@@ -11,17 +11,17 @@ from typing import Any
 
 from globalmanager.contract import WorkerReport
 from globalmanager.kinds.jointinferenceservice import reachability, totals
-from globalmanager.rules import status as rules
+from globalmanager.rules import worker_status
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
     """The merge patch of .status for one report. None when the report changes nothing."""
-    entry = rules.folded(status, report, counts=totals.COUNTS)
+    entry = worker_status.folded(status, report, counts=totals.COUNTS)
     if entry is None:
         return None
-    after = {**status, "workers": {**rules.workers(status), report.worker: entry}}
+    after = {**status, "workers": {**worker_status.workers(status), report.worker: entry}}
     return {
-        **rules.entry_patch(status, report.worker, entry),
+        **worker_status.entry_patch(status, report.worker, entry),
         **totals.of(after, report.group),
         **reachability.counted(status, after),
     }

@@ -30,6 +30,7 @@ from globalmanager.contract import (
     task_key,
 )
 from globalmanager.rules import status as rules
+from globalmanager.rules import worker_status
 from globalmanager.rules.faults import node_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
@@ -109,7 +110,7 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
 
     Raises: ReportRefused when .status.workers has no room for the report
     """
-    workers = rules.workers(status)
+    workers = worker_status.workers(status)
     known = workers.get(report.worker, {})
     if _is_stale(known, report):
         return None
@@ -122,7 +123,7 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
         entry.pop("reason", None)
     if stored_bytes({report.worker: entry}) > left_bytes:
         raise ReportRefused(f"status.workers is full: its entries have {MAX_WORKERS_BYTES} bytes")
-    return rules.entry_patch(status, report.worker, entry)
+    return worker_status.entry_patch(status, report.worker, entry)
 
 
 def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
@@ -131,7 +132,7 @@ def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
     """
     before, new = mapping(known.get("details")), report.body.details
     if before.get(POD_UID) == new.get(POD_UID):
-        return rules.is_stale(known, report)
+        return worker_status.is_stale(known, report)
     return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
 

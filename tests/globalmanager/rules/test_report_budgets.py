@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from globalmanager.contract import ReportRefused, WorkerReport
-from globalmanager.rules import status
+from globalmanager.rules import worker_status
 from globalmanager.rules.stored import cut, fitting, stored_bytes
 from tests.globalmanager.builders import merged, report
 
@@ -27,7 +27,7 @@ def folded(known: dict[str, Any], *reports: WorkerReport) -> dict[str, Any]:
     """The .status after these reports. A report that is refused changes nothing."""
     for one in reports:
         try:
-            known = merged(known, status.fold(known, one) or {})
+            known = merged(known, worker_status.fold(known, one) or {})
         except ReportRefused:
             continue
     return known
@@ -65,7 +65,7 @@ def test_what_does_not_fit_into_a_map_keeps_nothing_else_out() -> None:
 
 def test_one_workers_entry_is_bounded_in_bytes() -> None:
     entry = folded({}, greedy(0))["workers"]["worker-0"]
-    assert stored_bytes(entry) < status.MAX_WORKER_BYTES
+    assert stored_bytes(entry) < worker_status.MAX_WORKER_BYTES
     assert entry["details"], "what fits is kept"
 
 
@@ -76,18 +76,18 @@ def test_the_counts_of_former_nodes_are_bounded_and_not_lost() -> None:
         for number in range(60)
     ]
     known = folded({}, *moves)
-    assert stored_bytes(known) < status.MAX_WORKER_BYTES
+    assert stored_bytes(known) < worker_status.MAX_WORKER_BYTES
     plain = [
         report(node=f"n{n}", ledger_id=f"on-{n}", counts={"seen": 2, "uploaded": 1})
         for n in range(60)
     ]
     known = folded({}, *plain)
-    assert (status.total(known, "seen"), status.total(known, "uploaded")) == (120, 60)
+    assert (worker_status.total(known, "seen"), worker_status.total(known, "uploaded")) == (120, 60)
 
 
 def test_the_reports_of_one_node_do_not_fill_an_object() -> None:
     known = folded({}, *(greedy(number) for number in range(100)))
-    assert len(as_go_writes(known)) <= status.MAX_NODE_BYTES
+    assert len(as_go_writes(known)) <= worker_status.MAX_NODE_BYTES
     # Another node's worker of the same object is heard, with all that it says.
     other = report(worker="neighbour", node="edge1", counts={"seen": 1}, details={"note": "so"})
     entry = folded(known, other)["workers"]["neighbour"]
@@ -106,18 +106,20 @@ def test_where_room_is_short_counts_come_before_texts() -> None:
     after = folded(full, late)
     assert after["workers"]["late"]["taskInfo"] == {"seen": 3}
     assert "details" not in after["workers"]["late"]
-    assert status.fold(after, late) is None
+    assert worker_status.fold(after, late) is None
 
 
 def test_a_report_without_room_is_refused_and_a_smaller_one_of_the_same_worker_is_taken() -> None:
     full = folded({}, *(greedy(number) for number in range(100)))
     with pytest.raises(ReportRefused, match="of node edge0 have"):
-        status.fold(full, greedy(2001))
+        worker_status.fold(full, greedy(2001))
     ended = report(worker="worker-0", node="edge0", status="completed")
     assert folded(full, ended)["workers"]["worker-0"]["status"] == "completed"
 
 
 def test_more_workers_than_one_object_holds_are_refused() -> None:
-    full: dict[str, Any] = {"workers": {f"w{index}": {} for index in range(status.MAX_WORKERS)}}
+    full: dict[str, Any] = {
+        "workers": {f"w{index}": {} for index in range(worker_status.MAX_WORKERS)}
+    }
     with pytest.raises(ReportRefused, match="has 2000 workers"):
-        status.fold(full, report(worker="one-more"))
+        worker_status.fold(full, report(worker="one-more"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from globalmanager.contract import Event, Severity, WorkerReport
 from globalmanager.kinds.model import KIND as MODEL
-from globalmanager.rules import status
+from globalmanager.rules import status, worker_status
 from globalmanager.rules.status import Finding, Truth
 from tests.globalmanager.builders import NOW, World, job, merged, report
 
@@ -98,7 +98,7 @@ def test_only_changes_make_events(
 def folded(known: dict[str, Any], *reports: WorkerReport) -> dict[str, Any]:
     """The .status after these reports."""
     for one in reports:
-        known = merged(known, status.fold(known, one) or {})
+        known = merged(known, worker_status.fold(known, one) or {})
     return known
 
 
@@ -155,7 +155,7 @@ DONE = report(status="completed", counts={"seen": 12})
 def test_a_stale_or_repeated_report_changes_nothing(
     known: WorkerReport, late: WorkerReport
 ) -> None:
-    assert status.fold(folded({}, known), late) is None
+    assert worker_status.fold(folded({}, known), late) is None
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ B3 = report(node="b", ledger_id="on-b", counts={"uploaded": 3})
 )
 def test_a_worker_that_moves_keeps_its_counts(reports: list[WorkerReport], total: int) -> None:
     known = folded({}, *reports)
-    assert status.total(known, "uploaded") == total
-    assert status.fold(known, reports[-1]) is None
+    assert worker_status.total(known, "uploaded") == total
+    assert worker_status.fold(known, reports[-1]) is None
     assert len(json.dumps(known)) < 2048
 
 
@@ -294,7 +294,7 @@ def test_fields_of_a_newer_global_manager_are_kept() -> None:
     entry = after["workers"]["digits-edge"]
     assert (entry["ofNewer"], entry["taskInfo"]) == ({"x": 1}, {"seen": 5})
     assert "details" not in entry
-    assert status.fold(after, report(attempt=2, counts={"seen": 5})) is None
+    assert worker_status.fold(after, report(attempt=2, counts={"seen": 5})) is None
 
 
 def test_numbers_that_json_lacks_are_dropped() -> None:
@@ -318,15 +318,15 @@ def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
     new = report(attempt=10**9, ledger_id="new", counts={"seen": 1})
     after = folded(garbage, new)
     assert after["workers"]["digits-edge"]["node"] == "edge0"
-    assert status.fold(after, new) is None
+    assert worker_status.fold(after, new) is None
 
 
 @settings(deadline=None)
 @given(JSON)
 def test_total_is_total(known: Any) -> None:
-    total = status.total({"workers": {"a": {"taskInfo": {"seen": known}}}}, "seen")
+    total = worker_status.total({"workers": {"a": {"taskInfo": {"seen": known}}}}, "seen")
     assert total is None or 0 <= total <= 2**53
-    assert status.total({"workers": known}, "seen") is None
+    assert worker_status.total({"workers": known}, "seen") is None
 
 
 def test_totals_add_up_over_workers() -> None:
@@ -335,7 +335,7 @@ def test_totals_add_up_over_workers() -> None:
         report(worker="a", counts={"uploaded": 2}),
         report(worker="b", counts={"uploaded": 3.0}),
     )
-    assert status.total(known, "uploaded") == 5
+    assert worker_status.total(known, "uploaded") == 5
 
 
 # ---- conditions whose order and history are API -------------------------------------------------

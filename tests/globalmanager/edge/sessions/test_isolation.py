@@ -37,8 +37,8 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound, TooLarge
-from globalmanager.rules.status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from globalmanager.rules.stored import stored_bytes
+from globalmanager.rules.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from tests.globalmanager.cluster import CRDS, Cluster
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, World
 from tests.globalmanager.kinds.samples import federated_learning_spec, joint_inference_spec
