@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -65,6 +66,21 @@ def problem_of(certificate: str, host: str, now: datetime) -> str:
     except x509.ExtensionNotFound:
         return f"has no name {host}"
     return "" if _has(names, host) else f"has no name {host}"
+
+
+def node_problem_of(certificate: str, authority: Pair, now: datetime) -> str:
+    """Why the certificate of an edge node does not do for long; "" when it does."""
+    try:
+        leaf = x509.load_pem_x509_certificates(certificate.encode())[0]
+        signer = x509.load_pem_x509_certificate(authority.certificate.encode())
+        leaf.verify_directly_issued_by(signer)
+    except InvalidSignature:
+        return "is of another CA, as of an earlier installation"
+    except (ValueError, TypeError) as error:
+        return f"is of another CA, or cannot be read ({error})"
+    if leaf.not_valid_after_utc <= now + RENEW_BEFORE:
+        return f"ends at {times.rfc3339(leaf.not_valid_after_utc)}"
+    return ""
 
 
 def _has(names: x509.SubjectAlternativeName, host: str) -> bool:

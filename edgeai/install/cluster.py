@@ -112,11 +112,19 @@ class Cluster:
 
     async def apply(self, object_: Object) -> Object:
         """Make the object what is wanted, whatever others have set in the same fields."""
-        name = name_of(object_)
-        wanted = self.labelled(object_)
+        return await self._apply(object_)
+
+    async def rehearse(self, object_: Object) -> None:
+        """Raises: InstallError when `apply` would be refused. Nothing is changed"""
+        await self._apply(object_, is_dry=True)
+
+    async def _apply(self, object_: Object, *, is_dry: bool = False) -> Object:
+        type_, wanted = name_of(object_).ref.type, self.labelled(object_)
 
         async def attempt() -> Object:
-            return await self.client.apply(name.ref.type, wanted, manager=MANAGER, is_forced=True)
+            return await self.client.apply(
+                type_, wanted, manager=MANAGER, is_forced=True, is_dry=is_dry
+            )
 
         return await self.retried(attempt)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from common import times
 from edgeai.doctor.definitions import definition_problem
-from edgeai.install import lock, record
+from edgeai.install import lock, record, rights
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.credentials import Credentials, names
 from edgeai.install.errors import InstallError
@@ -25,6 +25,7 @@ from edgeai.install.record import Record, Revision
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import Values, assign_all, values_of
 from globalmanager.contract import NODES, PODS, Object
+from globalmanager.engine.events import EVENTS
 
 _WORKLOADS: Final = ("Deployment", "DaemonSet")
 _LOOK: Final = "edgeai doctor says more; type the same command to go on, or edgeai rollback"
@@ -54,7 +55,9 @@ async def install(
     values = await fitted(cluster, values)
     crds = definitions(values)
     # Before anything is made: what is refused leaves nothing behind.
-    await _refuse_others(cluster, [*render(values), *crds], is_adopting=is_adopting)
+    objects = render(values)
+    await _refuse_others(cluster, [*objects, *crds], is_adopting=is_adopting)
+    await _check_rights(cluster, [*objects, *crds])
     await ensure_namespace(cluster)
     async with lock.held(cluster):
         present = await record.load(cluster)
@@ -94,6 +97,9 @@ async def upgrade(
         assign_all(chosen, changes)
         if given is not None:
             chosen.setdefault("namespace", cluster.namespace)
+            dropped = sorted(present.current.values.keys() - chosen.keys())
+            if dropped:
+                cluster.say(f"values that go back to their defaults: {', '.join(dropped)}")
         values = values_of(chosen)
         if values.namespace != cluster.namespace:
             raise InstallError(
@@ -107,6 +113,7 @@ async def upgrade(
                 f"revision {wanted.number} is installed already; looking whether all is there"
             )
         crds = definitions(values)
+        await _check_rights(cluster, [*wanted.objects, *crds])
         await converge(
             cluster,
             following(present, wanted),
@@ -129,6 +136,7 @@ async def rollback(cluster: Cluster) -> None:
                 "what edgeai upgrade has changed can be taken back"
             )
         wanted = present.previous
+        await _check_rights(cluster, wanted.objects)
         cluster.say(f"going back from revision {present.current.number} to {wanted.number}")
         # A revision that never became ready is nothing to go forward to.
         forward = present.current if present.is_complete else None
@@ -243,6 +251,12 @@ async def _refuse_others(cluster: Cluster, objects: list[Object], *, is_adopting
         )
 
 
+async def _check_rights(cluster: Cluster, objects: list[Object]) -> None:
+    """Raises: InstallError"""
+    namespace = cluster.namespace
+    await rights.check(cluster, objects, [*names(namespace), record.name(namespace)])
+
+
 async def _define(cluster: Cluster, crds: list[Object], *, is_adopting: bool) -> None:
     """Apply the definitions, and wait until the API server serves them. One that somebody else has
     made, such as Kubeflow's operator, stays as it is, if it does.
@@ -281,7 +295,11 @@ async def _wait_for(cluster: Cluster, workloads: list[Object]) -> None:
             if name.kind == "Deployment":
                 return deployment_missing(found, pods.items)
             nodes = await cluster.retried(lambda: list_(NODES))
-            return daemon_set_missing(found, pods.items, nodes.items)
+            about = f"involvedObject.kind={name.kind},involvedObject.name={name.name}"
+            events = await cluster.retried(
+                lambda: list_(EVENTS, namespace=cluster.namespace, field_selector=about)
+            )
+            return daemon_set_missing(found, pods.items, nodes.items, events.items)
 
         await cluster.wait(str(name), missing, remedy=_LOOK)
         cluster.say(f"{name} is ready")

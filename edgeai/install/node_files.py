@@ -1,6 +1,7 @@
 """Credentials of edge nodes, as files that an administrator takes there: a directory for each node.
 
-What is there stays, so the same command may be typed again for new nodes.
+What is there stays, so the same command may be typed again for new nodes. A certificate that the
+GlobalManager would refuse, or that ends soon, is made anew.
 """
 
 import os
@@ -9,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from edgeai.install.certificates import Pair, issue_node
+from edgeai.install.certificates import Pair, issue_node, node_problem_of
 from edgeai.install.cluster import Say
 from edgeai.install.errors import InstallError
 
@@ -24,9 +25,14 @@ class NodeFiles:
         self._say = say
 
     def certificate(self, authority: Pair, node: str, now: datetime) -> None:
-        """Write tls.crt and tls.key. Raises: InstallError"""
-        if self._read(node, "tls.crt") is not None:
-            return
+        """Write tls.crt and tls.key, unless good ones are there. Raises: InstallError"""
+        kept = self._read(node, "tls.crt")
+        if kept is not None:
+            problem = node_problem_of(kept, authority, now)
+            if not problem:
+                self._keep(node, "tls.crt")
+                return
+            self._say(f"{self._directory / node / 'tls.crt'} {problem}; making a new one")
         pair = issue_node(authority, node, now)
         self._write(node, "tls.key", pair.key)
         self._write(node, "tls.crt", pair.certificate)  # last: both are there when this one is
@@ -35,6 +41,7 @@ class NodeFiles:
         """The token in the file `token`, a new one if there is none. Raises: InstallError"""
         kept = self._read(node, "token")
         if kept is not None:
+            self._keep(node, "token")
             return kept
         made = secrets.token_urlsafe(32)
         self._write(node, "token", made)
@@ -43,13 +50,15 @@ class NodeFiles:
     def _read(self, node: str, name: str) -> str | None:
         path = self._directory / node / name
         try:
-            kept = path.read_text(encoding="utf-8").strip()
+            return path.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise _unusable(node, error) from error
+
+    def _keep(self, node: str, name: str) -> None:
+        path = self._directory / node / name
         self._say(f"{path} is there already, and stays as it is")
-        return kept
 
     def _write(self, node: str, name: str, text: str) -> None:
         """A file that only its owner may read. It is whole when it has its name."""

@@ -1,11 +1,14 @@
 """Whether what was applied has become ready, and what is still missing. Pure functions."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.doctor.finding import pod_problem
 from edgeai.doctor.parts import part_of
 from globalmanager.contract import Object
+
+_SIMILAR: Final = "(combined from similar events): "
 
 
 def definition_missing(definition: Object | None) -> str:
@@ -46,20 +49,35 @@ def _failure(status: Object) -> str:
 
 
 def daemon_set_missing(
-    daemon_set: Object | None, pods: Sequence[Object], nodes: Sequence[Object]
+    daemon_set: Object | None,
+    pods: Sequence[Object],
+    nodes: Sequence[Object],
+    events: Sequence[Object] = (),
 ) -> str:
-    """Edge nodes that are out of contact are not waited for: they follow when they come back."""
+    """Edge nodes that are out of contact are not waited for: they follow when they come back.
+
+    Args: events: of the DaemonSet, the status of which does not say why a pod cannot be made
+    """
     if daemon_set is None:
         return "the DaemonSet is not there"
     status = daemon_set.get("status") or {}
     if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
-        return "the change was not noticed yet"
+        why = _refusal(events)
+        return "the change was not noticed yet" + (f": {why}" if why else "")
     wanted = status.get("desiredNumberScheduled", 0) - len(away(nodes))
     updated = min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0))
     if updated >= wanted:
         return ""
-    why = pod_problem(part_of(pods, daemon_set["metadata"]["name"]))
+    why = pod_problem(part_of(pods, daemon_set["metadata"]["name"])) or _refusal(events)
     return f"{updated} of {wanted} pods are ready" + (f": {why}" if why else "")
+
+
+def _refusal(events: Sequence[Object]) -> str:
+    """Why the newest pod could not be made, as for a quota or a Pod Security Standard."""
+    refusals = [each for each in events if each.get("reason") == "FailedCreate"]
+    newest = max(refusals, key=lambda each: str(each.get("lastTimestamp") or ""), default={})
+    message = str(newest.get("message", ""))
+    return message.removeprefix(_SIMILAR).removeprefix("Error creating: ")
 
 
 def edges(nodes: Sequence[Object]) -> list[Object]:

@@ -8,8 +8,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from edgeai.doctor.facts import DEFINITIONS
-from edgeai.install import lock, record
+from edgeai.install import contents, lock, record
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.errors import InstallError
 from edgeai.install.installation import loaded, namespace_of
@@ -17,20 +16,14 @@ from globalmanager.cache.informers import MANAGED
 from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,
-    SECRETS,
     SERVICES,
     Object,
     ObjectRef,
     ResourceType,
 )
-from globalmanager.ha.elector import LEASE_NAME
-from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kube.errors import NotFound
-from globalmanager.kube.rootkey import SECRET_NAME
 
 _DEFINITION: Final = "CustomResourceDefinition"
-_OF_KUBERNETES: Final = ("kube-root-ca.crt",)
-_ACCOUNT_TOKEN: Final = "kubernetes.io/service-account-token"
 _FIRST: Final = ("DaemonSet", "Deployment")
 _LOOK: Final = "its finalizers say who holds it; type the same command to go on"
 
@@ -54,7 +47,7 @@ async def uninstall(cluster: Cluster, *, jobs: bool = False, crds: bool = False)
         async with lock.held(cluster):
             present = await loaded(cluster)
             await _remove(cluster, present.inventory, jobs=jobs, crds=crds)
-            others = await _others(cluster)
+            others = await contents.of_others(cluster)
             if not cluster.is_ours(namespace) or others:
                 await _keep_namespace(cluster, others)
                 return
@@ -152,33 +145,6 @@ async def _children(cluster: Cluster, groups: set[str]) -> int:
             owners = each["metadata"].get("ownerReferences") or ()
             number += any(owner["apiVersion"].partition("/")[0] in groups for owner in owners)
     return number
-
-
-async def _others(cluster: Cluster) -> list[str]:
-    """What somebody else has in the namespace, or a job of the namespace: it stays."""
-    found: list[str] = []
-    definitions = (await cluster.retried(lambda: cluster.client.list(DEFINITIONS))).items
-    ours = [each for each in definitions if cluster.is_ours(each)]
-    for type_, jobs in (await _jobs(cluster, ours)).items():
-        here = [each for each in jobs if each["metadata"]["namespace"] == cluster.namespace]
-        found += [f"{type_.kind} {each['metadata']['name']}" for each in here]
-    for type_ in (DEPLOYMENTS, SECRETS, CONFIG_MAPS):
-        listing = await cluster.retried(
-            partial(cluster.client.list, type_, namespace=cluster.namespace)
-        )
-        names = [each["metadata"]["name"] for each in listing.items if _is_foreign(cluster, each)]
-        found += [f"{type_.kind} {name}" for name in names]
-    return found
-
-
-def _is_foreign(cluster: Cluster, object_: Object) -> bool:
-    name = object_["metadata"]["name"]
-    return not (
-        cluster.is_ours(object_)
-        or name in (*_OF_KUBERNETES, SECRET_NAME)
-        or name.startswith(LEASE_NAME)
-        or object_.get("type") == _ACCOUNT_TOKEN
-    )
 
 
 async def _keep_namespace(cluster: Cluster, others: list[str]) -> None:

@@ -246,16 +246,25 @@ class KubeClient:
         return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
 
     async def apply(
-        self, type_: ResourceType, object_: Object, *, manager: str, is_forced: bool = False
+        self,
+        type_: ResourceType,
+        object_: Object,
+        *,
+        manager: str,
+        is_forced: bool = False,
+        is_dry: bool = False,
     ) -> Object:
         """Create the object, or change the fields that `manager` applies. Fields of others stay.
 
-        Args: is_forced: take over the fields that another manager has set to other values
+        Args:
+            is_forced: take over the fields that another manager has set to other values
+            is_dry: only say what would come of it
         Raises: Conflict when another manager has set them and `is_forced` is False
         """
         body = _typed(type_, object_)
         request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
+        query |= {"dryRun": "All"} if is_dry else {}
         return await self._object(
             msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
         )

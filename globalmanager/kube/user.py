@@ -82,12 +82,40 @@ class UserClient(KubeClient):
 
     async def serves(self, api_version: str) -> bool:
         """Whether the API server has a group in this version, like "apps/v1". Raises: ApiError"""
-        path = f"/apis/{api_version}"
         try:
-            await self._object(ApiRequest(verb="get", target=path, method="GET", path=path))
+            await self._asked(f"/apis/{api_version}")
         except errors.NotFound:
             return False
         return True
+
+    async def namespaced_types(self) -> list[ResourceType]:
+        """All types with objects in namespaces that may be listed and deleted, in the version that
+        the API server prefers. Types of an API that is away, such as that of metrics, are left out.
+
+        Raises: ApiError
+        """
+        found = (await self._asked("/apis")).get("groups") or ()
+        paths = [
+            "/api/v1",
+            *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in found),
+        ]
+        return [each for path in paths for each in await self._types_of(path)]
+
+    async def _types_of(self, path: str) -> list[ResourceType]:
+        try:
+            listed = (await self._asked(path)).get("resources") or ()
+        except (errors.NotFound, errors.ServerError):
+            return []
+        group, _, version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
+        return [
+            ResourceType(group, version, each["name"], each["kind"])
+            for each in listed
+            if each["namespaced"] and {"list", "delete"} <= {*each["verbs"]}
+        ]
+
+    async def _asked(self, path: str) -> dict[str, Any]:
+        request = ApiRequest(verb="get", target=path.removeprefix("/"), method="GET", path=path)
+        return await self._object(request)
 
     async def forward(
         self,

@@ -1,6 +1,7 @@
 """Upgrade, rollback and removal: each changes what the installation made, and nothing else."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -26,7 +27,9 @@ from tests.edgeai.command import edgeai
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_an_upgrade_changes_and_a_rollback_takes_it_back(run: Run, client: Client) -> None:
+def test_an_upgrade_changes_and_a_rollback_takes_it_back(
+    run: Run, client: Client, tmp_path: Path
+) -> None:
     installed(run)
     service = f"{CORE}/services/globalmanager-edge"
     assert "no earlier revision" in refused(run, "rollback")
@@ -50,6 +53,11 @@ def test_an_upgrade_changes_and_a_rollback_takes_it_back(run: Run, client: Clien
         assert (client.find(service) is not None) is has_port
     assert run("upgrade").returncode == 0  # the recorded values
     assert client.get(DEPLOYMENT)["spec"]["replicas"] == 3
+    values = tmp_path / "values.yaml"
+    values.write_text("replicas: 1\n")
+    done = run("upgrade", "--values", str(values))
+    assert "values that go back to their defaults: edgeHost, nodePort\n" in done.stderr
+    assert client.find(service) is None
 
 
 def test_an_upgrade_that_never_gets_ready_can_be_taken_back(
@@ -98,15 +106,30 @@ def test_uninstall_removes_all_but_jobs_and_definitions(run: Run, client: Client
     assert not any(client.find(path(each)) for each in left)
 
 
-def test_what_others_have_made_stays(run: Run, plane: ControlPlane, client: Client) -> None:
+DATA: Final[dict[str, Any]] = {
+    "configmaps": {"data": {"a": "b"}},
+    "persistentvolumeclaims": {
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    },
+    "services": {"spec": {"ports": [{"port": 80}]}},
+    "pods": {
+        "spec": {"containers": [{"name": "main", "image": "any"}], "nodeSelector": {"no": "node"}}
+    },
+}
+
+
+@pytest.mark.parametrize("of_others", DATA)
+def test_what_others_have_made_stays(
+    run: Run, plane: ControlPlane, client: Client, of_others: str
+) -> None:
     applied = plane.kubectl("apply", "-f", str(CRDS / "edgeai.io_models.yaml"))
     assert applied.returncode == 0, applied.stderr
     metadata: dict[str, Any] = {"name": "mine", "namespace": NAMESPACE}
     installed(run)
-    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    made = client.request("POST", f"{CORE}/{of_others}", {**DATA[of_others], "metadata": metadata})
     done = run("uninstall", "--jobs", "--crds")
     assert done.returncode == 0, done.stderr
-    assert f"namespace {NAMESPACE} stays: it holds ConfigMap mine" in done.stderr
+    assert f"namespace {NAMESPACE} stays: it holds {made['kind']} mine\n" in done.stderr
     assert client.find(f"{CORE}/secrets/{SECRET}") is None
     definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/models.edgeai.io"
     assert client.find(definition) is not None

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from common.times import utc_now
+from edgeai.install.certificates import Pair, node_problem_of
 from edgeai.install.cluster import LABEL
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import values_of
@@ -139,7 +141,9 @@ def test_two_at_once_do_not_mix(run: Run, plane: ControlPlane) -> None:
     assert plane.client.get(DEPLOYMENT)["spec"]["replicas"] in won
 
 
-def test_nodes_get_certificates_that_the_edge_port_takes(run: Run, tmp_path: Path) -> None:
+def test_nodes_get_certificates_that_the_edge_port_takes(
+    run: Run, client: Client, tmp_path: Path
+) -> None:
     flags = ("--set", "edgeAuth=mtls", "--credentials", str(tmp_path / "nodes"))
     installed(run, *flags)
     assert {path.name for path in (tmp_path / "nodes").iterdir()} == {"edge0"}
@@ -149,6 +153,12 @@ def test_nodes_get_certificates_that_the_edge_port_takes(run: Run, tmp_path: Pat
     before = files["tls.key"].read_bytes()
     installed(run, *flags)
     assert files["tls.key"].read_bytes() == before
+    assert run("uninstall").returncode == 0  # the CA goes, and the next installation has another
+    done = run("install", "--apply", *flags)
+    assert "tls.crt is of another CA" in done.stderr
+    authority = client.get(f"{CORE}/secrets/edgeai-ca")["data"]
+    pair = Pair(*(base64.b64decode(authority[key]).decode() for key in ("tls.crt", "tls.key")))
+    assert node_problem_of(files["tls.crt"].read_text(), pair, utc_now()) == ""
 
 
 def test_nodes_get_tokens_that_the_edge_port_knows(

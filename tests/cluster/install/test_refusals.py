@@ -1,6 +1,9 @@
 """What stands in the way of an installation is named, with what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +63,64 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, nodes: None, tmp_
     assert "as an administrator" in done.stderr
 
 
+def test_rights_that_are_missing_are_told_together_before_anything_is_made(
+    run: Run, plane: ControlPlane, client: Client, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    plane.write_kubeconfig(kubeconfig, user=NOBODY)
+    grants = ("get,list", "*.*"), ("*", "namespaces,secrets,configmaps,deployments.apps")
+    with granted(plane, *grants):
+        done = edgeai("install", "--apply", "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "you may not create and patch " in last
+    assert "daemonsets.apps" in last.partition(f" in namespace {NAMESPACE}; ")[0]
+    assert "clusterroles.rbac.authorization.k8s.io" in last.partition(f"{NAMESPACE}; ")[2]
+    assert "nothing was changed; type it as an administrator" in last
+    assert "secrets" not in last
+    assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None
+
+
+def test_who_may_not_grant_rights_is_told_before_anything_is_made(
+    run: Run, plane: ControlPlane, client: Client, tmp_path: Path
+) -> None:
+    """RBAC lets nobody grant what he has not himself."""
+    kubeconfig = tmp_path / "kubeconfig"
+    plane.write_kubeconfig(kubeconfig, user=NOBODY)
+    with granted(plane, ("get,list,create,update,patch,delete", "*.*")):
+        done = edgeai("install", "--apply", "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 1
+    assert "attempting to grant RBAC permissions not currently held" in done.stderr
+    assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None
+
+
+@contextmanager
+def granted(plane: ControlPlane, *grants: tuple[str, str]) -> Iterator[None]:
+    """Let NOBODY have these verbs for these resources."""
+    rules = [
+        {
+            "verbs": verbs.split(","),
+            "resources": [each.partition(".")[0] for each in resources.split(",")],
+            "apiGroups": ["*"] if resources == "*.*" else ["", "apps"],
+        }
+        for verbs, resources in grants
+    ]
+    group = "rbac.authorization.k8s.io"
+    head: dict[str, Any] = {"apiVersion": f"{group}/v1", "metadata": {"name": "some-rights"}}
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "some-rights"}
+    subject = {"apiGroup": group, "kind": "User", "name": NOBODY}
+    documents = [
+        {**head, "kind": "ClusterRole", "rules": rules},
+        {**head, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+    ]
+    done = plane.kubectl("apply", "-f", "-", documents=documents)
+    assert done.returncode == 0, done.stderr
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "-f", "-", documents=documents)
+
+
 def test_a_cluster_without_a_type_says_which_value_helps(run: Run, client: Client) -> None:
     line = refused(run, "install", "--apply", "--set", "monitoring=true")
     assert "install the Prometheus operator first" in line
@@ -92,12 +153,20 @@ def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Clien
     eventually("the end of the namespace", lambda: client.find(namespace) is None)
 
 
-@pytest.mark.parametrize("resource", ["count/secrets", "pods"])
-def test_a_quota_is_named(run: Run, plane: ControlPlane, client: Client, resource: str) -> None:
+@pytest.mark.parametrize(
+    ("resource", "room"),
+    [("count/secrets", 0), ("pods", 0), ("pods", 2)],
+    ids=["secrets", "pods of the GlobalManager", "pods of edge nodes"],
+)
+def test_a_quota_is_named(
+    run: Run, plane: ControlPlane, client: Client, resource: str, room: int
+) -> None:
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     metadata = {"name": "none", "namespace": NAMESPACE}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
-    client.request("POST", f"{CORE}/resourcequotas", {**quota, "spec": {"hard": {resource: "0"}}})
+    client.request(
+        "POST", f"{CORE}/resourcequotas", {**quota, "spec": {"hard": {resource: str(room)}}}
+    )
     where = f"{CORE}/resourcequotas/none"
     eventually("the quota", lambda: (client.get(where).get("status") or {}).get("hard"))
     process = start("install", "--apply", "--kubeconfig", str(plane.kubeconfig))

@@ -68,3 +68,18 @@ def test_a_definition_is_served_when_it_is_established() -> None:
     assert definition_missing({}) == "it is not NamesAccepted"
     assert definition_missing(conditions(("NamesAccepted", "True"))) == "it is not Established"
     assert definition_missing(conditions(("NamesAccepted", "True"), ("Established", "True"))) == ""
+
+
+def test_a_pod_of_an_edge_node_that_cannot_be_made_says_why() -> None:
+    status = {"desiredNumberScheduled": 1}
+    events = [
+        {"reason": "FailedCreate", "lastTimestamp": f"2026-01-01T00:00:0{second}Z"}
+        | {"message": f"{prefix}Error creating: exceeded quota {second}"}
+        for second, prefix in ((1, ""), (3, "(combined from similar events): "), (2, ""))
+    ]
+    events.append({"reason": "SuccessfulCreate", "message": "Created pod", "lastTimestamp": "9"})
+    set_ = owner("localcontroller", status)
+    why = daemon_set_missing(set_, [], [node("a", "True")], events)
+    assert why == "0 of 1 pods are ready: exceeded quota 3"
+    set_["status"]["observedGeneration"] = 0
+    assert daemon_set_missing(set_, [], [], events).endswith("noticed yet: exceeded quota 3")
