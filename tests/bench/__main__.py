@@ -1,7 +1,7 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [console] [federated] [worker-http] [manager-memory]
-        [edge-memory] [edge-node] [elastic] [relay] [hostile] [churn] [training] [scale]
+        [edge-memory] [edge-node] [elastic] [relay] [traces] [hostile] [churn] [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
@@ -27,6 +27,7 @@ from tests.bench import (
     manager_memory,
     relay,
     scale,
+    traces,
     training,
     worker_http,
 )
@@ -43,6 +44,7 @@ SECTIONS = {
     "edge-node": edge_node.measure,
     "elastic": elastic.measure,
     "relay": relay.measure,
+    "traces": traces.measure,
     "hostile": hostile.measure,
     "churn": churn.measure,
     "training": training.measure,
@@ -59,6 +61,7 @@ USUAL = (
     "edge-node",
     "elastic",
     "relay",
+    "traces",
     "hostile",
 )
 
