@@ -3,12 +3,13 @@ reach. The API knows the jobs and the sessions, but neither tasks nor the times 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from common import times
 from common.errors import EdgeAIError
+from common.ids import NodeName
 from edgeai import environment, status
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.client.objects import types_of
@@ -17,7 +18,7 @@ from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE
 from globalmanager.contract import NODES, Object, ResourceType
-from globalmanager.ha.claims import ClaimsError
+from globalmanager.ha.claims import Claim, ClaimsError
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kube.client import KubeClient
@@ -91,7 +92,9 @@ _SCALERS: Final = ("ScaleOut", "ScaleIn")
 _PLURALS: Final = (*status.JOB_PLURALS, *status.SCALER_PLURALS)
 
 
-def _served(leases: list[Object], config_maps: list[Object], unknown: list[str]) -> set[str] | None:
+def _served(
+    leases: list[Object], config_maps: list[Object], unknown: list[str]
+) -> Mapping[NodeName, Claim] | None:
     try:
         return nodes_served(leases, config_maps, times.utc_now())
     except ClaimsError as error:
@@ -99,17 +102,20 @@ def _served(leases: list[Object], config_maps: list[Object], unknown: list[str])
         return None
 
 
-def _node(node: Object, served: set[str] | None) -> Object:
+def _node(node: Object, served: Mapping[NodeName, Claim] | None) -> Object:
     """A node in the form of the REST. What the API does not know is null."""
     name = node["metadata"]["name"]
     is_edge = EDGE_LABEL in (node["metadata"].get("labels") or {})
     connected = None if served is None else name in served
+    claim = (served or {}).get(name)
+    ends_on = None if claim is None else claim.certificate_ends_on
     return {
         "name": name,
         "inCluster": True,
         "connected": connected,
         "since": None,
         "problem": "",
+        "certificateEndsOn": None if ends_on is None else str(ends_on),
         "tasksDesired": None if is_edge or connected else 0,
         "tasksHeld": None,
         "session": None,

@@ -22,6 +22,10 @@ organizationName = optional
 """
 
 
+LASTS: Final = timedelta(days=90)
+"""From the beginning of an issued certificate to its end."""
+
+
 class Pair(NamedTuple):
     """PEM files."""
 
@@ -75,7 +79,7 @@ class Authority:
         _openssl(
             *("ca", "-batch", "-notext", "-config", str(config), "-in", str(request)),
             *("-create_serial", "-cert", str(self.certificate), "-keyfile", str(self._key)),
-            *("-startdate", _time(end - timedelta(days=30)), "-enddate", _time(end)),
+            *("-startdate", _time(end - LASTS), "-enddate", _time(end)),
             *("-out", str(certificate)),
         )
         return Pair(certificate, key)

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -13,13 +13,13 @@ from edgeai.doctor.facts import Facts
 from edgeai.doctor.files import mounted
 from edgeai.doctor.finding import Level, Told, readable
 from edgeai.doctor.parts import MANAGER, part_of
+from globalmanager.rules.certificates import ENDS_SOON
 
 RENEW: Final = (
     "type edgeai upgrade if edgeai install has made it, else replace the Secret as in "
     "docs/install.md, section 3; the files are read again"
 )
 CA: Final = "globalmanager-ca"
-ENDS_SOON: Final = timedelta(days=14)
 
 
 def certificates(facts: Facts) -> Iterator[Told]:

@@ -15,6 +15,7 @@ from edgeai.doctor.files import files
 from edgeai.doctor.finding import INSTALL, Finding, NotAllowed, Told
 from edgeai.doctor.kubernetes import kubernetes
 from edgeai.doctor.managers import clocks, leader, managers, rights
+from edgeai.doctor.node_certificates import node_certificates
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "kubernetes": kubernetes,
@@ -25,6 +26,7 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "leader": leader,
     "clocks": clocks,
     "certificates": certificates,
+    "node certificates": node_certificates,
     "edges": edges,
 }
 _ELSEWHERE: Final = "or name the namespace of your installation with --namespace"

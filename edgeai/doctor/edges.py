@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
+from common.ids import NodeName
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
 from edgeai.doctor.parts import CONTROLLER, name_label
@@ -57,17 +58,19 @@ def edges(facts: Facts) -> Iterator[Told]:
 
 def nodes_served(
     leases: Iterable[Object], config_maps: Iterable[Object], now: datetime
-) -> set[str]:
-    """The nodes of which a live replica says that it has their session. A replica writes its Lease
-    and its ConfigMap under one name. Raises: claims.ClaimsError
+) -> dict[NodeName, claims.Claim]:
+    """The nodes of which a live replica says that it has their session, with the newest claim. A
+    replica writes its Lease and its ConfigMap under one name. Raises: claims.ClaimsError
     """
     live = {
         each["metadata"]["name"] for each in leases if not is_silent(each.get("spec") or {}, now)
     }
-    found: set[str] = set()
+    found: dict[NodeName, claims.Claim] = {}
     for each in config_maps:
         labels = each["metadata"].get("labels") or {}
         if REPLICA_LABEL in labels and each["metadata"]["name"] in live:
             text = (each.get("data") or {}).get(CLAIMS_FIELD, "")
-            found |= set(claims.decode(text)) if text else set()
+            for node, claim in (claims.decode(text) if text else claims.NO_CLAIMS).items():
+                if node not in found or claim.order > found[node].order:
+                    found[node] = claim
     return found

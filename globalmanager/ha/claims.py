@@ -6,8 +6,10 @@ the claims of all replicas. This module only encodes and decodes; it does no I/O
 
 import base64
 import hashlib
+import math
 import zlib
 from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import Final
 
 import msgspec
@@ -15,10 +17,13 @@ import msgspec
 from common.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
-"""Limit of the text. The API server accepts objects up to 1 MiB. About 60,000 claims fit."""
+"""Limit of the text. The API server accepts objects up to 1 MiB. About 60,000 claims fit; 50,000 of
+nodes with certificates."""
 _NEARLY_FULL: Final = 0.8  # fraction of the limit; `encode` leaves out claims in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
+_EPOCH: Final = date(1970, 1, 1)
+_DAY_S: Final = 86_400
 _LEVEL: Final = 1  # the fastest level of zlib; similar names compress well at every level
 
 
@@ -38,6 +43,17 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     clashes: int = 0
     """How often this replica saw two LocalControllers use the node's name. Each increase causes an
     Event."""
+    certificate_end: int = 0
+    """The day on which the node's client certificate or its CA ends, in days since 1970; 0: the
+    session has none. Days make the claims of 10,000 nodes a fifth longer, seconds two fifths."""
+
+    @property
+    def certificate_ends_on(self) -> date | None:
+        """None also for a day that no calendar has."""
+        try:
+            return _EPOCH + timedelta(days=self.certificate_end) if self.certificate_end else None
+        except OverflowError:
+            return None
 
 
 Claims = Mapping[NodeName, Claim]
@@ -55,6 +71,11 @@ def fingerprint(ledger_id: str) -> str:
     because each node chooses how long its ledger id is.
     """
     return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
+
+
+def day_of(unix_s: float) -> int:
+    """The day of a time, in days since 1970; 0 for a time that never comes."""
+    return int(unix_s // _DAY_S) if math.isfinite(unix_s) else 0
 
 
 def encode(claims: Claims) -> str:

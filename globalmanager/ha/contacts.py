@@ -6,7 +6,7 @@ change. This module does no I/O. All calls come from the event loop's thread.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -147,13 +147,22 @@ class Contacts:
         found = [claims[node] for claims in self._claims_of_others.values() if node in claims]
         return max(found, key=lambda claim: claim.order, default=None)
 
+    def certificate_ends_on(self, node: NodeName) -> date | None:
+        """The day on which the client certificate of the node's session, or its CA, ends. None
+        without a session, and where the session has none.
+        """
+        claim = self._own_claims.get(node) or self.elsewhere(node)
+        return None if claim is None else claim.certificate_ends_on
+
     # ---- the sessions of this replica ----
 
-    def claim(self, node: NodeName, *, ledger: str) -> None:
+    def claim(self, node: NodeName, *, ledger: str, certificate_end: int = 0) -> None:
         """Claim `node` for this replica, because a session has opened here. Another replica with an
         older session closes that session.
 
-        Args: ledger: `fingerprint` of the node's ledger
+        Args:
+            ledger: `fingerprint` of the node's ledger
+            certificate_end: as in Claim
         """
         known = (self.elsewhere(node), self._own_claims.get(node))
         self._own_claims[node] = Claim(
@@ -161,6 +170,7 @@ class Contacts:
             since=int(self._utcnow().timestamp()),
             ledger=ledger,
             clashes=self._own_clashes.get(node, 0),
+            certificate_end=certificate_end,
         )
         self._own_claims_changed()
         self._settle([node])

@@ -230,6 +230,7 @@ class Api:
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),
+            certificate_ends_on=self._contacts.certificate_ends_on(name),
             tasks_desired=self._sessions.desired_count(name) if sees_tasks else None,
             tasks_held=info.held if info is not None and sees_tasks else None,
             session=None if info is None else session_view(info, sees_tasks=sees_tasks),

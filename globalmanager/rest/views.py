@@ -4,7 +4,7 @@ An answer shows objects as the Kubernetes API has them, without `managedFields`.
 a worker secret or its hash, because neither job resources nor sessions have them.
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import msgspec
@@ -38,8 +38,9 @@ class NodeView(View, frozen=True):
     `problem`: why the node's last connection to this replica ended; empty while it is connected.
     `tasksDesired`: number of tasks that the node must hold. `tasksHeld`: number of tasks that the
     node is known to hold. `tasksHeld` and `session` are null without a session at this replica.
-    Tasks are of all namespaces, so both numbers are null for who may not list each type of job in
-    all of them.
+    `certificateEndsOn`: the day on which the client certificate of the node's session, or its CA,
+    ends; null without one. Tasks are of all namespaces, so both numbers are null for who may not
+    list each type of job in all of them.
     """
 
     name: str
@@ -47,6 +48,7 @@ class NodeView(View, frozen=True):
     connected: bool
     since: datetime | None
     problem: str
+    certificate_ends_on: date | None
     tasks_desired: int | None
     tasks_held: int | None
     session: SessionView | None

@@ -6,6 +6,7 @@ connection arrive in order; messages of two connections do not.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -28,6 +29,7 @@ class End:
 
     subprotocol = wire.SUBPROTOCOL
     release = ""
+    certificate_expires_at = math.inf
 
     def __init__(self, connection: "Connection", process: Process) -> None:
         self.transport = self.protocol = self

@@ -70,13 +70,15 @@ class EdgeConnection(SessionConnection):
 
     def forget_handshake(self) -> None:
         """Free the memory of headers and certificate, because thousands of sessions may stay for
-        hours. What LocalController this is stays.
+        hours. What LocalController this is stays, and when its certificate ends.
         """
         if self.request is not None:
             self.release = release_of(self.request.headers.get("User-Agent", ""))
         for message in (self.request, self.response):
             if message is not None:
                 message.headers.clear()
+        if self.admitted_by is not None and self.admitted_by.certificate is not None:
+            self.certificate_expires_at = self.admitted_by.certificate.expires_at
         certificate = self.transport.get_extra_info("peercert")
         if certificate:
             certificate.clear()

@@ -4,6 +4,7 @@ The queue of the WebSocket library wakes a task for each message. For a beat, wh
 an idle session gets, the task costs more than the beat itself.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ class SessionConnection(ServerConnection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.release = ""  # of the LocalController, as it tells; "" when it does not
+        # when its client certificate or the CA of it ends, Unix seconds; infinite without one
+        self.certificate_expires_at = math.inf
         # Takes a message at once, or returns False: then the message waits in the queue.
         self.reader: Callable[[bytes], bool] | None = None
 

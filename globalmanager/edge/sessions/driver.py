@@ -84,6 +84,7 @@ class SessionDriver:
         frames: the rate of the node's frames. All sessions of the node share the bucket
         traces: None when no traces are sent
         release: of the LocalController, as it tells
+        certificate_end: as in Claim
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class SessionDriver:
         metrics: EdgeMetrics,
         traces: TaskTraces | None = None,
         release: str = "",
+        certificate_end: int = 0,
     ) -> None:
         self.release = release
+        self.certificate_end = certificate_end
         self._traces = traces
         self._unsent: dict[TaskKey, Desired] = {}  # changes whose sending a trace waits for
         self.node = node

@@ -26,7 +26,7 @@ from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
-from globalmanager.ha.claims import Claim, fingerprint
+from globalmanager.ha.claims import Claim, day_of, fingerprint
 from globalmanager.ha.contacts import Contacts
 from globalmanager.traces import TaskTraces
 
@@ -179,6 +179,7 @@ class Sessions:
             session_id=f"{node}-{self._last_id}",
             websocket=websocket,
             release=websocket.release,
+            certificate_end=day_of(websocket.certificate_expires_at),
             on_hello=self._on_hello,
             on_report=self._on_report,
             timing=self._timing,
@@ -279,7 +280,8 @@ class Sessions:
         other = self._contacts.elsewhere(session.node)
         if other is not None:
             self._note_duplicate(session, older=other.ledger)
-        self._contacts.claim(session.node, ledger=fingerprint(session.ledger_id))
+        ledger, end = fingerprint(session.ledger_id), session.certificate_end
+        self._contacts.claim(session.node, ledger=ledger, certificate_end=end)
 
     def _note_duplicate(self, newer: SessionDriver, *, older: str) -> None:
         if self._duplicates.note(newer.node, older=older, newer=fingerprint(newer.ledger_id)):

@@ -12,6 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from common import times
 from common.ids import NodeName
 from globalmanager.contract import (
     AUTOSCALERS,
@@ -25,6 +26,7 @@ from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.observe import Owned
 from globalmanager.ha.contacts import Contacts
+from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soon
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import phase_of, progress_of, trouble_condition
@@ -106,6 +108,10 @@ class NodeRow(NamedTuple):
     connected: bool
     since: datetime | None
     problem: str
+    certificate_end: str
+    """In words; "" where the node has shown no certificate."""
+    certificate_remedy: str
+    """"" while it does not end soon."""
     tasks_desired: int | None
     """None: the caller may not know."""
     tasks_held: int | None
@@ -133,12 +139,14 @@ class Board:
         relays: Relays,
         contacts: Contacts,
         types: Collection[ResourceType],
+        utcnow: times.Clock = times.utc_now,
     ) -> None:
         self._cache = cache
         self._sessions = sessions
         self._relays = relays
         self._contacts = contacts
         self._types = types
+        self._utcnow = utcnow
         self._rows: dict[ObjectRef, tuple[Any, JobRow]] = {}  # job -> its version, its row
         self._computed = 0  # rows since those of jobs that are gone were forgotten
 
@@ -250,6 +258,7 @@ class Board:
         is_connected = info is not None or (contact is not None and contact.connected)
         seen = info if sight.is_whole else None
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
+        end, remedy = self._certificate(name)
         return NodeRow(
             name=name,
             site=_site(labels),
@@ -258,12 +267,23 @@ class Board:
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),
+            certificate_end=end,
+            certificate_remedy=remedy,
             tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
             tasks_held=None if seen is None else seen.held,
             last_report_at=None if seen is None else seen.last_report_at,
             relay=self._relays.info(name) if sight.is_whole else None,
             session=info,
         )
+
+    def _certificate(self, node: NodeName) -> tuple[str, str]:
+        """When the certificate of the node's session ends, and what to do."""
+        ends_on = self._contacts.certificate_ends_on(node)
+        if ends_on is None:
+            return "", ""
+        today = self._utcnow().date()
+        remedy = NODE_REMEDY if ends_soon(ends_on, today) else ""
+        return end_in_words(ends_on, today), remedy
 
 
 def _site(labels: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from edgeai.doctor.certificates import CA
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.doctor.facts import DEFINITIONS
 from edgeai.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
+from edgeai.install.credentials import CLIENT_CA
 from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,
@@ -35,7 +36,7 @@ NAMESPACE: Final = "edgeai-system"
 NOW: Final = datetime.now(UTC) + timedelta(hours=1)  # a CA that openssl makes begins at once
 EDGES: Final = ("edge0", "edge1")
 TLS: Final = "globalmanager-tls"
-VALID: Final = timedelta(days=20)  # a certificate of a test begins 30 days before its end
+VALID: Final = timedelta(days=60)  # less than LASTS, so that it has begun
 
 
 class Installation:
@@ -94,6 +95,21 @@ class Installation:
             await self.kube.delete(self.ref(SECRETS, TLS))
         await self._create(SECRETS, TLS, TLS, type="kubernetes.io/tls", data=data)
 
+    async def trust(self, *authorities: str) -> None:
+        """Let nodes prove who they are by certificates of these CAs, in PEM."""
+        data = {"ca.crt": "".join(authorities)}
+        await self._create(CONFIG_MAPS, CLIENT_CA, CLIENT_CA, data=data)
+        volume = {"name": "clients", "configMap": {"name": CLIENT_CA}}
+        found = await self.kube.get(self.ref(DEPLOYMENTS, MANAGER))
+        volumes = [*found["spec"]["template"]["spec"]["volumes"], volume]
+        patch = {"spec": {"template": {"spec": {"volumes": volumes}}}}
+        await self.change(DEPLOYMENTS, MANAGER, patch)
+
+    async def show_certificates(self, **lasts: timedelta) -> None:
+        """Let nodes have sessions with certificates that last so long, by node."""
+        text = claims_of(*EDGES, **{node: NOW + each for node, each in lasts.items()})
+        await self.change(CONFIG_MAPS, f"{LEASE_NAME}-1", {"data": {"claims": text}})
+
     async def renew(self) -> None:
         """Renew the Leases at the present time, for a command that has this machine's clock."""
         for name in (LEASE_NAME, f"{LEASE_NAME}-1"):
@@ -128,5 +144,8 @@ def lease(holder: str, *, renewed_ago_s: float = 1.0) -> Object:
     return {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
 
 
-def claims_of(*nodes: str) -> str:
-    return claims.encode({NodeName(node): Claim(1, 0, "a", 0) for node in nodes})
+def claims_of(*nodes: str, **ends: datetime) -> str:
+    """Args: ends: of the certificates, by node"""
+    days = {node: claims.day_of(end.timestamp()) for node, end in ends.items()}
+    made = {NodeName(each): Claim(1, 0, "a", 0, days.get(each, 0)) for each in nodes}
+    return claims.encode(made)

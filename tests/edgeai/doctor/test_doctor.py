@@ -16,15 +16,20 @@ import yaml
 from aiohttp import web
 
 from common.errors import SettingsError
+from common.ids import NodeName
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
 from edgeai.doctor.diagnosis import diagnose
+from edgeai.doctor.edges import nodes_served
 from edgeai.doctor.facts import DEFINITIONS, AskAbout, gather
 from edgeai.doctor.finding import Finding
 from edgeai.doctor.parts import CONTROLLER, MANAGER
+from edgeai.install import certificates as made
 from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
-from globalmanager.ha.elector import LEASE_NAME, LEASES
+from globalmanager.ha import claims
+from globalmanager.ha.claims import Claim
+from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kube.errors import Forbidden
 from globalmanager.kube.user import About, UserClient, Version
@@ -121,6 +126,15 @@ async def crashing_controller(installation: Installation) -> None:
     await installation.set_status(PODS, "localcontroller-edge1", containerStatuses=[container])
 
 
+def authority_for(lasts: timedelta) -> str:
+    return made.new_authority(NOW + lasts - made.AUTHORITY_LASTS).certificate
+
+
+async def node_ends_soon(installation: Installation) -> None:
+    await installation.trust(authority_for(timedelta(days=400)))
+    await installation.show_certificates(edge0=timedelta(days=12), edge1=timedelta(days=31))
+
+
 async def new_authority(installation: Installation) -> None:
     """Of two days."""
     authority = Authority(installation.directory, "short")
@@ -195,7 +209,7 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
         "ended at",
     ),
     "a certificate that begins later": (
-        lambda it: it.certify(it.authority, timedelta(days=60)),
+        lambda it: it.certify(it.authority, timedelta(days=120)),
         "certificates",
         "error",
         "valid only from",
@@ -223,6 +237,30 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
         "certificates",
         "error",
         "ca.crt cannot be read",
+    ),
+    "a CA of the nodes that has ended": (
+        lambda it: it.trust(authority_for(timedelta(days=-1))),
+        "node certificates",
+        "error",
+        "so no node gets a session",
+    ),
+    "a CA of the nodes that ends soon": (
+        lambda it: it.trust(*(authority_for(timedelta(days=each)) for each in (-1, 19, 400))),
+        "node certificates",
+        "warning",
+        "CN=edgeai CA ends in 19 days",
+    ),
+    "a CA of the nodes that is none": (
+        lambda it: it.trust("nothing"),
+        "node certificates",
+        "error",
+        "ca.crt cannot be read",
+    ),
+    "a certificate of a node that ends soon": (
+        node_ends_soon,
+        "node certificates",
+        "warning",
+        "the certificate of node edge0, or its CA, ends in 12 days",
     ),
     "claims that are no ASCII": (
         lambda it: it.change(CONFIG_MAPS, CLAIMS, {"data": {"claims": "ü"}}),
@@ -312,6 +350,7 @@ async def test_what_the_caller_may_not_read_is_unknown_and_hides_nothing_else(
         ("files", "unknown"),
         ("globalmanager", "unknown"),
         ("certificates", "unknown"),
+        ("node certificates", "unknown"),
     ]
     assert "eve" in found[0].message
     assert "administrator" in found[0].remedy
@@ -536,3 +575,25 @@ def test_the_kubeconfig_is_the_given_one_or_the_environments(
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(("a", "b")))
     with pytest.raises(SettingsError, match="--kubeconfig"):
         kubeconfig_of(None, tmp_path / "none")
+
+
+def test_of_two_claims_for_a_node_the_newer_counts() -> None:
+    """Its older session may not have ended yet, and has shown the certificate before the last."""
+    names = ("globalmanager-a", "globalmanager-b")
+    leases = [{"metadata": {"name": each}, "spec": lease(each)} for each in names]
+    for first, second in ((1, 2), (2, 1)):
+        told = [{NodeName("edge0"): Claim(order, 0, "a", 0, order)} for order in (first, second)]
+        maps = [
+            {"metadata": {"name": name, "labels": {REPLICA_LABEL: name}}, "data": {"claims": text}}
+            for name, text in zip(names, map(claims.encode, told), strict=True)
+        ]
+        assert nodes_served(leases, maps, NOW)[NodeName("edge0")].certificate_end == 2
+
+
+async def test_a_certificate_of_a_node_that_lasts_is_not_told(
+    cluster: Cluster, installation: Installation
+) -> None:
+    await node_ends_soon(installation)
+    (told,) = bad(await found_at(cluster))
+    assert "edge0" in told.message
+    assert "--credentials DIR" in told.remedy

@@ -37,6 +37,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
         "connected": True,
         "since": "2026-01-02T03:04:05Z",
         "problem": "",
+        "certificateEndsOn": None,
         "tasksDesired": 3,
         "tasksHeld": 2,
         "session": {

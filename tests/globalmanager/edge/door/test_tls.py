@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificates
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from common import wire
@@ -41,32 +42,32 @@ class Keys:
         self.renewed = self.ca.issue(
             "renewed", subject="/CN=renewed", alternative="IP:127.0.0.1", usage="serverAuth"
         )
-        issue, self._issued = self.ca.issue, dict[str, Pair]()
-        self._issued["A"] = issue("a", alternative=f"DNS:{A}")
-        self._issued["B"] = issue("node-b", alternative=f"DNS:{B}")
-        self._issued["B of the other CA"] = self.other_ca.issue("b", subject=f"/CN=system:node:{B}")
-        self._issued["A as Kubernetes names it"] = issue("k", subject=f"/O=x/CN=system:node:{A}")
-        self._issued["A, twice said"] = issue(
+        issue, self.issued = self.ca.issue, dict[str, Pair]()
+        self.issued["A"] = issue("a", alternative=f"DNS:{A}")
+        self.issued["B"] = issue("node-b", alternative=f"DNS:{B}")
+        self.issued["B of the other CA"] = self.other_ca.issue("b", subject=f"/CN=system:node:{B}")
+        self.issued["A as Kubernetes names it"] = issue("k", subject=f"/O=x/CN=system:node:{A}")
+        self.issued["A, twice said"] = issue(
             "t", subject=f"/CN=system:node:{A}", alternative=f"DNS:{A},DNS:other-name"
         )
-        self._issued["another CA"] = self.other_ca.issue("x", alternative=f"DNS:{A}")
-        self._issued["expired"] = issue("e", alternative=f"DNS:{A}", lasts=timedelta(hours=-1))
-        self._issued["a server's"] = issue("s", alternative=f"DNS:{A}", usage="serverAuth")
-        self._issued["no name"] = issue("n")
-        self._issued["CN alone"] = issue("c", subject=f"/CN={A}")
-        self._issued["two names"] = issue("2", alternative=f"DNS:{A},DNS:{B}")
-        self._issued["CN and name differ"] = issue(
+        self.issued["another CA"] = self.other_ca.issue("x", alternative=f"DNS:{A}")
+        self.issued["expired"] = issue("e", alternative=f"DNS:{A}", lasts=timedelta(hours=-1))
+        self.issued["a server's"] = issue("s", alternative=f"DNS:{A}", usage="serverAuth")
+        self.issued["no name"] = issue("n")
+        self.issued["CN alone"] = issue("c", subject=f"/CN={A}")
+        self.issued["two names"] = issue("2", alternative=f"DNS:{A},DNS:{B}")
+        self.issued["CN and name differ"] = issue(
             "d", subject=f"/CN=system:node:{A}", alternative=f"DNS:{B}"
         )
-        self._issued["wildcard"] = issue("w", alternative="DNS:*.edge")
-        self._issued["no name of a node"] = issue("u", subject="/CN=system:node:Edge_0")
-        self._issued["an address"] = issue("i", alternative="IP:127.0.0.1")
+        self.issued["wildcard"] = issue("w", alternative="DNS:*.edge")
+        self.issued["no name of a node"] = issue("u", subject="/CN=system:node:Edge_0")
+        self.issued["an address"] = issue("i", alternative="IP:127.0.0.1")
 
     def client(self, name: str = "A") -> ssl.SSLContext:
         """A client with a certificate; "" without one."""
         context = ssl.create_default_context(cafile=self.ca.certificate)
         if name:
-            context.load_cert_chain(*self._issued[name])
+            context.load_cert_chain(*self.issued[name])
         return context
 
 
@@ -131,6 +132,13 @@ async def test_a_certificate_gives_the_node(files: Files, keys: Keys, name: str)
         await async_eventually("a synced peer", lambda: peer.is_synced)
         assert list(world.contacts.by_node()) == [A]
         assert world.server.unauthenticated == 0
+
+
+async def test_the_day_on_which_a_nodes_certificate_ends_is_known(files: Files, keys: Keys) -> None:
+    async with mutual(files) as world, world.peer(ssl=keys.client("A")) as peer:
+        await async_eventually("a synced peer", lambda: peer.is_synced)
+        (leaf,) = load_pem_x509_certificates(keys.issued["A"].certificate.read_bytes())
+        assert world.contacts.certificate_ends_on(A) == leaf.not_valid_after_utc.date()
 
 
 async def test_the_end_of_the_first_certificate_is_shown(files: Files, keys: Keys) -> None:

@@ -1,10 +1,13 @@
 """What the pages show, to whom."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common.ids import NodeName
 from globalmanager.edge.sessions.relay import RelayInfo
+from globalmanager.ha.claims import day_of
 from globalmanager.rest.console.live import PageRate
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
@@ -134,6 +137,28 @@ async def test_a_node_tells_its_release_and_its_relay_to_who_may_see_all_jobs(
             text = (await other.get(path)).text
             shown = [word in text for word in ("0.9.1", "7 stream", "MiB", "Last report")]
             assert shown == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("days", "words", "is_told"),
+    [
+        (None, "Certificate", False),
+        (0, "ends today", True),
+        (1, "ends in 1 day, on", True),
+        (29, "ends in 29 days, on", True),
+        (200, "ends in 200 days, on", False),
+    ],
+)
+async def test_the_page_of_a_node_says_when_its_certificate_ends_and_what_to_do(
+    browser: Browser, guarded: World, days: int | None, words: str, is_told: bool
+) -> None:
+    now = datetime.now(UTC)
+    end = 0 if days is None else day_of((now + timedelta(days=days)).timestamp())
+    guarded.contacts.claim(NodeName("node-1"), ledger="l", certificate_end=end)
+    await browser.log_in("ann's")
+    page = (await browser.get("/nodes/node-1")).text
+    assert (words in page) == (days is not None)
+    assert ("edgeai upgrade --credentials" in page) == is_told
 
 
 async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:

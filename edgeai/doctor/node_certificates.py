@@ -1,0 +1,94 @@
+"""Whether the certificates by which nodes prove who they are end soon, and the CA of them.
+
+The GlobalManager reads the CA from a ConfigMap. The certificate of a node is a file of the node.
+The GlobalManager sees it at each new session, and writes the day of its end beside the session.
+"""
+
+from collections.abc import Iterator
+from datetime import date
+from itertools import chain
+from typing import Final
+
+from cryptography.x509 import Certificate, load_pem_x509_certificates
+
+from common.ids import NodeName
+from edgeai.doctor.certificates import CA as SERVER_CA
+from edgeai.doctor.edges import nodes_served
+from edgeai.doctor.facts import Facts
+from edgeai.doctor.files import mounted
+from edgeai.doctor.finding import MAX_NAMED, Told, look, readable
+from edgeai.doctor.parts import MANAGER, part_of
+from globalmanager.contract import Object
+from globalmanager.ha.claims import ClaimsError
+from globalmanager.rules.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
+
+_KEY: Final = "ca.crt"
+_CA_REMEDY: Final = (
+    "add the next CA to ca.crt beside it, give the nodes certificates of the next CA, and take the "
+    "old one out then (docs/identity.md)"
+)
+_READ_REMEDY: Final = "replace ca.crt by the CA of the nodes' certificates, as PEM"
+
+
+def node_certificates(facts: Facts) -> Iterator[Told]:
+    managers = part_of(readable(facts.deployments), MANAGER)
+    names = {name for each in managers for source, name in mounted(each) if source == "configMap"}
+    bundles = [
+        each
+        for each in readable(facts.config_maps)
+        if each["metadata"]["name"] in names - {SERVER_CA} and _KEY in (each.get("data") or {})
+    ]
+    if not bundles:
+        yield "ok", "nodes prove who they are without certificates"
+        return
+    is_good = True
+    for told in chain(_authorities(facts, bundles), _nodes(facts)):
+        is_good = False
+        yield told
+    if is_good:
+        yield "ok", "no CA of the nodes and no certificate of a connected node ends soon"
+
+
+def _authorities(facts: Facts, bundles: list[Object]) -> Iterator[Told]:
+    for each in bundles:
+        name = f"ConfigMap {facts.namespace}/{each['metadata']['name']}"
+        try:
+            found = load_pem_x509_certificates(str(each["data"][_KEY]).encode())
+        except ValueError as error:
+            yield "error", f"{name}: {_KEY} cannot be read: {error}", _READ_REMEDY
+            continue
+        ended = [one for one in found if one.not_valid_after_utc <= facts.clock]
+        if len(ended) == len(found):
+            told = _end(ended[-1], facts.clock.date())
+            yield "error", f"{name}: {told}, so no node gets a session", _CA_REMEDY
+            continue
+        for one in found:
+            if one not in ended and one.not_valid_after_utc < facts.clock + ENDS_SOON:
+                told = _end(one, facts.clock.date())
+                yield "warning", f"{name}: {told}; then its nodes get no session", _CA_REMEDY
+
+
+def _end(authority: Certificate, today: date) -> str:
+    name = authority.subject.rfc4514_string() or "the CA"
+    return f"{name} {end_in_words(authority.not_valid_after_utc.date(), today)}"
+
+
+def _nodes(facts: Facts) -> Iterator[Told]:
+    try:
+        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
+    except ClaimsError as error:
+        yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
+        return
+    today = facts.clock.date()
+    ends: list[tuple[date, NodeName]] = sorted(
+        (claim.certificate_ends_on, node)
+        for node, claim in served.items()
+        if claim.certificate_ends_on is not None and ends_soon(claim.certificate_ends_on, today)
+    )
+    for ends_on, node in ends[:MAX_NAMED]:
+        words = end_in_words(ends_on, today)
+        message = f"the certificate of node {node}, or its CA, {words}; then it gets no session"
+        yield "warning", message, NODE_REMEDY
+    if len(ends) > MAX_NAMED:
+        more = len(ends) - MAX_NAMED
+        yield "warning", f"the certificates of {more} further nodes end soon", NODE_REMEDY
