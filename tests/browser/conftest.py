@@ -12,10 +12,12 @@ from edgeai.console import login_address
 from edgeai.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
 from tests.browser.jobs import of_every_kind
+from tests.waiting import eventually
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make browser-test installs it")
 
 SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
+SERVICES: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
 SIZES: Final = {"wide": (1280, 900), "narrow": (360, 740)}
 
 
@@ -87,3 +89,14 @@ class window:  # noqa: N801 - a context manager
 
     def __exit__(self, *_: object) -> None:
         self._context.close()
+
+
+def report(running: Environment, page: Any, name: str, value: str) -> None:
+    """Write a metric until the page shows it: a plan of the job may write its status meanwhile."""
+
+    def is_shown() -> bool:
+        metrics = [{"key": "accuracy", "value": value}]
+        running.api.patch(f"{SERVICES}/{name}/status", {"status": {"metrics": metrics}})
+        return bool(page.locator("#metrics dd", has_text=value).count())
+
+    eventually(f"{value} on the page", is_shown)

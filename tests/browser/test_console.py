@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.console import login_address
 from edgeai.environment import Environment
-from tests.browser.conftest import SIZES, Visitor, playwright, window
+from tests.browser.conftest import SIZES, Visitor, playwright, report, window
 from tests.browser.jobs import joint_inference
 from tests.waiting import eventually
 
@@ -64,46 +64,37 @@ def test_an_open_page_shows_what_comes_and_goes(visitor: Visitor, running: Envir
     link.wait_for(state="detached")
 
 
+def points(page: Any) -> int:
+    """Points of the curve."""
+    return int(page.locator("#plot").get_attribute("data-points") or 0)
+
+
 def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environment) -> None:
-    path = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices/waits/status"
     page = visitor.page
     visitor.go(f"{JI}/waits")
     for value in ("0.5", "0.75", "0.875"):
-        metrics = [{"key": "accuracy", "value": value}]
-        running.api.patch(path, {"status": {"metrics": metrics}})
-        page.locator("#metrics dd", has_text=value).wait_for()
-    page.locator("#plot canvas").wait_for()
+        report(running, page, "waits", value)
+    eventually("a curve", lambda: points(page) >= 3)
     page.locator("#plot .u-legend", has_text="accuracy").wait_for()
-    drawn = "document.querySelector('#plot canvas').toDataURL().length"
-    before = page.evaluate(drawn)
-    running.api.patch(path, {"status": {"metrics": [{"key": "accuracy", "value": "0.1"}]}})
-    eventually("another curve", lambda: page.evaluate(drawn) != before)
+    drawn = "document.querySelector('#plot canvas').toDataURL()"
+    before, picture = points(page), page.evaluate(drawn)
+    report(running, page, "waits", "0.1")
+    eventually("a longer curve", lambda: points(page) > before)
+    eventually("another picture", lambda: page.evaluate(drawn) != picture)
+    playwright.expect(page.locator("#plot .u-legend")).to_contain_text("0.1")
 
 
 def test_a_curve_begins_anew_when_the_clock_of_the_browser_is_set_back(
     visitor: Visitor, running: Environment
 ) -> None:
-    path = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices/waits/status"
     page = visitor.page
-
-    def report(value: str) -> None:
-        """Until the page shows it: a plan of the job may write its status meanwhile."""
-
-        def is_shown() -> bool:
-            metrics = [{"key": "accuracy", "value": value}]
-            running.api.patch(path, {"status": {"metrics": metrics}})
-            return bool(page.locator("#metrics dd", has_text=value).count())
-
-        eventually(f"{value} on the page", is_shown)
-
     visitor.go(f"{JI}/waits")
     for value in ("0.125", "0.25", "0.375"):
-        report(value)
-    points = page.locator("#plot").get_attribute
-    eventually("a curve", lambda: int(points("data-points") or 0) >= 3)
+        report(running, page, "waits", value)
+    eventually("a curve", lambda: points(page) >= 3)
     page.clock.set_fixed_time(page.evaluate("Date.now() / 1000 - 3600"))
-    report("0.625")
-    eventually("a new curve", lambda: points("data-points") == "1")
+    report(running, page, "waits", "0.625")
+    eventually("a new curve", lambda: points(page) == 1)
 
 
 def test_a_curve_begins_before_the_page_was_opened(visitor: Visitor) -> None:

@@ -9,8 +9,10 @@ from aiohttp import web
 from globalmanager.rest.console.board import Sight
 from globalmanager.rest.console.live import event
 from globalmanager.rest.console.theme import theme
+from globalmanager.rest.errors import RequestError
 
 LOGIN: Final = "/login"
+_KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
 def scope(sight: Sight) -> str:
@@ -19,12 +21,20 @@ def scope(sight: Sight) -> str:
 
 
 def is_stream(request: web.Request) -> bool:
-    return "text/event-stream" in request.headers.get("Accept", "")
+    return request.method == "GET" and "text/event-stream" in request.headers.get("Accept", "")
 
 
 def is_part(request: web.Request) -> bool:
     """Whether the script of an open page asks, and puts the answer into the page."""
     return "HX-Request" in request.headers
+
+
+def job_path(request: web.Request) -> str:
+    """The page of the job that an action or a part is about; "" for other requests."""
+    at = request.match_info
+    is_about_job = "name" in at and "type" in at
+    page = f"/jobs/{at['type']}/{at['namespace']}/{at['name']}" if is_about_job else ""
+    return "" if request.path == page else quote(page)
 
 
 def to_login(request: web.Request) -> web.Response:
@@ -48,3 +58,19 @@ def to_login(request: web.Request) -> web.Response:
 
 def see(path: str) -> web.Response:
     return web.Response(status=http.HTTPStatus.SEE_OTHER, headers={"Location": path})
+
+
+async def send_file(request: web.Request) -> web.StreamResponse:
+    """Raises: RequestError"""
+    name = request.match_info["name"]
+    file = theme().files.get(name)
+    if file is None:
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
+    return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
+
+
+async def refuse_unknown(request: web.Request) -> web.StreamResponse:
+    """No page has this address. Programs get JSON, as from all of REST."""
+    if "text/html" not in request.headers.get("Accept", ""):
+        raise web.HTTPNotFound
+    raise RequestError(http.HTTPStatus.NOT_FOUND, f"{request.path[:200]}: no such page")

@@ -19,8 +19,25 @@ from globalmanager.contract import Kind, Object, ObjectRef
 from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Reading
 from globalmanager.rest.console import views
-from globalmanager.rest.console.actions import VERBS, CallersApi, check_name, choices_of, patch_of
-from globalmanager.rest.console.answers import LOGIN, is_part, is_stream, scope, see, to_login
+from globalmanager.rest.console.actions import (
+    VERBS,
+    CallersApi,
+    Choices,
+    check_name,
+    choices_of,
+    patch_of,
+)
+from globalmanager.rest.console.answers import (
+    LOGIN,
+    is_part,
+    is_stream,
+    job_path,
+    refuse_unknown,
+    scope,
+    see,
+    send_file,
+    to_login,
+)
 from globalmanager.rest.console.board import Board, Sight, path_of
 from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
@@ -34,7 +51,7 @@ from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import Visit, Visits
-from globalmanager.rest.errors import RequestError, answer_to, reason_of
+from globalmanager.rest.errors import RequestError, answer_to
 from globalmanager.rest.routes import JSON, Route
 
 log = get_logger(__name__)
@@ -49,7 +66,6 @@ PAGES: Final = {
 }
 LIVE_S: Final = 300.0
 """Seconds after which the caller of an open page is checked again."""
-_KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
 class Console:
@@ -111,7 +127,8 @@ class Console:
             self._route(f"{JOB_PATH}/events", self._show_events),
             self._route(f"{JOB_PATH}/curve", self._send_curve),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
-            self._route("/static/{name}", self._static),
+            self._route("/static/{name}", send_file),
+            self._route("/{unknown:.+}", refuse_unknown),
         )
 
     def _route(
@@ -146,7 +163,11 @@ class Console:
         return response
 
     def _problem(self, request: web.Request, error: RequestError) -> web.Response:
-        told = {"title": reason_of(error.status), "message": error.message}
+        told = {
+            "title": error.status.phrase.capitalize(),
+            "message": error.message,
+            "back": job_path(request),
+        }
         if is_part(request):
             text = theme().block("problem.html", "problem", **told)
             response = web.Response(text=text, status=error.status, content_type="text/html")
@@ -207,10 +228,11 @@ class Console:
             except RequestError as error:
                 if not was_shown:
                     raise
-                told = {"title": reason_of(error.status), "message": error.message}
-                return {"page": theme().block("problem.html", "content", **told)}
+                told = {"message": error.message, "scope": scope(visit.sight)}
+                return {"page": theme().block("ended.html", "gone", **told)}
             was_shown = True
-            values = {**page.values, "sight": visit.sight, "scope": scope(visit.sight)}
+            offered = {"choices": self._choices(visit.sight, asked)} if view is views.job else {}
+            values = {**page.values, **offered, "sight": visit.sight, "scope": scope(visit.sight)}
             return {"page": theme().block(page.template, "live", **values)}
 
         try:
@@ -254,21 +276,21 @@ class Console:
 
     async def _actions(self, request: web.Request, visit: Visit) -> dict[str, Any]:
         """What the page of a job offers to the caller."""
-        ref, object_ = self._job(request, visit.sight)
+        ref, _ = self._job(request, visit.sight)
         may = {
             verb: await self._visits.may_change(
                 request, visit, Reading(verb, ref.type, ref.namespace, ref.name)
             )
             for verb in ("patch", "delete")
         }
+        choices = self._choices(visit.sight, _asked(request))
+        return {"may": may, "choices": choices, "has_past": self._past is not None}
+
+    def _choices(self, sight: Sight, asked: views.Asked) -> Choices | None:
+        """What the page of a job offers to whoever has the right. Raises: RequestError"""
+        ref, object_ = views.job_of(self._board, sight, asked)
         kind = self._kinds.get(ref.type)
-        choices = None if kind is None else choices_of(kind, ref.type, object_)
-        return {
-            "may": may,
-            "choices": choices,
-            "uid": object_["metadata"].get("uid", ""),
-            "has_past": self._past is not None,
-        }
+        return None if kind is None else choices_of(kind, ref.type, object_)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
@@ -277,12 +299,16 @@ class Console:
             raise RequestError(http.HTTPStatus.FORBIDDEN, "log in to change something")
         form = await request.post()
         self._logins.check_form(visit.session, str(form.get("form_key", "")))
-        ref, _ = self._job(request, visit.sight)
+        ref, job = self._job(request, visit.sight)
         action, uid = request.match_info["action"], Uid(str(form.get("uid", "")))
         verb = VERBS.get(action)
         kind = self._kinds.get(ref.type)
         if verb is None or kind is None or not uid:
             raise RequestError(http.HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
+        if uid != job["metadata"].get("uid"):
+            problem = f"{ref} was deleted and made anew since its page was loaded"
+            remedy = "nothing was done; look at its page, then decide"
+            raise RequestError(http.HTTPStatus.CONFLICT, f"{problem}: {remedy}")
         reading = Reading(verb, ref.type, ref.namespace, ref.name)
         await self._reviews.check(request, visit.caller, reading)
         token = visit.session.token
@@ -361,15 +387,6 @@ class Console:
         response = see(LOGIN)
         self._logins.end(request, response)
         return response
-
-    # ---- files ----
-
-    async def _static(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        file = theme().files.get(name)
-        if file is None:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
-        return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
 
 
 def _asked(request: web.Request) -> views.Asked:

@@ -28,7 +28,6 @@ log = get_logger(__name__)
 
 Render = Callable[[], dict[str, str]]
 """Function that returns the events of a page: name of the event -> its data."""
-BEAT: Final = b": beat\n\n"
 
 
 class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +178,7 @@ class Live:
             sent = events
             text = "".join(event(name, data) for name, data in news.items())
             async with asyncio.timeout(self._limits.write_s):
-                await response.write(text.encode() or BEAT)
+                await response.write((text + beat()).encode())
             await self._wait(changed, request)
 
     async def _wait(self, changed: asyncio.Event, request: web.Request) -> None:
@@ -235,6 +234,11 @@ class Live:
 
 def _has_left(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
+
+
+def beat() -> str:
+    """Says that the stream is alive, and what time it is: the clock of a browser may be wrong."""
+    return event("beat", f"{time.time():.0f}")
 
 
 def event(name: str, data: str) -> str:

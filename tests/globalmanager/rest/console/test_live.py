@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
 from collections import Counter
@@ -62,9 +63,13 @@ async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, li
         assert stream.text.startswith("event: page\ndata: ")
         guarded.cluster.objects.append(object_of("newcomer", namespace="c"))
         await stream.until("c/newcomer")
+        beats = re.compile(r"event: beat\ndata: (\d+)\n\n")
         stream.text = ""
-        await stream.until(": beat\n\n")
-        assert "event" not in stream.text.replace(": beat\n\n", "")
+        await stream.until("event: beat\n")
+        await stream.until("\n\n")
+        assert "event" not in beats.sub("", stream.text)
+        # A page corrects its ages by it, and a page that gets none for long connects again.
+        assert abs(int(beats.findall(stream.text)[0]) - time.time()) < READ_S
     await async_eventually("no open page", lambda: live.streams == 0)
 
 

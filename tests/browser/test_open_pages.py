@@ -1,0 +1,179 @@
+"""Pages that stay open: what readers have opened and typed, and a cluster that does not stay as it
+was.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+
+from edgeai.console import login_address
+from edgeai.environment import Environment
+from tests.browser.conftest import SERVICES, SIZES, Visitor, playwright, report, window
+from tests.browser.jobs import joint_inference, of_every_kind
+from tests.system.manager import kill_manager
+from tests.waiting import eventually
+
+PYTORCH = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+
+
+@pytest.fixture
+def wide(chromium: Any, running: Environment) -> Any:
+    with window(chromium, running, SIZES["wide"]) as visitor:
+        visitor.page.goto(login_address(running.rest_url(), running.api.token))
+        yield visitor
+
+
+def service(running: Environment, name: str) -> str:
+    """A new service that waits. Returns: the path of its page"""
+    running.api.create(SERVICES, joint_inference(name, model="missing"))
+    return f"/jobs/jointinferenceservices.edgeai.io/default/{name}"
+
+
+def training(running: Environment, name: str) -> str:
+    """A new training job. Returns: the path of its page"""
+    job = next(copy.deepcopy(each) for each in of_every_kind() if each["kind"] == "PyTorchJob")
+    job["metadata"]["name"] = name
+    running.api.create(PYTORCH, job)
+    return f"/jobs/pytorchjobs.kubeflow.org/default/{name}"
+
+
+def open_page(visitor: Visitor, path: str) -> Any:
+    """An open page that is live."""
+    eventually("the job in the cache", lambda: visitor.page.goto(visitor.url + path).status == 200)
+    playwright.expect(visitor.page.locator("#line")).to_have_text("live")
+    return visitor.page
+
+
+def test_a_change_closes_nothing_and_takes_nothing_away(
+    wide: Visitor, running: Environment
+) -> None:
+    page = open_page(wide, service(running, "reader"))
+    page.locator("summary", has_text="YAML").click()
+    page.get_by_label("Type the name").fill("rea")
+    page.evaluate(
+        "document.querySelector('pre').scrollTop = 40; scrollTo(0, 100);"
+        "getSelection().selectAllChildren(document.querySelector('.timeline p'))"
+    )
+    seen = (
+        "[document.querySelector('details').open, document.querySelector('pre').scrollTop, scrollY,"
+        " getSelection().toString(), document.activeElement.name, document.activeElement.value]"
+    )
+    before = page.evaluate(seen)
+    assert before[0::4] == [True, "name"]
+    report(running, page, "reader", "0.5")
+    assert page.evaluate(seen) == before
+    running.api.delete(f"{SERVICES}/reader")
+
+
+def test_forms_follow_a_job_that_others_change(wide: Visitor, running: Environment) -> None:
+    page = open_page(wide, training(running, "shared"))
+    visible = page.locator(".actions button:visible")
+    playwright.expect(visible).to_have_text(["Suspend", "Scale", "Delete"])
+    changed = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
+    running.api.patch(f"{PYTORCH}/shared", {"spec": changed})
+    playwright.expect(visible).to_have_text(["Resume", "Scale", "Delete"])
+    playwright.expect(page.get_by_label("Replicas")).to_have_value("1")
+    page.get_by_label("Replicas").fill("7")
+    running.api.patch(f"{PYTORCH}/shared", {"spec": {"runPolicy": {"suspend": False}}})
+    playwright.expect(visible).to_have_text(["Suspend", "Scale", "Delete"])
+    playwright.expect(page.get_by_label("Replicas")).to_have_value("7")
+    running.api.delete(f"{PYTORCH}/shared")
+
+
+def test_a_job_that_is_gone_and_another_of_its_name_offer_nothing(
+    wide: Visitor, running: Environment
+) -> None:
+    page = open_page(wide, service(running, "phoenix"))
+    report(running, page, "phoenix", "0.5")
+    delete = page.get_by_role("button", name="Delete")
+    delete.wait_for()
+    running.api.delete(f"{SERVICES}/phoenix")
+    page.get_by_text("it has been deleted since, or your rights have changed").wait_for()
+    playwright.expect(delete).to_be_hidden()
+    assert page.get_by_role("heading", level=1).count() == 1
+    service(running, "phoenix")
+    page.get_by_text("This is another job of the same name").wait_for()
+    playwright.expect(delete).to_be_hidden()
+    report(running, page, "phoenix", "0.75")
+    eventually(
+        "a curve of the other job alone",
+        lambda: page.locator("#plot").get_attribute("data-points") == "1",
+    )
+    page.reload()
+    delete.wait_for()
+    running.api.delete(f"{SERVICES}/phoenix")
+
+
+def test_a_form_for_a_job_that_was_made_anew_changes_nothing(
+    wide: Visitor, running: Environment
+) -> None:
+    """The form was sent before the page could know."""
+    page = open_page(wide, path := service(running, "anew"))
+    first = page.locator("[name=uid]").first.get_attribute("value")
+    running.api.delete(f"{SERVICES}/anew")
+    page.get_by_text("it has been deleted since").wait_for()
+    service(running, "anew")
+    open_page(wide, path)
+    page.locator("[name=uid]").first.evaluate("(field, uid) => field.value = uid", first)
+    page.get_by_label("Type the name").fill("anew")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("was deleted and made anew since its page was loaded").wait_for()
+    page.get_by_role("link", name="Back to the job").click()
+    page.wait_for_url(f"**{path}")
+    running.api.delete(f"{SERVICES}/anew")
+
+
+def test_a_page_outlives_the_globalmanager(wide: Visitor, running: Environment) -> None:
+    page = open_page(wide, service(running, "patient"))
+    report(running, page, "patient", "0.5")
+    page.route("**/*", lambda route: route.abort())  # the way to the GlobalManager is gone, too
+    kill_manager(running)
+    page.get_by_text("Not live since").wait_for()
+    page.get_by_label("Type the name").fill("patient")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("so nothing was sent").wait_for()
+    playwright.expect(page.get_by_label("Type the name")).to_have_value("patient")
+    page.unroute("**/*")
+    playwright.expect(page.locator("#line")).to_have_text("live", timeout=60_000)
+    playwright.expect(page.get_by_text("Not live since")).to_be_hidden()
+    playwright.expect(page.get_by_text("so nothing was sent")).to_be_hidden()
+    report(running, page, "patient", "0.75")
+    page.get_by_role("button", name="Delete").click()
+    page.wait_for_url("**/jobs")
+    assert running.api.find(f"{SERVICES}/patient") is None
+
+
+def test_a_stream_that_says_nothing_is_opened_again(wide: Visitor, running: Environment) -> None:
+    """As after a sleep of the laptop: no packet says that the connection is dead."""
+    wide.page.clock.install()
+    page = open_page(wide, service(running, "asleep"))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.headers.get("accept", "")))
+    page.clock.fast_forward(600_000)
+    eventually("another stream", lambda: page.evaluate("1") and "text/event-stream" in asked)
+    playwright.expect(page.locator("#line")).to_have_text("live")
+    report(running, page, "asleep", "0.5")
+    running.api.delete(f"{SERVICES}/asleep")
+
+
+def test_ages_are_true_in_a_browser_whose_clock_is_wrong(
+    chromium: Any, running: Environment
+) -> None:
+    with window(chromium, running, SIZES["wide"]) as visitor:
+        page = visitor.page
+        page.goto(login_address(running.rest_url(), running.api.token))
+        page.clock.install()
+        page.clock.set_system_time(page.evaluate("Date.now() / 1000 + 3600"))
+        path = service(running, "clock")
+        open_page(visitor, path)
+        age = page.locator("#live time").first
+        eventually("a true age", lambda: age.inner_text().endswith("s"))
+        running.api.delete(f"{SERVICES}/clock")
+
+
+def test_an_address_without_a_page_is_told_as_a_page(wide: Visitor) -> None:
+    assert wide.page.goto(f"{wide.url}/no/such").status == 404
+    wide.page.get_by_role("heading", name="Not found").wait_for()
+    wide.page.get_by_role("link", name="Overview").click()
+    wide.page.get_by_role("heading", name="Overview").wait_for()
