@@ -177,3 +177,47 @@ def test_an_address_without_a_page_is_told_as_a_page(wide: Visitor) -> None:
     wide.page.get_by_role("heading", name="Not found").wait_for()
     wide.page.get_by_role("link", name="Overview").click()
     wide.page.get_by_role("heading", name="Overview").wait_for()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_status_of_long_words_and_strange_numbers_fits(
+    chromium: Any, running: Environment, size: str
+) -> None:
+    name, word = f"strange-{size}", "w" * 200
+    status = {
+        "phase": "P" * 60,
+        "conditions": [
+            {
+                "type": word,
+                "status": "False",
+                "reason": word,
+                "message": f"<b>\n\u202e{word}",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
+        "workers": {f"{word}-{number}": {"node": word} for number in range(2000)},
+        "metrics": [
+            {"key": key, "value": value}
+            for key, value in (
+                ("max", "1e308"),
+                ("min", "-1e308"),
+                ("big", "1e299"),
+                ("nan", "NaN"),
+            )
+        ],
+    }
+    with window(chromium, running, SIZES[size]) as visitor:
+        visitor.page.goto(login_address(running.rest_url(), running.api.token))
+        page = open_page(visitor, service(running, name))
+
+        def is_shown() -> bool:
+            running.api.patch(f"{SERVICES}/{name}/status", {"status": status})
+            return bool(page.get_by_text(f"{word}-199").count())
+
+        eventually("the status on the page", is_shown)
+        page.get_by_text("and 1800 more").wait_for()
+        playwright.expect(page.locator("#plot .u-legend")).to_contain_text("1e+299")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        visitor.shoot(name)
+        assert visitor.faults == []
+    running.api.delete(f"{SERVICES}/{name}")

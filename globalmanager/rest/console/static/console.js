@@ -18,9 +18,16 @@
   };
 
   const MAX_POINTS = 3600;
+  const LARGEST = 1e300; // beyond it the distance of two values is infinite, and nothing is drawn
   let plot = null, names = "", data = [], past = { times: [], series: {} };
   const values = () => {
     try { return JSON.parse(document.getElementById("metrics").dataset.metrics); } catch { return {}; }
+  };
+  const number = (value) => {
+    if (value == null) return "–";
+    const size = Math.abs(value);
+    const isLong = size >= 1e9 || (size > 0 && size < 1e-4);
+    return isLong ? Number(value.toPrecision(3)).toExponential() : value.toLocaleString(undefined, { maximumSignificantDigits: 6 });
   };
   const begin = (keys, section) => {
     names = keys.join();
@@ -33,13 +40,15 @@
     const colours = ["--link", "--good", "--bad", "--waiting", "--done", "--text"];
     const place = document.getElementById("plot");
     plot = new uPlot({
-      width: place.clientWidth, height: 220, axes: [axis, axis],
-      series: [{}, ...keys.map((key, n) => ({ label: key, stroke: style.getPropertyValue(colours[n]), width: 2 }))],
+      width: place.clientWidth, height: 220, axes: [axis, { ...axis, values: (_plot, values) => values.map(number) }],
+      series: [{}, ...keys.map((key, n) => ({ label: key, value: (_plot, value) => number(value), stroke: style.getPropertyValue(colours[n]), width: 2 }))],
     }, data, place);
   };
   const show = () => {
     plot.setData(data);
-    if (plot.cursor.idx == null) plot.setLegend({ idx: data[0].length - 1 }); // the newest values
+    queueMicrotask(() => { // after uPlot has drawn
+      if (plot.cursor.idx == null) plot.setLegend({ idx: data[0].length - 1 }); // the newest values
+    });
   };
   let drawnUid = "";
   const draw = () => {
@@ -56,7 +65,7 @@
     if (now < data[0].at(-1) - 60) { past = { times: [], series: {} }; begin(keys, section); } // the clock was set back
     if (!Object.keys(told).length || now <= data[0].at(-1)) { show(); return; }
     data[0].push(now);
-    keys.forEach((key, n) => data[n + 1].push(isStale ? null : told[key] ?? null)); // nobody knows the values meanwhile
+    keys.forEach((key, n) => data[n + 1].push(!isStale && Math.abs(told[key]) < LARGEST ? told[key] : null)); // while stale, nobody knows them
     if (data[0].length > MAX_POINTS) for (const each of data) each.shift();
     document.getElementById("plot").dataset.points = data[0].length;
     show();
