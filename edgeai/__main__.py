@@ -298,7 +298,8 @@ def main() -> None:
         with output.checked():
             app()
     except (EdgeAIError, ClusterError) as error:
-        typer.echo(f"edgeai: {error}", err=True)
+        # The text may be of a server, a plugin or a tenant. Only our own lines end.
+        typer.echo("\n".join(map(printable, f"edgeai: {error}".split("\n"))), err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -48,7 +48,8 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
         text = sys.stdin.read(MAX_FILE_BYTES) if str(file) == "-" else _text_of(file)
         loaded = [each for each in yaml.safe_load_all(text) if each is not None]
     except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", "") or "is no UTF-8 text"
+        why = getattr(error, "strerror", "")
+        problem = f"cannot be read: {why}" if why else "is no UTF-8 text"
         raise InvalidObject(f"file {file}", "the whole", problem, "name a YAML file") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = f"is no YAML ({' '.join(str(error).split())[:300]})"

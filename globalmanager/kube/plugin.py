@@ -5,6 +5,7 @@ its caller gives up, for example at a deadline or at Ctrl-C.
 """
 
 import asyncio
+import logging
 import sys
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from kubernetes_asyncio.config.exec_provider import ExecProvider
 
 _STDOUT: Final = 1
+
+# The library logs what it raises, too. A process without logging would print it a second time.
+logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
 _FIELDS: Final = ("apiVersion", "kind", "status")
 
 

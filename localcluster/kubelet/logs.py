@@ -141,16 +141,16 @@ async def read_log(
 
 def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
     """The last `count` lines of a log. The parts of a long line count as one line."""
-    kept: deque[bytes] = deque(maxlen=count)
-    whole = b""
+    kept: deque[list[bytes]] = deque(maxlen=count)
+    parts: list[bytes] = []
     for line in lines:
-        whole += line
+        parts.append(line)
         if not _is_partial(line):
-            kept.append(whole)
-            whole = b""
-    if whole:
-        kept.append(whole)
-    return deque(line for whole in kept for line in whole.splitlines(keepends=True))
+            kept.append(parts)
+            parts = []
+    if parts:
+        kept.append(parts)
+    return deque(part for whole in kept for part in whole)
 
 
 async def _follow(

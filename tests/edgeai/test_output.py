@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.edgeai.command import CHECKOUT
+from tests.edgeai.command import CHECKOUT, edgeai
+from tests.globalmanager.kube.test_plugin import kubeconfig_with
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,12 @@ def test_an_output_that_cannot_be_written_is_told(
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert words in done.stderr.splitlines()[-1]
+
+
+def test_an_error_of_a_stranger_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    script = "printf 'no \\033]0;title\\007\\033[2J login' >&2; exit 1"
+    kubeconfig = kubeconfig_with(tmp_path / "config", script)
+    done = edgeai("status", "--kubeconfig", str(kubeconfig))
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.isprintable()) == (1, True)
+    assert line.endswith("no ]0;title[2J login")

@@ -48,6 +48,15 @@ async def test_log_options(tmp_path: Path, options: dict[str, object], text: byt
     log.close()
 
 
+async def test_the_last_lines_may_have_carriage_returns(tmp_path: Path) -> None:
+    log = writer(tmp_path / "0.log")
+    log.write(b"first\n10 %\r 20 %\r\n")
+    log.close()
+    assert await collected(read_log(log.path, query(tail_lines=1), lambda: None)) == (
+        b"10 %\r 20 %\r\n"
+    )
+
+
 def size_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.iterdir())
 
