@@ -29,6 +29,8 @@ _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?\Z")
 _SHOWN_CHARS: Final = 80
+_MAX_FILE_BYTES: Final = 256 * 1024
+"""All values together take a few KiB; YAML takes seconds for a megabyte."""
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,7 +169,11 @@ class _Loader(yaml.SafeLoader):
 def _from_file(path: Path) -> dict[str, Any]:
     source = f"values file {path}"
     try:
-        document = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise ValuesError(source, f"has more than {_MAX_FILE_BYTES} bytes; is it another file?")
+        document = _Loader(content.decode()).get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         raise ValuesError(source, f"cannot be read: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -248,7 +254,7 @@ def _problems(values: Values) -> list[tuple[str, str]]:
         ),
     )
     found = [
-        (key, f"{text!r} is wrong; write {wanted}")
+        (key, f"{text[:_SHOWN_CHARS]!r} is wrong; write {wanted}")
         for key, pattern, text, wanted in checks
         if not pattern.match(text) and (text or key == "namespace" or "." in key)
     ]

@@ -198,6 +198,23 @@ async def test_after_410_a_list_tells_what_has_changed_meanwhile(tmp_path: Path)
     assert names == [("DELETED", "b"), ("DELETED", "c")]  # c is another one now
 
 
+async def test_what_cannot_be_read_any_more_is_not_gone(tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(200):
+        deep = {"a": deep}
+    lists = [(3, [node("a", 1), node("b", 2)]), (9, [{**node("a", 7), "spec": deep}])]
+    found = await changes_of(tmp_path, lists, [([GONE], "end"), ([], "hang")], number=3)
+    assert [(each.type, each.object["metadata"]["name"]) for each in found[2:]] == [
+        ("DELETED", "b")
+    ]
+
+
+async def test_after_an_error_of_the_server_a_list_tells_what_has_changed(tmp_path: Path) -> None:
+    lists = [(3, [node("a", 1)]), (9, [node("a", 8)])]
+    found = await changes_of(tmp_path, lists, [500, ([], "hang")], number=2)
+    assert [each.type for each in found] == ["ADDED", "MODIFIED"]
+
+
 async def test_a_cut_watch_goes_on_where_it_was(tmp_path: Path) -> None:
     lists = [(3, [node("a", 1), node("b", 2), node("c", 3)])]
     first = {"type": "MODIFIED", "object": node("a", 4)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from cryptography import x509
 
 from edgeai.install.certificates import (
     LASTS,
@@ -69,6 +70,12 @@ def test_a_key_belongs_to_its_certificate(tmp_path: Path, authority: Pair) -> No
     path.write_text(pair.key + pair.certificate)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)  # raises when it does not
     assert pair.key not in repr(pair)
+
+
+def test_a_node_whose_clock_is_behind_trusts_the_certificate_at_once(authority: Pair) -> None:
+    pair = issue_server(authority, HOST, NOW)
+    leaf = x509.load_pem_x509_certificate(pair.certificate.encode())
+    assert leaf.not_valid_before_utc <= NOW - timedelta(minutes=4)
 
 
 def test_a_certificate_that_ends_soon_or_has_another_name_is_a_problem(authority: Pair) -> None:

@@ -51,6 +51,13 @@ def test_what_is_no_record_is_refused(text: str) -> None:
         decode(text)
 
 
+def test_a_bomb_is_not_unpacked_and_strange_characters_are_no_record() -> None:
+    with pytest.raises(ValueError, match="more than 16777216 bytes"):
+        decode(ODD["a bomb"])
+    with pytest.raises(ValueError, match="base64"):
+        decode("%" + encode(Record(RENDERED)))
+
+
 def changed(number: int, base: Revision = RENDERED) -> Revision:
     return msgspec.structs.replace(base, number=number, values={"replicas": number})
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from edgeai.install import rendering
+from edgeai.install.credentials import host_of
 from edgeai.install.kustomization import build
 from edgeai.install.values import COMPONENTS, GROUPS, values_of
 from globalmanager.contract import Object
@@ -161,6 +162,17 @@ def test_one_globalmanager_has_no_budget_that_holds_the_drain_of_its_node() -> N
     kinds = {each["kind"] for each in rendering.render(values_of({"replicas": 1}))}
     assert "PodDisruptionBudget" not in kinds
     assert "Deployment" in kinds
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    objects = rendering.render(values_of({"edgeHost": "fd00::1", "nodePort": 30900}))
+    (url,) = (
+        each["data"]["globalManager"]
+        for each in objects
+        if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "localcontroller")
+    )
+    assert url == "wss://[fd00::1]:30900"
+    assert host_of(objects) == "fd00::1"
 
 
 def test_an_object_comes_after_what_it_needs() -> None:

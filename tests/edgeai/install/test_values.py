@@ -6,7 +6,14 @@ from typing import Any, Final
 import pytest
 
 from edgeai.install.errors import ValuesError
-from edgeai.install.values import COMPONENTS, GROUPS, Values, read_values, values_of
+from edgeai.install.values import (
+    COMPONENTS,
+    GROUPS,
+    Values,
+    assign_all,
+    read_values,
+    values_of,
+)
 from globalmanager.manifests import rbac
 from tests.cluster.kustomize import DEPLOY
 
@@ -45,6 +52,25 @@ def test_the_last_assignment_holds() -> None:
     assert values_of(read_values(None, ["replicas=3", "replicas=5"])).replicas == 5
 
 
+def test_a_list_may_end_with_a_comma_and_an_error_shows_the_beginning_of_a_long_text() -> None:
+    assert read_values(None, ["groups=edgeai.io,, sedna.io,"])["groups"] == [
+        "edgeai.io",
+        "sedna.io",
+    ]
+    with pytest.raises(ValuesError) as caught:
+        values_of({"tag": "a" * 10_000})
+    assert len(str(caught.value)) < 200
+
+
+def test_an_assignment_changes_no_map_of_the_caller() -> None:
+    """An upgrade compares its values with those of the record, which must stay as they were."""
+    recorded: dict[str, Any] = {"resources": {"globalmanager": {"limits": {"memory": "1Gi"}}}}
+    chosen = dict(recorded)
+    assign_all(chosen, ["resources.globalmanager.limits.memory=2Gi"])
+    assert chosen["resources"]["globalmanager"]["limits"] == {"memory": "2Gi"}
+    assert recorded == {"resources": {"globalmanager": {"limits": {"memory": "1Gi"}}}}
+
+
 FILES: Final = {
     "not a map": ("- 1\n", "must be a map"),
     "a text": ("hello\n", "must be a map"),
@@ -55,6 +81,7 @@ FILES: Final = {
     "an object of Python": ("tag: !!python/object:os.system {}\n", "is no YAML"),
     "no text": ("\xff\x00", "is no YAML"),
     "very deep": ("[" * 5000, "is no YAML"),
+    "very large": ("tag: " + "a" * 256 * 1024, "has more than 262144 bytes; is it another file?"),
 }
 
 
