@@ -194,3 +194,20 @@ async def test_who_is_not_logged_in_is_sent_to_the_login(
     answer = await browser.post(f"{DIGITS}/suspend", uid="u1")
     assert answer.status == 303
     assert changes(scripted) == []
+
+
+@pytest.mark.parametrize("action", ["suspend", "scale", "delete"])
+async def test_a_form_of_an_earlier_job_of_the_name_changes_nothing(
+    browser: Browser, scripted: ScriptedApi, action: str
+) -> None:
+    form = {**await form_of(browser), "uid": "u0", "replicas": "5", "name": "digits"}
+    answer = await browser.post(f"{DIGITS}/{action}", **form)
+    assert (answer.status, changes(scripted)) == (409, [])
+    assert "was deleted and made anew since its page was loaded" in answer.text
+    assert f'<a href="{DIGITS}">Back to the job</a>' in answer.text
+
+
+async def test_a_page_that_is_not_there_does_not_lead_to_itself(browser: Browser) -> None:
+    await browser.log_in("owner's")
+    answer = await browser.get(f"{DIGITS}-none")
+    assert (answer.status, "Back to the job" in answer.text) == (404, False)

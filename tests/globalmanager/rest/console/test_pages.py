@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import aiohttp
 import pytest
 
 from common.ids import NodeName
@@ -264,3 +265,63 @@ async def test_one_address_loads_a_bounded_number_of_pages(
     async with other.client:
         await other.log_in("ann's")
         assert (await other.get("/")).status == 200
+
+
+@pytest.mark.parametrize("path", ["/nope", "/no/such/page", "/%3Cscript%3E"])
+async def test_an_unknown_address_is_a_page_for_a_browser_and_json_for_a_program(
+    browser: Browser, path: str
+) -> None:
+    answer = await browser.get(path, Accept="text/html,*/*")
+    assert (answer.status, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+    assert "no such page" in answer.text
+    assert "<script>" not in answer.text
+    assert "Content-Security-Policy" in answer.headers
+    answer = await browser.get(path, Accept="*/*")
+    assert (answer.status, answer.headers["Content-Type"]) == (404, "application/json")
+
+
+async def test_the_overview_leads_to_what_it_counts_and_says_what_to_do_next(
+    browser: Browser, guarded: World
+) -> None:
+    await browser.log_in("ann's")
+    guarded.cluster.objects[0]["status"] = {"phase": "Failed"}
+    text = (await browser.get("/?namespace=a")).text
+    of_kind = "kind=JointInferenceService.edgeai.io&amp;phase=Failed"
+    for link in ("state=bad", "state=waiting", of_kind):
+        assert f'"/jobs?namespace=a&amp;{link}"' in text
+    assert "none waits" not in text
+    guarded.cluster.objects[0] = object_of("digits", namespace="c")
+    assert "No job has failed, and none waits." in (await browser.get("/")).text
+    assert "No edge has been in contact yet" in (await browser.get("/")).text
+    guarded.cluster.objects.clear()
+    text = (await browser.get("/")).text
+    assert "No jobs yet" in text
+    assert "Jobs by kind" not in text
+
+
+async def test_an_empty_list_says_whether_filters_made_it_so(
+    browser: Browser, guarded: World
+) -> None:
+    await browser.log_in("ann's")
+    for path in ("/jobs?q=zzz", "/nodes?q=zzz"):
+        text = (await browser.get(path)).text
+        assert ("none that fits the filters" in text, ">Clear</a>" in text) == (True, True)
+    guarded.cluster.objects.clear()
+    text = (await browser.get("/jobs")).text
+    assert ("none yet" in text, ">Clear</a>" in text) == (True, False)
+
+
+async def test_the_navigation_says_where_a_page_belongs(browser: Browser) -> None:
+    await browser.log_in("ann's")
+    assert '<a href="/jobs" aria-current="true">' in (await browser.get(JOB)).text
+    assert '<a href="/jobs" aria-current="page">' in (await browser.get("/jobs")).text
+    assert (await browser.get("/")).text.count("aria-current") == 1
+
+
+async def test_a_request_for_the_head_opens_no_page(browser: Browser, guarded: World) -> None:
+    await browser.log_in("ann's")
+    url, headers = browser.world.url + "/jobs", {"Accept": "text/event-stream"}
+    timeout = aiohttp.ClientTimeout(total=10.0)
+    async with browser.client.head(url, headers=headers, timeout=timeout) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/html")
+    assert guarded.live.streams == 0
