@@ -81,6 +81,7 @@ async def test_a_change_does_not_wait_for_the_next_beat(
     async with await opened(browser) as response:
         stream = Stream(response)
         await stream.until("a/digits")
+        await stream.until("event: beat\n")  # the time comes with the first page
         for name in ("one", "two"):
             guarded.cluster.objects.append(object_of(name, namespace="c"))
             await stream.until(f"c/{name}")
