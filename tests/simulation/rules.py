@@ -413,7 +413,7 @@ class Rules:
 WEIGHTS: Final = {
     Rules.create_job: 10,
     Rules.edit_job: 12,
-    Rules.borrow_job: 1.5,
+    Rules.borrow_job: 5,
     Rules.delete_job: 3,
     Rules.recreate_job: 4,
     Rules.create_learning: 3,
