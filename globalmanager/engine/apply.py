@@ -1,9 +1,9 @@
 """Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-Called by loop. The applier records each successful action as a Kubernetes Event. The applier puts
-the answers of the Kubernetes API into the stores, so the next plan sees them. The applier makes one
-decision of its own: it creates and deletes objects only for a job that the API has confirmed (see
-owners).
+Called by reconcile. The applier records each successful action as a Kubernetes Event. The applier
+puts the answers of the Kubernetes API into the stores, so the next plan sees them. The applier
+makes one decision of its own: it creates and deletes objects only for a job that the API has
+confirmed (see owners).
 """
 
 import asyncio
