@@ -12,7 +12,6 @@ from edgeai.console import login_address
 from edgeai.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
 from tests.browser.jobs import of_every_kind
-from tests.waiting import eventually
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make browser-test installs it")
 
@@ -91,12 +90,13 @@ class window:  # noqa: N801 - a context manager
         self._context.close()
 
 
-def report(running: Environment, page: Any, name: str, value: str) -> None:
-    """Write a metric until the page shows it: a plan of the job may write its status meanwhile."""
-
-    def is_shown() -> bool:
-        metrics = [{"key": "accuracy", "value": value}]
-        running.api.patch(f"{SERVICES}/{name}/status", {"status": {"metrics": metrics}})
-        return bool(page.locator("#metrics dd", has_text=value).count())
-
-    eventually(f"{value} on the page", is_shown)
+def report(running: Environment, page: Any, name: str, seen: int) -> None:
+    """Write what an edge worker has counted, and wait until the page shows the total. The entry of
+    the worker stays, as after a true report, so that each later plan finds the same total.
+    """
+    status = {
+        "workers": {f"{name}-edge-0": {"taskInfo": {"seen": seen}}},
+        "metrics": [{"key": "seen", "value": str(seen)}],
+    }
+    running.api.patch(f"{SERVICES}/{name}/status", {"status": status})
+    playwright.expect(page.locator("#metrics dd")).to_have_text(str(seen), timeout=60_000)

@@ -72,16 +72,16 @@ def points(page: Any) -> int:
 def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environment) -> None:
     page = visitor.page
     visitor.go(f"{JI}/waits")
-    for value in ("0.5", "0.75", "0.875"):
-        report(running, page, "waits", value)
+    for seen in (50, 75, 87):
+        report(running, page, "waits", seen)
     eventually("a curve", lambda: points(page) >= 3)
-    page.locator("#plot .u-legend", has_text="accuracy").wait_for()
+    page.locator("#plot .u-legend", has_text="seen").wait_for()
     drawn = "document.querySelector('#plot canvas').toDataURL()"
     before, picture = points(page), page.evaluate(drawn)
-    report(running, page, "waits", "0.1")
+    report(running, page, "waits", 100)
     eventually("a longer curve", lambda: points(page) > before)
     eventually("another picture", lambda: page.evaluate(drawn) != picture)
-    playwright.expect(page.locator("#plot .u-legend")).to_contain_text("0.1")
+    playwright.expect(page.locator("#plot .u-legend")).to_contain_text("100")
 
 
 def test_a_curve_begins_anew_when_the_clock_of_the_browser_is_set_back(
@@ -89,11 +89,11 @@ def test_a_curve_begins_anew_when_the_clock_of_the_browser_is_set_back(
 ) -> None:
     page = visitor.page
     visitor.go(f"{JI}/waits")
-    for value in ("0.125", "0.25", "0.375"):
-        report(running, page, "waits", value)
+    for seen in (12, 25, 37):
+        report(running, page, "waits", seen)
     eventually("a curve", lambda: points(page) >= 3)
     page.clock.set_fixed_time(page.evaluate("Date.now() / 1000 - 3600"))
-    report(running, page, "waits", "0.625")
+    report(running, page, "waits", 62)
     eventually("a new curve", lambda: points(page) == 1)
 
 
