@@ -136,7 +136,15 @@ def node(board: Board, sight: Sight, asked: Asked) -> Page:
         for job in board.jobs(sight)
         for worker in _workers_on(board, sight, job, name)
     ]
-    return Page("node.html", f"Node {name}", {"row": row, "workers": workers[:MAX_ROWS]})
+    return Page(
+        "node.html",
+        f"Node {name}",
+        {
+            "row": row,
+            "workers": workers[:MAX_ROWS],
+            "workers_more": max(0, len(workers) - MAX_ROWS),
+        },
+    )
 
 
 def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]:

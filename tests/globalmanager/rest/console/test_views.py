@@ -213,12 +213,17 @@ def test_each_text_of_a_status_is_bounded() -> None:
     assert "<b>" * 3 not in text
 
 
-def test_a_thousand_workers_are_counted_and_some_are_shown() -> None:
+@pytest.mark.parametrize(
+    ("view", "path", "row"),
+    [(views.job, JOB, 'id="worker-'), (views.node, {"name": "node-1"}, 'data-label="Job"')],
+)
+def test_a_thousand_workers_are_counted_and_some_are_shown(
+    view: views.View, path: dict[str, str], row: str
+) -> None:
     workers = {f"w-{number}": {"node": "node-1"} for number in range(1000)}
-    text = rendered(
-        board_with({**object_of("digits"), "status": {"workers": workers}}), views.job, JOB
-    )
-    assert (text.count('id="worker-'), "and 800 more" in text) == (200, True)
+    board = board_with({**object_of("digits"), "status": {"workers": workers}})
+    text = rendered(board, view, path)
+    assert (text.count(row), "and 800 more" in text) == (200, True)
 
 
 def test_labels_of_a_node_stay_text() -> None:
