@@ -16,6 +16,7 @@ from edgeai.client.words import check_document, resource
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.remedies import OF_A_COMMAND
 from globalmanager.kube.sender import ClientSettings
 
 AnyResource = Resource[Any, Any]
@@ -23,9 +24,7 @@ R = TypeVar("R", bound=AnyResource)
 MANAGER: Final = "edgeai-client"
 """The field manager of what this client applies."""
 WAIT_S: Final = 300.0
-OF_A_USER: Final = ClientSettings(
-    missing_right="ask an administrator of the cluster for this right"
-)
+OF_A_USER: Final = ClientSettings(remedies=OF_A_COMMAND)
 
 
 class Event(msgspec.Struct, Generic[R], frozen=True):

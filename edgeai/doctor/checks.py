@@ -16,6 +16,7 @@ from edgeai.doctor.finding import INSTALL, Finding, NotAllowed, Told
 from edgeai.doctor.kubernetes import kubernetes
 from edgeai.doctor.managers import clocks, leader, managers, rights
 from edgeai.doctor.node_certificates import node_certificates
+from globalmanager.kube.remedies import OF_A_COMMAND
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "kubernetes": kubernetes,
@@ -31,7 +32,6 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
 }
 _ELSEWHERE: Final = "or name the namespace of your installation with --namespace"
 _ODD: Final = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
-_RIGHT: Final = "ask for this right, or let an administrator run edgeai doctor"
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -47,7 +47,7 @@ def findings(facts: Facts) -> list[Finding]:
             for told in check(facts):  # what was told before an exception stays
                 found.append(Finding(name, *told))
         except NotAllowed as denied:
-            found.append(Finding(name, "unknown", str(denied), _RIGHT))
+            found.append(Finding(name, "unknown", str(denied), OF_A_COMMAND.missing_right))
         except _ODD as error:
             message = f"an object has a form that no API server keeps: {type(error).__name__}"
             found.append(Finding(name, "unknown", f"{message}: {error}"))

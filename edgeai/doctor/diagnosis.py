@@ -14,10 +14,13 @@ from common import times
 from common.errors import EdgeAIError, InvalidName, SettingsError
 from common.ids import is_subdomain
 from common.text import printable
+from edgeai.client.asynchronous import OF_A_USER
 from edgeai.doctor.checks import findings
 from edgeai.doctor.facts import AskAbout, gather
 from edgeai.doctor.finding import Finding
-from globalmanager.kube.errors import Unauthorized
+from globalmanager.kube.errors import ApiError
+from globalmanager.kube.remedies import OF_A_COMMAND
+from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.user import UserClient
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
@@ -29,6 +32,7 @@ async def diagnose(
     namespace: str,
     now: times.Clock = times.utc_now,
     about: AskAbout = UserClient.about,
+    settings: ClientSettings = OF_A_USER,
     deadline_s: float = DEADLINE_S,
 ) -> list[Finding]:
     """What is wrong, or well, with the installation in `namespace`. An API that does not answer is
@@ -39,7 +43,7 @@ async def diagnose(
         if not is_subdomain(namespace):
             raise InvalidName("namespace", namespace, "letters, digits and -")
         async with asyncio.timeout(deadline_s):
-            async with await UserClient.from_kubeconfig(kubeconfig) as client:
+            async with await UserClient.from_kubeconfig(kubeconfig, settings) as client:
                 is_open = True
                 facts = await gather(client, namespace, now, about)
     except TimeoutError:
@@ -50,16 +54,18 @@ async def diagnose(
             )
             return [Finding("api", "error", message, remedy)]
         message = f"the Kubernetes API of {kubeconfig} has not told all within {deadline_s:g} s"
-        return [Finding("api", "error", message, "see whether the API server is overloaded")]
+        return [Finding("api", "error", message, _silent(kubeconfig))]
     except (SettingsError, InvalidName) as error:
         return [Finding("api", "error", str(error))]
-    except Unauthorized as error:
-        remedy = f"renew the credential in {kubeconfig}, or name another file with --kubeconfig"
-        return [Finding("api", "error", str(error), remedy)]
+    except ApiError as error:
+        return [Finding("api", "error", error.problem, error.remedy or _silent(kubeconfig))]
     except EdgeAIError as error:
-        remedy = f"check the server in {kubeconfig}, and whether this machine reaches it"
-        return [Finding("api", "error", str(error), remedy)]
+        return [Finding("api", "error", str(error), _silent(kubeconfig))]
     return [Finding("api", "ok", f"the Kubernetes API of {kubeconfig} answers"), *findings(facts)]
+
+
+def _silent(kubeconfig: Path) -> str:
+    return OF_A_COMMAND.silent.format(source=f"kubeconfig {kubeconfig}")
 
 
 def table(found: Sequence[Finding]) -> Table:

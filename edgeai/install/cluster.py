@@ -154,7 +154,8 @@ class Cluster:
     async def retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """What `attempt` returns, also while the API server is away for a moment.
 
-        Raises: InstallError when a right is missing; every ApiError that another try does not cure
+        Raises: InstallError when a right is missing; every ApiError that another try does not cure;
+            Unavailable when the server has never answered
         """
         backoff = Backoff(base_s=0.2, max_s=3.0, floor_s=0.1)
         told = ""
@@ -167,16 +168,14 @@ class Cluster:
                 raise _denied(error) from error
             except Unavailable as error:
                 if not self._has_answered and not getattr(error, "code", 0):
-                    problem = (
-                        "check the server in the kubeconfig, and whether this machine reaches it"
-                    )
-                    raise InstallError(f"{error}; {problem}") from error
+                    raise
                 delay_s = backoff.next_s(at_least_s=getattr(error, "retry_after_s", 0.0))
                 if self._left_s() <= delay_s:
                     raise InstallError(f"{error}; what was applied stays: type it again") from error
-                if str(error) != told:
-                    self.say(f"waiting for the Kubernetes API: {error}")
-                told = str(error)
+                problem = str(getattr(error, "problem", error))
+                if problem != told:
+                    self.say(f"waiting for the Kubernetes API: {problem}")
+                told = problem
                 await asyncio.sleep(delay_s)
 
     async def wait(
@@ -204,7 +203,8 @@ def _denied(error: Forbidden) -> InstallError:
         return InstallError(f"{message}; type it as an administrator of the cluster")
     if "being terminated" in message:
         return InstallError(f"{message}; wait until the namespace is gone, and type it again")
-    return InstallError(f"{error.verb} {error.target}: {message}")
+    remedy = error.remedy and f"; {error.remedy}"
+    return InstallError(f"{error.verb} {error.target}: {message}{remedy}")
 
 
 def some(names: Sequence[object], most: int = 3) -> str:

@@ -178,6 +178,7 @@ def _run(
     """Run a command against the cluster of the kubeconfig. Raises: EdgeAIError"""
     from common.errors import InvalidName
     from common.ids import is_subdomain
+    from edgeai.client.asynchronous import OF_A_USER
     from edgeai.install.cluster import Cluster
     from edgeai.kubeconfig import kubeconfig_of
     from globalmanager.kube.user import UserClient
@@ -187,7 +188,7 @@ def _run(
     file = kubeconfig_of(kubeconfig, None)
 
     async def run() -> "Outcome":
-        async with await UserClient.from_kubeconfig(file) as client:
+        async with await UserClient.from_kubeconfig(file, OF_A_USER) as client:
             return await work(Cluster(client, namespace, _say, timeout_s=timeout_s))
 
     outcome = asyncio.run(run())

@@ -409,7 +409,7 @@ class KubeClient:
         try:
             return await items_of(bytes(body))
         except NotReadable as error:
-            raise request.failed(errors.Malformed, str(error)) from error
+            raise self._sender.malformed(request, str(error)) from error
 
     async def _object(self, request: ApiRequest, *, check: Check = no_check) -> Object:
         """Send the request and decode the JSON object in the answer."""
@@ -419,7 +419,8 @@ class KubeClient:
         try:
             return decode(body)
         except NotReadable as error:
-            raise request.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
+            problem = f"the answer cannot be read: {error}"
+            raise self._sender.malformed(request, problem) from error
 
 
 class _PageTooLarge(Exception):

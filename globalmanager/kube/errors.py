@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 
 from common.errors import EdgeAIError, Unavailable
+from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
 
 MAX_RETRY_AFTER_S: Final = 300.0
 _MAX_MESSAGE_CHARS: Final = 1000
@@ -35,9 +36,6 @@ _RIGHT_MISSING: Final = " cannot "  # in … "x" cannot list resource "pods" in 
 _PLAIN_HTTP: Final = b"HTTP request to an HTTPS server"
 # The API server passes on what etcd and its client say, with the status 500.
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-GRANT_IT: Final = (
-    "grant that right, as `kubectl apply -k` with the overlay of your installation does"
-)
 
 
 class ApiError(EdgeAIError):
@@ -72,7 +70,8 @@ class ApiError(EdgeAIError):
         self.remedy = remedy
         self.about = about
         status = f" ({code} {reason})".replace(" )", ")") if code else ""
-        super().__init__(f"{verb} {target}: {message}{status}" + (remedy and f"; {remedy}"))
+        self.problem = f"{verb} {target}: {message}{status}"  # the text without the remedy
+        super().__init__(self.problem + (remedy and f"; {remedy}"))
 
 
 class Unauthorized(ApiError):
@@ -167,7 +166,7 @@ def from_answer(
     retry_after: str | None = None,
     *,
     source: str = "the kubeconfig",
-    missing_right: str = GRANT_IT,
+    remedies: Remedies = OF_A_PROCESS,
 ) -> ApiError:
     """The error for a non-2xx HTTP answer.
 
@@ -175,20 +174,24 @@ def from_answer(
         body: a JSON Status, or any bytes that a proxy sent instead
         retry_after: the Retry-After header, seconds as text
         source: the configuration that names the server and the credential
-        missing_right: what a person can do when the credential lacks a right
+        remedies: what a person can do
     """
     try:
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
+    remedy = _remedy(code, body, remedies)
+    # A Kubernetes API answers plain text for a group that it does not have.
+    if not (remedy or status.message or code == http.HTTPStatus.NOT_FOUND):
+        remedy = remedies.no_api
     message = status.message or f"HTTP {code} without a Status"
     return from_status(
         verb,
         target,
         msgspec.structs.replace(status, code=code, message=message),
         retry_after_s=_retry_after_s(code, retry_after),
-        remedy=_remedy(code, body, source),
-        missing_right=missing_right,
+        remedy=remedy.format(source=source),
+        missing_right=remedies.missing_right,
     )
 
 
@@ -199,7 +202,7 @@ def from_status(
     *,
     retry_after_s: float = 0.0,
     remedy: str = "",
-    missing_right: str = GRANT_IT,
+    missing_right: str = OF_A_PROCESS.missing_right,
 ) -> ApiError:
     """The error for a Status. The Status comes from an answer or from a watch's ERROR event."""
     return _class_of(status)(
@@ -214,11 +217,11 @@ def from_status(
     )
 
 
-def _remedy(code: int, body: bytes, source: str) -> str:
+def _remedy(code: int, body: bytes, remedies: Remedies) -> str:
     if code == http.HTTPStatus.UNAUTHORIZED:
-        return f"correct the credential of {source}; it is read again twice a minute"
+        return remedies.unauthorized
     if code == http.HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
-        return f"the server speaks TLS: write https:// in {source}, and restart"
+        return remedies.plain_http
     return ""
 
 

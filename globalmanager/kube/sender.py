@@ -25,8 +25,9 @@ from globalmanager.contract import ObjectRef
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard, Shut
 from globalmanager.kube.rate import Share, SharedRate
+from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
 from globalmanager.kube.slots import Slots
-from globalmanager.kube.transport import HandshakeRefused, Transport
+from globalmanager.kube.transport import Distrusted, HandshakeRefused, Transport, UnknownHost
 
 _CONTAINER_NOT_FOUND: Final = b"container not found"
 RequestHook = Callable[[str, str, float], None]
@@ -60,8 +61,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Largest number of status writes for edges' reports that are under way at the same time."""
     slot_hold_s: float = 0.1
     """Seconds after which a request of a plan or a report no longer counts as under way."""
-    missing_right: str = errors.GRANT_IT
-    """What a person can do when the credential lacks a right, for the text of the error."""
+    remedies: Remedies = OF_A_PROCESS
+    """What a person can do when a request fails, for the text of the error."""
     deadline_s: float = 10.0
     """Longest time in seconds for one request and its answer. A watch may also end this much too
     late."""
@@ -301,9 +302,27 @@ class Sender:
             raise request.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
             problem = f"no answer within {deadline_s:g} s"
-            raise request.failed(errors.Silent, problem) from error
+            remedy = self._settings.remedies.silent
+            raise self._failed(request, errors.Silent, problem, remedy) from error
         except ConnectionError as error:
-            raise request.failed(errors.Unreachable, str(error)) from error
+            remedy = self._remedy_of(error)
+            raise self._failed(request, errors.Unreachable, str(error), remedy) from error
+
+    def malformed(self, request: ApiRequest, problem: str) -> errors.ApiError:
+        """The error for an answer that no Kubernetes API gives."""
+        return self._failed(request, errors.Malformed, problem, self._settings.remedies.no_api)
+
+    def _failed(
+        self, request: ApiRequest, class_: type[errors.ApiError], problem: str, remedy: str
+    ) -> errors.ApiError:
+        told = remedy.format(source=self.transport.source)
+        return class_(request.verb, request.target, message=problem, remedy=told)
+
+    def _remedy_of(self, error: ConnectionError) -> str:
+        remedies = self._settings.remedies
+        if isinstance(error, Distrusted):
+            return remedies.distrusted
+        return remedies.unknown_host if isinstance(error, UnknownHost) else remedies.unreachable
 
     def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
         is_read = request.verb in ("get", "list", "watch")
@@ -353,7 +372,7 @@ class Sender:
             body,
             retry_after,
             source=self.transport.source,
-            missing_right=self._settings.missing_right,
+            remedies=self._settings.remedies,
         )
         if isinstance(error, errors.TooManyRequests):
             # slow down all requests with this client's rate
@@ -362,5 +381,6 @@ class Sender:
             try:
                 await self.transport.renew()  # the caller's next try uses the new token
             except SettingsError as problem:  # an administrator may still correct the file
-                return request.failed(errors.Unauthorized, str(problem))
+                remedy = self._settings.remedies.unauthorized
+                return self._failed(request, errors.Unauthorized, str(problem), remedy)
         return error

@@ -48,6 +48,16 @@ async def _keep(_configuration: Configuration) -> None:
     """There are no credentials to read again."""
 
 
+class Distrusted(ConnectionError):
+    """The server's certificate is of another CA than the configuration names, or for another
+    name.
+    """
+
+
+class UnknownHost(ConnectionError):
+    """The server's name has no address."""
+
+
 class HandshakeRefused(Exception):
     """The server answered the handshake of a WebSocket with a failure.
 
@@ -178,7 +188,10 @@ class Transport:
             async with self._until_replaced():
                 yield
         except aiohttp.ClientConnectorCertificateError as error:
-            raise ConnectionError(self._distrust(error)) from error
+            problem = f"is not trusted ({error.certificate_error})"
+            raise Distrusted(f"the certificate of {self._server} {problem}") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise UnknownHost(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -244,12 +257,6 @@ class Transport:
         replaced, self.replaced = self.replaced, asyncio.Event()
         replaced.set()
         await old.close()
-
-    def _distrust(self, error: aiohttp.ClientConnectorCertificateError) -> str:
-        return (
-            f"the certificate of {self._server} is not trusted ({error.certificate_error}): "
-            f"correct certificate-authority, or server, in {self.source}, and restart"
-        )
 
     async def renew(self) -> None:
         """Read the credentials again, at most twice a minute, because short-lived tokens expire."""

@@ -75,7 +75,8 @@ class UserClient(KubeClient):
             # Not major and minor: a build may leave them empty, and clouds write the minor "29+".
             told = decode(body).get("gitVersion")
         except NotReadable as error:
-            raise request.failed(errors.Malformed, f"the answer cannot be read: {error}") from error
+            problem = f"the answer cannot be read: {error}"
+            raise self._sender.malformed(request, problem) from error
         found = _VERSION.match(str(told))
         version = Version(int(found[1]), int(found[2])) if found else None
         return About(version, _time_of(date))
