@@ -1,5 +1,7 @@
 """edgeai on the local cluster with a job of every kind, and a browser that looks at it."""
 
+import http
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -7,13 +9,16 @@ from typing import Any, Final
 import pytest
 
 from edgeai import environment
-from edgeai.api import collection_of
+from edgeai.api import Object, collection_of
 from edgeai.console import login_address
 from edgeai.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
 from tests.browser.jobs import of_every_kind
+from tests.waiting import PATIENCE_S, eventually
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make browser-test installs it")
+# Its own 5 s say how fast a page has to be. Here a deadline is when to give up, as everywhere.
+playwright.expect.set_options(timeout=PATIENCE_S * 1000)
 
 SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
 SERVICES: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
@@ -25,9 +30,30 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     state_dir = tmp_path_factory.mktemp("edgeai") / "state"
     running = environment.up(state_dir)
     for object_ in of_every_kind():
-        running.api.create(collection_of(object_), object_)
+        create(running, object_)
     yield running
     environment.down(state_dir)
+
+
+def create(running: Environment, object_: Object) -> str:
+    """An object that the GlobalManager knows: before that its page is not found, and says so in the
+    console of the browser. Returns: the path of its page
+    """
+    collection = collection_of(object_)
+    running.api.create(collection, object_)
+    group, plural = collection.split("/")[2], collection.rsplit("/", 1)[1]
+    metadata = object_["metadata"]
+    path = f"/jobs/{plural}.{group}/{metadata['namespace']}/{metadata['name']}"
+
+    def is_known() -> bool:
+        try:
+            with urllib.request.urlopen(running.rest_url() + path, timeout=PATIENCE_S) as answer:
+                return bool(answer.status == http.HTTPStatus.OK)
+        except OSError as error:
+            raise AssertionError(str(error)) from error
+
+    eventually(f"the page {path}", is_known)
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +72,7 @@ class Visitor:
     def __init__(self, page: Any, url: str) -> None:
         self.page, self.url = page, url
         self.faults: list[str] = []
+        page.set_default_timeout(PATIENCE_S * 1000)
         page.on("console", self._note_message)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         page.on("request", self._note_request)
@@ -61,6 +88,13 @@ class Visitor:
     def go(self, path: str) -> None:
         response = self.page.goto(self.url + path)
         assert response.status == 200, f"{path}: {response.status}"
+
+    def submit(self, button: str) -> None:
+        """Press the button of a form, until the page that answers is there. What is typed before
+        that is typed into the page of before.
+        """
+        with self.page.expect_navigation():
+            self.page.get_by_role("button", name=button).click()
 
     def shoot(self, name: str) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
@@ -99,4 +133,4 @@ def report(running: Environment, page: Any, name: str, seen: int) -> None:
         "metrics": [{"key": "seen", "value": str(seen)}],
     }
     running.api.patch(f"{SERVICES}/{name}/status", {"status": status})
-    playwright.expect(page.locator("#metrics dd")).to_have_text(str(seen), timeout=60_000)
+    playwright.expect(page.locator("#metrics dd")).to_have_text(str(seen))

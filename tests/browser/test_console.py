@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.console import login_address
 from edgeai.environment import Environment
-from tests.browser.conftest import SIZES, Visitor, playwright, report, window
+from tests.browser.conftest import SIZES, Visitor, create, playwright, report, window
 from tests.browser.jobs import joint_inference
 from tests.waiting import eventually
 
@@ -169,7 +169,7 @@ def test_filters_and_names_lead_from_page_to_page(visitor: Visitor) -> None:
     visitor.go("/")
     page.get_by_role("link", name="JointInferenceService.edgeai.io").click()
     page.get_by_label("State").select_option("waiting")
-    page.get_by_role("button", name="Filter").click()
+    visitor.submit("Filter")
     assert "state=waiting" in page.url
     page.get_by_role("link", name="default/waits").click()
     page.get_by_text("create the Model that the message names").first.wait_for()
@@ -185,17 +185,16 @@ def test_a_job_is_suspended_resumed_scaled_and_deleted(
     path = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
     job = running.api.get(f"{path}/torch")
     job["metadata"] = {"name": "victim", "namespace": "default"}
-    running.api.create(path, job)
+    create(running, job)
     visitor.go("/jobs?q=victim")
     page.get_by_role("link", name="default/victim").click()
-    page.get_by_role("button", name="Suspend").click()
+    visitor.submit("Suspend")
     page.get_by_role("button", name="Resume").wait_for()
     assert running.api.get(f"{path}/victim")["spec"]["runPolicy"]["suspend"] is True
-    page.get_by_role("button", name="Resume").click()
+    visitor.submit("Resume")
     page.get_by_role("button", name="Suspend").wait_for()
     page.get_by_label("Replicas").fill("1")
-    page.get_by_role("button", name="Scale").click()
-    page.wait_for_load_state()
+    visitor.submit("Scale")
     spec = running.api.get(f"{path}/victim")["spec"]
     assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == 1
     page.get_by_label("Type the name").fill("victim")
@@ -220,6 +219,7 @@ def test_the_keyboard_is_enough(chromium: Any, running: Environment) -> None:
     with window(chromium, running, SIZES["wide"]) as visitor:
         page = visitor.page
         visitor.go("/login")
+        playwright.expect(page.get_by_label("Token of the Kubernetes API")).to_be_focused()
         page.keyboard.type(running.api.token)
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
