@@ -209,8 +209,9 @@ def test_metrics_of_jobs_become_series_when_a_setting_says_so(
     del crds  # installed
     client.create(service(namespace))
     path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/jointinferenceservices/digits"
-    metrics = [{"key": "accuracy", "value": "0.75"}, {"key": "note", "value": "good"}]
-    client.patch(f"{path}/status", {"status": {"metrics": metrics}})
+    # Each plan computes the metrics from what the workers have counted.
+    workers = {"digits-edge-0": {"taskInfo": {"seen": 75, "note": "good"}}}
+    client.patch(f"{path}/status", {"status": {"workers": workers}})
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
         system_namespace=system_namespace,
@@ -218,10 +219,10 @@ def test_metrics_of_jobs_become_series_when_a_setting_says_so(
         flags=("--job-metrics", "5", "--console-prometheus-url", "http://127.0.0.1:9"),
     )
     type_ = "jointinferenceservices.edgeai.io"
-    labels = f'job_name="digits",job_namespace="{namespace}",key="accuracy",resource="{type_}"'
+    labels = f'job_name="digits",job_namespace="{namespace}",key="seen",resource="{type_}"'
     try:
         manager.start()
-        series = {f"{{{labels}}}": 0.75}
+        series = {f"{{{labels}}}": 75.0}
         eventually("a series", lambda: manager.metric("edgeai_job_metric") == series)
         curve = json.loads(Browser(manager)(f"/jobs/{type_}/{namespace}/digits/curve")[1])
         assert (curve["times"], "Prometheus does not tell" in curve["note"]) == ([], True)
