@@ -22,6 +22,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.timeout(300, func_only=True)
 GROUP: Final = "kai.alibabacloud.com/v1alpha1"
 SHORT_S: Final = 1
+LONG_S: Final = 3600
 ENDS: Final = ("ScaleSucceeded", "ScaleFailed")
 
 
@@ -155,15 +156,21 @@ def test_scalers_that_pile_up_are_executed_in_their_order(
     shown = control_plane.kubectl("get", "scaleouts,scaleins", "--namespace", namespace).stdout
     phases = sorted(line.split()[1] for line in shown.splitlines() if "/" in line)
     assert phases == sorted(status["phase"] for status in ended.values())
-    told = client.list(f"/api/v1/namespaces/{namespace}/events")
-    reasons = {(each["involvedObject"]["kind"], each["reason"]) for each in told}
-    assert {
+    expected = {
         ("ScaleOut", "ScaleOutSucceeded"),
         ("ScaleOut", "ScaleOutFailed"),
         ("ScaleIn", "ScaleInSucceeded"),
         ("TrainingJob", "ScaleOutSucceeded"),
         ("TrainingJob", "ScaleInFailed"),
-    } <= reasons
+    }
+
+    def are_told() -> bool:
+        told = client.list(f"/api/v1/namespaces/{namespace}/events")
+        reasons = {(each["involvedObject"]["kind"], each["reason"]) for each in told}
+        assert expected <= reasons, f"{reasons}"
+        return True
+
+    eventually("the Events, which follow the statuses", are_told)
 
 
 def test_kubectl_scale_makes_scalers_and_the_job_takes_them_along(
@@ -219,10 +226,9 @@ def test_a_job_that_ends_fails_the_scalers_that_wait(
 ) -> None:
     client.create(training_job(namespace))
     wait_for_phase(client, namespace, "Running")
-    made = [
-        client.create(scale_in(namespace, "a", podNames=[worker(1)])),
-        client.create(scale_out(namespace, "b", 1)),
-    ]
+    waits = scale_in(namespace, "a", podNames=[worker(1)])
+    waits["spec"]["timeout"] = LONG_S  # else it may end well before its job ends
+    made = [client.create(waits), client.create(scale_out(namespace, "b", 1))]
     wait_for_phase(client, namespace, "Scaling")
     end(client, namespace, f"{JOB}-launcher", 0)
     wait_for_phase(client, namespace, "Succeeded")

@@ -140,8 +140,8 @@ def test_a_bookmark_says_where_to_resume(space: Space) -> None:
     """Kubernetes sends one shortly before the end of a watch at the latest."""
     version = space.version("widgets")
     query = {"allowWatchBookmarks": "true", "timeoutSeconds": "3", "resourceVersion": version}
+    created = space.create("widgets", widget())["metadata"]["resourceVersion"]
     with space.watch("widgets", **query) as watch:
-        created = space.create("widgets", widget())["metadata"]["resourceVersion"]
         assert watch.take(1) == [("ADDED", "one")]
         bookmark = watch.read()
     assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "Widget")
@@ -154,8 +154,8 @@ def test_a_bookmark_says_where_to_resume(space: Space) -> None:
 
 def test_a_watch_ends_at_its_timeout_without_bookmarks_for_who_does_not_ask(space: Space) -> None:
     query = {"resourceVersion": space.version("widgets"), "timeoutSeconds": "3"}
+    space.create("widgets", widget())
     with space.watch("widgets", **query) as watch:
-        space.create("widgets", widget())
         assert watch.read()["type"] == "ADDED"
         with pytest.raises(AssertionError, match="has ended"):
             watch.read()

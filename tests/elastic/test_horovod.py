@@ -3,6 +3,7 @@
 No Kubernetes: a script of the test lists the hosts, and a program named ssh starts their processes.
 """
 
+import contextlib
 import os
 import shlex
 import signal
@@ -107,7 +108,8 @@ class Run:
         home = f"HOME={self._list.parent}".encode()
         for entry in Path("/proc").iterdir():  # workers have sessions of their own
             if entry.name.isdecimal() and _has(entry, home):
-                os.kill(int(entry.name), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(int(entry.name), signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         self._reader.join()

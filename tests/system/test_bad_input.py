@@ -21,8 +21,8 @@ from edgeai.api import Api, ApiError, Object, path_of
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.environment import Environment
-from tests.system.digits import manifests, streaming
-from tests.waiting import eventually
+from tests.system.digits import PATIENTLY, manifests, streaming
+from tests.waiting import PATIENCE_S, eventually
 
 # ---- the command line ------------------------------------------------------------------------
 
@@ -76,7 +76,9 @@ def test_unknown_key_of_the_configuration_file_is_named(module: str, tmp_path: P
 
 def run(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, env={})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env={}
+    )
 
 
 def write(path: Path, text: str) -> Path:
@@ -128,7 +130,7 @@ def global_manager(running: Environment, api: str, directory: Path) -> Iterator[
 
     def readyz() -> tuple[int, dict[str, Any]]:
         try:
-            with urllib.request.urlopen(f"http://{host}:9001/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{host}:9001/readyz", timeout=PATIENCE_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -140,7 +142,7 @@ def global_manager(running: Environment, api: str, directory: Path) -> Iterator[
         assert process.poll() is None, "the GlobalManager ended"
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 # ---- resources ---------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def test_unknown_node_and_missing_models_are_waited_for_by_name(
 def test_refused_change_leaves_the_running_service_alone(
     running: Environment, model_files: Path
 ) -> None:
-    with streaming(running, model_files, STREAM_RATE="200") as stream:
+    with streaming(running, model_files, **PATIENTLY, STREAM_RATE="200") as stream:
         stream.wait_for_uploads()
         service = running.api.get(stream.path)
         with pytest.raises(ApiError):
@@ -287,4 +289,4 @@ def second_local_controller(
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(PATIENCE_S)

@@ -10,6 +10,7 @@ from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
 from tests.system.digits import streaming
+from tests.waiting import PATIENCE_S
 
 
 def secrets_of(running: Environment) -> set[str]:
@@ -45,11 +46,11 @@ def test_no_secret_is_shown(running: Environment, model_files: Path) -> None:
         shown["events"] = json.dumps(running.api.get("/api/v1/events"))
         shown["status"] = json.dumps(stream.status())
         for path in ("/api/v1/nodes", "/metrics", "/openapi.json"):
-            with urllib.request.urlopen(running.rest_url() + path, timeout=5) as answer:
+            with urllib.request.urlopen(running.rest_url() + path, timeout=PATIENCE_S) as answer:
                 shown[path] = answer.read().decode()
         edge = f"http://{running.cluster.nodes[demo.EDGE_NODE]}:{system.STATUS_PORT}"
         for path in ("/api/v1/tasks", "/api/v1/workers", "/api/v1/link", "/metrics"):
-            with urllib.request.urlopen(edge + path, timeout=5) as answer:
+            with urllib.request.urlopen(edge + path, timeout=PATIENCE_S) as answer:
                 shown["edge" + path] = answer.read().decode()
         leaks = [where for where, text in shown.items() if any(one in text for one in secrets)]
         assert leaks == []

@@ -1,6 +1,8 @@
 """PyTorchJobs and TFJobs on the local cluster, with real processes that find each other."""
 
+import json
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +11,7 @@ import pytest
 
 from edgeai.api import Object
 from edgeai.environment import Environment
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 NAMESPACE: Final = "default"
 GROUP: Final = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}"
@@ -46,7 +48,8 @@ if not marker.exists():
 time.sleep(600)
 """
 
-# Each task listens where TF_CONFIG says that it is, and connects to all others.
+# Each task listens where TF_CONFIG says that it is, and connects to all others. It ends when it has
+# heard all of them: whoever ends before that is never met by a slow one.
 MESH: Final = """
 import json, os, socket, time
 config = json.loads(os.environ["TF_CONFIG"])
@@ -58,14 +61,19 @@ left = set(hosts)
 while left:
     for host in sorted(left):
         try:
-            socket.create_connection((host.split(":")[0], int(host.split(":")[1])), 1).close()
+            place = (host.split(":")[0], int(host.split(":")[1]))
+            with socket.create_connection(place, 1) as met:
+                met.sendall(own.encode())
             left.discard(host)
         except OSError:
             time.sleep(0.1)
+heard = set()
+while heard != {host.encode() for host in hosts}:
+    if told := listener.accept()[0].recv(100):  # else who gave up before it said a word
+        heard.add(told)
 print("met", len(hosts), flush=True)
 if task["type"] == "ps":
     time.sleep(600)
-time.sleep(2)
 """
 
 
@@ -197,14 +205,28 @@ def test_a_deadline_and_a_time_to_live_fire_on_a_quiet_job(
 ) -> None:
     quiet = template("pytorch", "import time; time.sleep(600)")
     policy = {"activeDeadlineSeconds": 2, "ttlSecondsAfterFinished": 2, "cleanPodPolicy": "All"}
+    jobs = f"{GROUP}/pytorchjobs"
+    since = running.api.get(jobs)["metadata"]["resourceVersion"]
     path = apply(
         "PyTorchJob",
         "pytorchjobs",
         "quiet",
         {"pytorchReplicaSpecs": {"Master": {"template": quiet}}, "runPolicy": policy},
     )
-    wait_for_last(running, path, "Failed")
     eventually("the deletion of the job", lambda: running.api.find(path) is None)
+    assert last_state(running, jobs, since) == "Failed"
+
+
+def last_state(running: Environment, jobs: str, since: str) -> str:
+    """Of the job that was deleted last, by the history: it is there for a short time only."""
+    request = urllib.request.Request(
+        f"{running.api.url}{jobs}?watch=true&resourceVersion={since}&timeoutSeconds=1",
+        headers={"Authorization": f"Bearer {running.api.token}"},
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        events = [json.loads(line) for line in answer]
+    (deleted,) = (event["object"] for event in events if event["type"] == "DELETED")
+    return str(deleted["status"]["conditions"][-1]["type"])
 
 
 def test_an_elastic_job_has_an_autoscaler_until_it_is_suspended(

@@ -359,7 +359,8 @@ def _is_refused(installed: Installation, says: str) -> bool:
 
 def _assert_patient(installed: Installation) -> None:
     """It waits between two attempts: three more of them, two whole waits at least."""
-    before, started_s = installed.edge("link")["failures"], time.monotonic()
+    started_s = time.monotonic()  # no attempt that is counted is before this
+    before = installed.edge("link")["failures"]
 
     def check() -> bool:
         failures = installed.edge("link")["failures"]

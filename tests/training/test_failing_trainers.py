@@ -38,16 +38,17 @@ def wait_for_end(job: Federation, attempts: dict[str, int]) -> None:
     assert job.result() == pytest.approx([MEAN] * 3)
 
     def check() -> bool:
+        status = job.status()
         told = {
             name: (entry["status"], entry["attempt"], entry["taskInfo"].get("currentRound"))
-            for name, entry in job.status()["workers"].items()
+            for name, entry in status["workers"].items()
         }
         wanted = {name: ("completed", count, ROUNDS) for name, count in attempts.items()}
         assert told == wanted, f"workers are {told}"
+        assert (status["round"], status["rounds"]) == (ROUNDS, ROUNDS), f"{status}"
         return True
 
     job.eventually("the last reports", check)
-    assert (job.status()["round"], job.status()["rounds"]) == (ROUNDS, ROUNDS)
 
 
 def test_trainers_that_fail_once_end_well(job: Federation) -> None:

@@ -173,7 +173,7 @@ def test_the_number_of_workers_is_changed_while_the_job_runs(
     running.api.patch(f"{job.path}/scale", {"spec": {"replicas": 1}})
     # The master loses a worker, so the job starts anew with the processes that are left.
     job.wait_for_training(restarts=1)
-    assert set(job.pods()) == {"master-0", "worker-0"}
+    job.wait_for("the end of the others", lambda: set(job.pods()) == {"master-0", "worker-0"})
     assert running.api.log(NAMESPACE, "scaled-master-0")[-1] == "training 2"
     finish.touch()
     job.require_one_good_end()
