@@ -142,7 +142,7 @@ def global_manager(running: Environment, api: str, directory: Path) -> Iterator[
         assert process.poll() is None, "the GlobalManager ended"
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(10) == 0
 
 
 # ---- resources ---------------------------------------------------------------------------------
@@ -289,4 +289,4 @@ def second_local_controller(
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_S)
+        process.wait(10)
