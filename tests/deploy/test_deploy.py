@@ -33,6 +33,27 @@ def test_each_api_group_has_a_component_and_definitions() -> None:
     assert set(rbac.groups()) == definitions == components
 
 
+def may(group: str, verb: str, resource: str) -> bool:
+    """Whether the account may do this in every namespace, where the group is installed."""
+    rules = [*rbac.base_rules(), *rbac.group_rules(group)]
+    return any(verb in rule["verbs"] and resource in rule["resources"] for rule in rules)
+
+
+@pytest.mark.parametrize("group", rbac.groups())
+def test_the_account_is_as_mighty_as_the_page_on_security_says(group: str) -> None:
+    """What somebody can do with its token: docs/security.md."""
+    assert may(group, "create", "pods"), "so it runs anything, with the rights of any account"
+    assert may(group, "get", "secrets") == (group != "kubeflow.org")
+    assert may(group, "create", "pods/exec") == (group == "kai.alibabacloud.com")
+    for verb in ("create", "update", "patch", "delete"):
+        for resource in (
+            *("namespaces", "nodes", "clusterroles", "clusterrolebindings"),
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("certificatesigningrequests", "customresourcedefinitions"),
+        ):
+            assert not may(group, verb, resource), f"{verb} {resource}"
+
+
 # ---- pods ---------------------------------------------------------------------------------------
 
 

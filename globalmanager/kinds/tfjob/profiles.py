@@ -10,7 +10,7 @@ metadata.managedFields.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +25,8 @@ from globalmanager.rules.training.framework import Counts, Framework, TrainingJo
 
 PROFILE: Final = "edgeai.io/profile"
 """Annotation: the API version whose conventions hold for the job."""
-ALIASES: Final = {"eval": EVALUATOR}
+_EVAL: Final = "Eval"
+ALIASES: Final = {_EVAL.lower(): EVALUATOR}
 """Other names of replica types, in lower case."""
 _GROUP: Final = "kubeflow.org/"
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -87,6 +88,16 @@ PROFILES: Final = {"v1": V1, "v1alpha2": V1ALPHA2}
 def of(object_: Object) -> Framework:
     """The conventions for a job. Total."""
     return next((PROFILES[version] for version in _versions(object_) if version in PROFILES), V1)
+
+
+def status_keys(framework: Framework, types: Iterable[str]) -> dict[str, str]:
+    """Type -> its key in .status.tfReplicaStatuses, where the spec calls the evaluator Eval. The
+    training operator, and so v1, knows no other word than Evaluator.
+
+    Args: types: the replica types as the spec spells them
+    """
+    is_eval = framework is V1ALPHA2 and any(type_.lower() in ALIASES for type_ in types)
+    return {EVALUATOR: _EVAL} if is_eval else {}
 
 
 def _versions(object_: Object) -> Iterator[str]:

@@ -74,6 +74,7 @@ def read(object_: Object) -> TrainingJob:
         replicas=replicas,
         policy=policy,
         spec=spec,
+        status_keys=profiles.status_keys(framework, spec.tf_replica_specs),
         tolerant=frozenset({WORKER} if spec.enable_dynamic_worker else ()),
     )
 

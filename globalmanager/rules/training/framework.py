@@ -95,6 +95,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """None: the job needs all its replicas."""
     start_fault: InvalidSpec | None = None
     """Why a job with these limits cannot start. A job that has started goes on as it is."""
+    status_keys: Mapping[str, str] = {}
+    """Type -> its key in the numbers of the status, where this is not the type itself."""
     not_elastic: str = ""
     """Why the job is not elastic although its user asks for this."""
 

@@ -156,5 +156,6 @@ def statuses(
         }
         labels = replicas.type_labels(name, framework, type_)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        entries[type_] = {key: n for key, n in numbers.items() if n} | {"selector": selector}
+        key = job.spec.status_keys.get(type_, type_)
+        entries[key] = {state: n for state, n in numbers.items() if n} | {"selector": selector}
     return {**framework.marks, framework.statuses_field: entries}

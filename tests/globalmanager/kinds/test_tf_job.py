@@ -106,25 +106,50 @@ def test_only_the_container_that_trains_has_tf_config() -> None:
 # ---- two versions ----
 
 VERSIONS = [
-    # version, the default policy, the field of numbers, whether the evaluator is in the cluster
-    ("v1", "Never", "replicaStatuses", True),
-    ("v1alpha2", "Always", "tfReplicaStatuses", False),
+    # version, the default policy, the evaluator in the numbers, whether it is in the cluster
+    ("v1", "Never", "replicaStatuses.Evaluator", True),
+    ("v1alpha2", "Always", "tfReplicaStatuses.Eval", False),
 ]
 
 
-@pytest.mark.parametrize(("version", "policy", "field", "is_member"), VERSIONS)
+@pytest.mark.parametrize(("version", "policy", "path", "is_member"), VERSIONS)
 def test_a_version_has_its_own_conventions(
-    version: str, policy: str, field: str, is_member: bool
+    version: str, policy: str, path: str, is_member: bool
 ) -> None:
     world = World(KIND, written_as(version, tf_spec(Worker=1, Eval=1))).settle()
     assert world.status["profile"] == version
     pod = world.child("Pod", "mnist-worker-0")
     assert pod["spec"]["restartPolicy"] == policy
     world.pods_become("Running").settle()
-    assert numbers(world, field)["Evaluator"] == {"active": 1}
+    field, _, key = path.partition(".")
+    assert numbers(world, field)[key] == {"active": 1}
     text = config(world, "mnist-worker-0")
     assert text is not None
     assert ("evaluator" in json.loads(text)["cluster"]) is is_member
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "key"),
+    [
+        ("v1", "Eval", "Evaluator"),
+        ("v1", "Evaluator", "Evaluator"),
+        ("v1alpha2", "Eval", "Eval"),
+        ("v1alpha2", "eval", "Eval"),
+        ("v1alpha2", "Evaluator", "Evaluator"),
+        ("v1alpha2", "EVALUATOR", "Evaluator"),
+    ],
+)
+def test_v1alpha2_counts_the_evaluator_under_the_word_of_the_spec(
+    version: str, given: str, key: str
+) -> None:
+    """The design says Eval; version 0.3 of the TF operator says Evaluator."""
+    spec = tf_spec(Worker=1)
+    spec["tfReplicaSpecs"][given] = spec["tfReplicaSpecs"]["Worker"]
+    world = World(KIND, written_as(version, spec)).settle()
+    field = {"v1": "replicaStatuses", "v1alpha2": "tfReplicaStatuses"}[version]
+    assert numbers(world, field).keys() == {"Worker", key}
+    world.pods_become("Succeeded", **ended(0, container="tensorflow")).settle()
+    assert numbers(world, field)[key] == {"succeeded": 1}
 
 
 def test_the_version_is_known_from_managed_fields_too() -> None:
