@@ -42,6 +42,7 @@ _FILLED_IN: Final[dict[ResourceType, tuple[str, ...]]] = {
 _SHARED_FIELDS: Final = ("replicas",)
 """Fields of .spec that a person or an autoscaler may set, as long as one worker is left."""
 _IDENTITY: Final = ("apiVersion", "kind", "metadata")
+_MOUNTS_TOKEN: Final = "automountServiceAccountToken"
 
 
 def deployment(
@@ -104,6 +105,29 @@ def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create
     labels = {**given["labels"], **metadata["labels"]}
     named = {**metadata, "labels": labels, "annotations": annotations}
     return Create(PODS, {**create.object, "metadata": named})
+
+
+def without_token(create: Create) -> Create:
+    """A worker's Deployment or pod without the volume of a ServiceAccount's token. A template that
+    names a ServiceAccount, or sets automountServiceAccountToken, keeps what it says.
+
+    A node that boots without the cloud cannot fill that volume, so no pod with it starts there. The
+    hash of the child stays the same: an upgrade restarts no worker that runs with a token.
+    """
+    child = create.object
+    if create.type == DEPLOYMENTS:
+        template = child["spec"]["template"]
+        spec = {**child["spec"], "template": {**template, "spec": _tokenless(template["spec"])}}
+    else:
+        spec = _tokenless(child["spec"])
+    return Create(create.type, {**child, "spec": spec})
+
+
+def _tokenless(pod_spec: Object) -> Object:
+    has_account = pod_spec.get("serviceAccountName") or pod_spec.get("serviceAccount")
+    if has_account or pod_spec.get(_MOUNTS_TOKEN) is not None:
+        return pod_spec
+    return {**pod_spec, _MOUNTS_TOKEN: False}
 
 
 def secret(observed: Observed, *, name: str, role: str, values: Mapping[str, str]) -> Create:

@@ -187,7 +187,8 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
         restart_policy="OnFailure",
         is_edge=True,
     )
-    return children.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
+    pod = children.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
+    return children.without_token(pod)
 
 
 def _placed(observed: Observed, given: TrainingWorker) -> TrainingWorker:

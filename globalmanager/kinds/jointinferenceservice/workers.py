@@ -123,13 +123,14 @@ def _deployment(
         name=worker_name(name, role) if is_fixed else None,
         is_edge=role == EDGE,
     )
-    return children.deployment(
+    deployment = children.deployment(
         observed,
         name=deployment_name(name, role),
         role=role,
         template=build(observed, worker),
         autoscaled=form.hpa is not None,
     )
+    return children.without_token(deployment) if worker.is_edge else deployment
 
 
 def _cloud_env(observed: Observed) -> list[EnvVar]:

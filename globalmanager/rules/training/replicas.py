@@ -168,7 +168,8 @@ def pod(
         },
     }
     name = name_of(observed.ref.name, each.type, index)
-    return children.pod(observed, name=name, role=role, template=template)
+    made = children.pod(observed, name=name, role=role, template=template)
+    return children.without_token(made) if edge_placement.chooses_edge(given) else made
 
 
 def _policy_of_pods(spec: TrainingJob, each: Replicas) -> RestartPolicy:
