@@ -56,8 +56,10 @@ class RelayWorld:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.cloud = World(directory / "tokens", **options)
         self._directory = directory
-        # an address of its own, because another process may take a port that was free just now
-        self.host, self.port = f"127.{1 + secrets.randbelow(62)}.{secrets.randbelow(250)}.1", 9100
+        # An address and a port of its own: another process may take a port that was free just now,
+        # and a LocalController with default settings takes port 9100 of all addresses.
+        self.host = f"127.{1 + secrets.randbelow(62)}.{secrets.randbelow(250)}.1"
+        self.port = 20_000 + secrets.randbelow(10_000)
         self.target_port = 0
         self.accepted = 0  # connections to the target
         self._writers: set[asyncio.StreamWriter] = set()
