@@ -33,7 +33,7 @@ from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read, read_event
+from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read_event
 
 log = logs.get_logger(__name__)
 
@@ -253,7 +253,7 @@ class Informer:
             raise self._malformed(f"event of unknown type {event.type!r}")
 
     def _take_object(self, event: WatchEvent) -> None:
-        object_ = read(event.object)
+        object_ = self._client.read(self.type, event.object)
         if isinstance(object_, Unreadable):
             if not (object_.name and object_.resource_version):
                 raise self._malformed(f"{event.type} event of an object without a name")

@@ -21,6 +21,7 @@ from common.tasks import TaskGroup
 from globalmanager.cache.health import Health
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.live import Live
+from globalmanager.cache.pods import FORMS
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     NAMESPACES,
@@ -97,6 +98,7 @@ class Engine:
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._waits_for = STARTING  # why the engine has not begun; "" after `run`
+        client = client.reading(FORMS)
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)

@@ -20,7 +20,15 @@ from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard
 from globalmanager.kube.lines import lines_of, log_lines
-from globalmanager.kube.objects import NotReadable, Page, Unreadable, decode, items_of
+from globalmanager.kube.objects import (
+    Form,
+    NotReadable,
+    Page,
+    Unreadable,
+    decode,
+    items_of,
+    read,
+)
 from globalmanager.kube.rate import Share
 from globalmanager.kube.sender import (
     ApiRequest,
@@ -74,6 +82,7 @@ class KubeClient:
     ) -> None:
         self._settings = settings
         self._sender = Sender(transport, settings, on_request)
+        self._forms: Mapping[ResourceType, Form] = {}
 
     @classmethod
     async def from_kubeconfig(
@@ -107,6 +116,15 @@ class KubeClient:
     def on_share(self, share: Share) -> Self:
         """A client with the same connections, whose requests use this share of the rate."""
         return self._with(self._sender.on_share(share), self._settings)
+
+    def reading(self, forms: Mapping[ResourceType, Form]) -> Self:
+        """A client with the same connections and rate, which decodes only a part of objects.
+
+        Args: forms: type -> decodes the part. Objects of other types are decoded whole
+        """
+        client = copy.copy(self)
+        client._forms = forms
+        return client
 
     def for_callers(self, settings: ClientSettings) -> Self:
         """A client with connections of its own and without credentials, for `bearing`. The caller
@@ -155,11 +173,15 @@ class KubeClient:
     async def close(self) -> None:
         await self._sender.transport.close()
 
+    def read(self, type_: ResourceType, document: bytes) -> Object | Unreadable:
+        """The object in a line of a watch, as the verbs return objects of this type."""
+        return read(document, self._forms.get(type_))
+
     # Every verb raises ApiError. It raises Overloaded when too many requests wait for the client's
     # rate.
 
     async def get(self, ref: ObjectRef) -> Object:
-        return await self._object(request_for("get", "GET", ref))
+        return await self._object(request_for("get", "GET", ref), ref.type)
 
     async def list(
         self,
@@ -227,14 +249,15 @@ class KubeClient:
             namespace=ref.namespace,
             body=_typed(type_, object_),
         )
-        return await self._object(request, check=check)
+        return await self._object(request, type_, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
         """PUT the object. The server checks metadata.resourceVersion and metadata.uid if they are
         set.
         """
         body = _typed(type_, object_)
-        return await self._object(request_for("update", "PUT", ref_of(type_, object_), body=body))
+        request = request_for("update", "PUT", ref_of(type_, object_), body=body)
+        return await self._object(request, type_)
 
     async def merge_patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
@@ -243,7 +266,8 @@ class KubeClient:
         it.
         """
         request = request_for("patch", "PATCH", ref, body=patch, subresource=subresource)
-        return await self._object(msgspec.structs.replace(request, content_type=MERGE_PATCH))
+        request = msgspec.structs.replace(request, content_type=MERGE_PATCH)
+        return await self._object(request, ref.type)
 
     async def apply(
         self,
@@ -265,9 +289,8 @@ class KubeClient:
         request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
         query |= {"dryRun": "All"} if is_dry else {}
-        return await self._object(
-            msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
-        )
+        request = msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
+        return await self._object(request, type_)
 
     async def delete(
         self,
@@ -296,7 +319,8 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        answer = await self._object(request_for("delete", "DELETE", ref, body=options))
+        request = request_for("delete", "DELETE", ref, body=options)
+        answer = await self._object(request, ref.type)
         return answer if "deletionTimestamp" in (answer.get("metadata") or {}) else None
 
     async def watch_lines(
@@ -407,17 +431,22 @@ class KubeClient:
                 if len(body) > self._settings.page_bytes and query["limit"] != "1":
                     raise _PageTooLarge
         try:
-            return await items_of(bytes(body))
+            return await items_of(bytes(body), self._forms.get(type_))
         except NotReadable as error:
             raise self._sender.malformed(request, str(error)) from error
 
-    async def _object(self, request: ApiRequest, *, check: Check = no_check) -> Object:
-        """Send the request and decode the JSON object in the answer."""
+    async def _object(
+        self, request: ApiRequest, type_: ResourceType | None = None, *, check: Check = no_check
+    ) -> Object:
+        """Send the request and decode the JSON object in the answer.
+
+        Args: type_: the type of that object; None for an object that is never read in part
+        """
         deadline_s = self._settings.deadline_s
         async with self._sender.answered(request, deadline_s, check=check) as response:
             body = await response.read()
         try:
-            return decode(body)
+            return decode(body, self._forms.get(type_) if type_ is not None else None)
         except NotReadable as error:
             problem = f"the answer cannot be read: {error}"
             raise self._sender.malformed(request, problem) from error

@@ -7,7 +7,7 @@ Unreadable, with the parts of its name that can be found.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -27,6 +27,8 @@ _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_DETAIL_CHARS: Final = 200
 # the search for a too deep field covers these bytes, in about 6 ms
 _SEARCHED_BYTES: Final = 64 * 1024
+# decoded before other tasks get a turn, in about 20 ms
+_TURN_BYTES: Final = 256 * 1024
 _EVENT_HEAD: Final = re.compile(rb'\s*{\s*"type"\s*:\s*"([A-Z]+)"\s*,\s*"object"\s*:')
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
@@ -68,6 +70,11 @@ class Page(msgspec.Struct, frozen=True):
     items: list[bytes]
 
 
+Form = Callable[[bytes], Object]
+"""Decodes the fields of an object that the program reads, and skips over all others. Raises:
+msgspec.DecodeError, UnicodeDecodeError, RecursionError"""
+
+
 class WatchEvent(msgspec.Struct, frozen=True):
     """One line of a watch. The object is a JSON text."""
 
@@ -78,19 +85,20 @@ class WatchEvent(msgspec.Struct, frozen=True):
 # ---- one object ---------------------------------------------------------------------------------
 
 
-def decode(document: bytes) -> Object:
+def decode(document: bytes, form: Form | None = None) -> Object:
     """A JSON object within the limits of size and depth.
 
     Of metadata.managedFields only one thing is left: the version in which the spec of a custom
     resource was first written, where the object has another version.
 
+    Args: form: decodes the fields that are read; None: all fields
     Raises: NotReadable
     """
     if len(document) > MAX_OBJECT_BYTES:
         problem = f"it is larger than {MAX_OBJECT_BYTES} bytes of JSON: make it smaller"
         raise NotReadable(problem)
     try:
-        object_ = _decoder.decode(document)
+        object_ = _decoder.decode(document) if form is None else form(document)
     except RecursionError as error:
         raise NotReadable(_too_deep(document)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -118,12 +126,14 @@ def _spec_version(managers: Any) -> str:
     return ""
 
 
-def read(document: bytes) -> Object | Unreadable:
+def read(document: bytes, form: Form | None = None) -> Object | Unreadable:
     """An object of a list or a watch, or Unreadable. The metadata of an object have the right
     form.
+
+    Args: form: as in `decode`
     """
     try:
-        object_ = decode(document)
+        object_ = decode(document, form)
         _check_metadata(object_)
     except NotReadable as error:
         return _unreadable(document, str(error))
@@ -289,17 +299,29 @@ def read_event(line: bytes) -> WatchEvent:
     return WatchEvent(event.type, bytes(event.object))
 
 
-async def items_of(body: bytes) -> tuple[Page, list[Object | Unreadable]]:
-    """The page and its objects. Raises: NotReadable"""
+async def items_of(body: bytes, form: Form | None = None) -> tuple[Page, list[Object | Unreadable]]:
+    """The page and its objects.
+
+    Args: form: as in `decode`
+    Raises: NotReadable
+    """
     try:
         page = read_page(body)
     except NotReadable:
         # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
         # sessions.
-        return await asyncio.to_thread(_scan_items, body)
-    return page, [read(item) for item in page.items]
+        return await asyncio.to_thread(_scan_items, body, form)
+    items: list[Object | Unreadable] = []
+    read_bytes = 0
+    for item in page.items:
+        items.append(read(item, form))
+        read_bytes += len(item)
+        if read_bytes >= _TURN_BYTES:  # let the sessions and the Lease have their turn
+            read_bytes = 0
+            await asyncio.sleep(0)
+    return page, items
 
 
-def _scan_items(body: bytes) -> tuple[Page, list[Object | Unreadable]]:
+def _scan_items(body: bytes, form: Form | None) -> tuple[Page, list[Object | Unreadable]]:
     page = scan_page(body)
-    return page, [read(item) for item in page.items]
+    return page, [read(item, form) for item in page.items]

@@ -1,0 +1,193 @@
+"""Of a pod only what is read stays in memory, whatever a tenant writes into its template."""
+
+import tracemalloc
+from typing import Any
+
+import msgspec
+import pytest
+
+from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
+from globalmanager.contract import PODS, Object, ref_of
+from globalmanager.kinds.pytorchjob.framework import PYTORCH
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.objects import Unreadable
+from globalmanager.rules.pod_security import Level, violations
+from globalmanager.rules.training.replicas import trainer
+from tests.globalmanager.scripted_api import ScriptedApi
+
+VARIABLES = 30_000
+STATUS = {
+    "phase": "Failed",
+    "reason": "Evicted",
+    "message": "the node was low on memory",
+    "podIP": "10.0.0.1",
+    "hostIP": "10.0.0.2",
+    "startTime": "2026-01-02T03:04:05Z",
+    "nominatedNodeName": "node-2",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    ],
+    "initContainerStatuses": [{"name": "init", "state": {"running": {"startedAt": "x"}}}],
+    "containerStatuses": [
+        {
+            "name": "pytorch",
+            "ready": False,
+            "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m"}},
+            "lastState": {"terminated": {"exitCode": 0, "reason": "Error", "message": "last"}},
+        }
+    ],
+}
+
+
+def pod(*, env: list[Any] | None = None, **spec: Any) -> Object:
+    container = {"name": "pytorch", "image": "image:1", "env": env or []}
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job", "uid": "j"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "job-worker-0",
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "deletionTimestamp": "2026-01-02T04:04:05Z",
+            "deletionGracePeriodSeconds": 30,
+            "labels": {"edgeai.io/uid": "j"},
+            "annotations": {"edgeai.io/attempt": "2", "edgeai.io/spec-hash": "0"},
+            "finalizers": ["a/b"],
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"nodeName": "node-1", "containers": [container], **spec},
+        "status": STATUS,
+    }
+
+
+def part_of(object_: Object) -> Object:
+    return pod_part(msgspec.json.encode(object_))
+
+
+def fat(variables: int = VARIABLES) -> Object:
+    return pod(env=[{"name": f"VARIABLE_{n}", "value": "x"} for n in range(variables)])
+
+
+def test_metadata_and_status_are_as_the_api_has_them() -> None:
+    given = pod()
+    part = part_of(given)
+    assert part["metadata"] == given["metadata"]
+    assert part["status"] == STATUS
+    assert (part["apiVersion"], part["kind"]) == ("v1", "Pod")
+
+
+def test_thirty_thousand_variables_take_no_memory() -> None:
+    document = msgspec.json.encode(fat())
+    assert len(document) > 1_000_000
+    tracemalloc.start()
+    part = pod_part(document)
+    size, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert trainer(PYTORCH, part) == {"name": "pytorch", "image": "image:1"}
+    assert size < 8 * 1024
+    assert peak < 1.5 * len(document)
+
+
+def test_the_variables_that_plans_compare_are_kept() -> None:
+    mine = [{"name": "WORLD_SIZE", "value": "3"}, {"name": "PET_NNODES", "value": "3"}]
+    part = part_of(pod(env=[{"name": "MINE", "value": '"WORLD_SIZE"'}, *mine]))
+    assert part["spec"]["containers"][0]["env"] == mine
+
+
+@pytest.mark.parametrize("level", Level)
+def test_pod_security_finds_the_same_in_the_part(level: Level) -> None:
+    probe = {"httpGet": {"host": "10.0.0.1", "port": 80}}
+    container = {
+        "name": "pytorch",
+        "image": "image:1",
+        "ports": [{"containerPort": 1, "hostPort": 2}],
+        "livenessProbe": probe,
+        "readinessProbe": {"tcpSocket": {"host": "10.0.0.1"}},
+        "startupProbe": probe,
+        "lifecycle": {"postStart": probe, "preStop": probe},
+        "securityContext": {
+            "privileged": True,
+            "procMount": "Unmasked",
+            "capabilities": {"add": ["SYS_ADMIN"]},
+            "seLinuxOptions": {"user": "u"},
+            "windowsOptions": {"hostProcess": True},
+        },
+    }
+    whole = pod(
+        hostNetwork=True,
+        hostPID=True,
+        hostIPC=True,
+        initContainers=[container],
+        ephemeralContainers=[container],
+        securityContext={"runAsUser": 0, "sysctls": [{"name": "kernel.msgmax", "value": "1"}]},
+        volumes=[{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "nfs": {"server": "x"}}],
+    )
+    whole["spec"]["containers"].append(container)
+    whole["metadata"]["annotations"] |= {
+        "container.apparmor.security.beta.kubernetes.io/pytorch": "unconfined"
+    }
+    assert violations(level, part_of(whole)) == violations(level, whole)
+
+
+def many(number: int) -> dict[str, str]:
+    return {f"a.example.com/{n}": "x" for n in range(number)}
+
+
+LARGE: dict[str, Object] = {
+    "labels": {"metadata": {"labels": many(20_000) | {"edgeai.io/uid": "j"}}},
+    "annotations": {"metadata": {"annotations": {"a": "x" * 250_000, "edgeai.io/attempt": "2"}}},
+    "containers": {"spec": {"containers": [{"name": f"c{n}"} for n in range(20_000)]}},
+    "volumes": {"spec": {"volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(20_000)]}},
+    "sysctls": {
+        "spec": {"securityContext": {"sysctls": [{"name": f"n{n}"} for n in range(20_000)]}}
+    },
+    "message": {"status": {"message": "x" * 300_000}},
+    "conditions": {"status": {"conditions": [{"type": f"t{n}"} for n in range(20_000)]}},
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_what_is_left_of_a_pod_has_a_limit(what: str) -> None:
+    given = pod()
+    for field, values in LARGE[what].items():
+        given[field] = {**given[field], **values}
+    part = part_of(given)
+    assert len(msgspec.json.encode(part)) <= 2 * MAX_POD_BYTES
+    for field in ("name", "namespace", "uid", "resourceVersion", "ownerReferences"):
+        assert part["metadata"][field] == given["metadata"][field]
+    assert part["status"]["phase"] == "Failed"
+    own = [*part["metadata"]["labels"], *part["metadata"]["annotations"]]
+    assert {"edgeai.io/uid", "edgeai.io/attempt"} <= {*own}
+
+
+async def test_every_answer_about_a_pod_is_reduced(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """Also the answers to writes, which go into the cache before the watch brings them."""
+    whole, ref = fat(20_000), ref_of(PODS, fat(1))
+    scripted.lists = [scripted.listing(whole, version=7)]
+    scripted.others = [scripted.json(whole)]
+    client = scripted_client.reading(FORMS)
+    answers: list[Object | Unreadable | None] = [
+        *(await client.list(PODS)).items,
+        client.read(PODS, msgspec.json.encode(whole)),
+        await client.get(ref),
+        await client.create(PODS, whole),
+        await client.replace(PODS, whole),
+        await client.merge_patch(ref, {}),
+        await client.delete(ref),
+    ]
+    assert answers == [part_of(whole)] * 7
+    assert await scripted_client.get(ref) == whole
+
+
+async def test_a_status_in_place_of_a_pod_says_that_the_pod_is_gone(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    told = {"kind": "Status", "metadata": {}, "status": "Success", "details": {"name": "a"}}
+    scripted.others = [scripted.json(told)]
+    assert await scripted_client.reading(FORMS).delete(ref_of(PODS, pod())) is None
