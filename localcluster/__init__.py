@@ -20,11 +20,11 @@ The cluster differs from Kubernetes on purpose:
   storage version. The API refuses a CRD whose names another CRD uses (422). Kubernetes accepts such
   a CRD and reports the conflict in the CRD's status. When a CRD becomes stricter, an object that
   breaks the new rule may keep this fault until the faulty field changes.
-- The cluster has one token, which allows everything. It has no RBAC, no admission webhooks, no
-  quotas. Role objects, NetworkPolicies, Ingresses, PodDisruptionBudgets, autoscalers, ReplicaSets
-  and the like are stored and have no effect. A Deployment owns its pods directly, so the
-  GlobalManager's watch on ReplicaSets never gets an event. The API does not serve DaemonSets,
-  StatefulSets, Jobs and CronJobs.
+- The cluster has one token, which allows everything. It has no RBAC and no admission webhooks. Of a
+  ResourceQuota only `pods` counts. Role objects, NetworkPolicies, Ingresses, PodDisruptionBudgets,
+  autoscalers, ReplicaSets and the like are stored and have no effect. A Deployment owns its pods
+  directly, so the GlobalManager's watch on ReplicaSets never gets an event. The API does not serve
+  DaemonSets, StatefulSets, Jobs and CronJobs.
 - A rolling update of a Deployment replaces one pod after the other: a new pod is ready before an
   old pod is deleted. The controllers ignore maxSurge, maxUnavailable and minReadySeconds.
 - A new namespace is empty: no default ServiceAccount, no kube-root-ca.crt. An update never creates
@@ -33,6 +33,8 @@ The cluster differs from Kubernetes on purpose:
   (CreateContainerConfigError). In Kubernetes only Events name this volume.
 - The API refuses `kubectl get --raw` with 401. The token is part of the server's path, and kubectl
   leaves this path out of raw requests.
+- Images mean nothing: the machine has the programs. Only an image whose registry ends with
+  `.invalid`, a name that never exists, cannot be pulled (ErrImagePull, ImagePullBackOff).
 - There is no DNS. Host names of Services in the command, args and env of a container become
   addresses when the container starts, so the Service must exist by then. A name in a file or in the
   program stays as it is. A headless Service has one address from its creation to its deletion. Its

@@ -25,6 +25,7 @@ from localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
 
+REFUSAL_RETRY_S = 5.0
 _Key = tuple[str, str]  # namespace and name of an object
 
 
@@ -68,8 +69,9 @@ class DeploymentController:
             return None
         self._claim(deployment)
         step = plan(deployment, self._pods(deployment))
-        self._carry_out(deployment, step)
-        return self._write_status(deployment)
+        refusal = self._carry_out(deployment, step)
+        next_look_s = self._write_status(deployment, refusal)
+        return REFUSAL_RETRY_S if refusal else next_look_s
 
     def _claim(self, deployment: Object) -> None:
         """Release pods whose labels no longer match, and adopt matching pods without a controller.
@@ -107,20 +109,26 @@ class DeploymentController:
         pods = self._store.list(PODS, namespace=deployment["metadata"]["namespace"]).items
         return [pod for pod in pods if (owner := _controller(pod)) and owner["uid"] == uid]
 
-    def _carry_out(self, deployment: Object, step: Plan) -> None:
+    def _carry_out(self, deployment: Object, step: Plan) -> str:
+        """Returns: why the API refused a pod; "" when it did not"""
         namespace = deployment["metadata"]["namespace"]
         for name in step.delete:
             self._store.delete(PODS, namespace, name)
             self._events.normal(deployment, "SuccessfulDelete", f"Deleted pod: {name}")
         for _ in range(step.create):
-            pod = self._store.create(PODS, new_pod(deployment))
+            try:
+                pod = self._store.create(PODS, new_pod(deployment))
+            except errors.Forbidden as error:
+                self._events.warning(deployment, "FailedCreate", f"Error creating: {error.message}")
+                return error.message
             name = pod["metadata"]["name"]
             self._events.normal(deployment, "SuccessfulCreate", f"Created pod: {name}")
             log.info("pod created", deployment=deployment["metadata"]["name"], pod=name)
+        return ""
 
-    def _write_status(self, deployment: Object) -> float | None:
+    def _write_status(self, deployment: Object, refusal: str) -> float | None:
         pods = self._pods(deployment)
-        status = deployment_status(deployment, pods, self._now())
+        status = deployment_status(deployment, pods, self._now(), refusal=refusal)
         if status != deployment.get("status"):
             names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
             written = {"metadata": names, "status": status}

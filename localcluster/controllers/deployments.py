@@ -149,8 +149,14 @@ def new_pod(deployment: Object) -> Object:
     }
 
 
-def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime) -> Object:
-    """The status of a Deployment, as Kubernetes writes it. Unchanged conditions keep their time."""
+def deployment_status(
+    deployment: Object, pods: Sequence[Object], now: datetime, *, refusal: str = ""
+) -> Object:
+    """The status of a Deployment, as Kubernetes writes it. Unchanged conditions keep their time.
+
+    Args:
+        refusal: why the API has refused a pod of the Deployment
+    """
     before = deployment.get("status") or {}
     found = _sort_pods(deployment, pods)
     alive = found.new + found.old
@@ -172,6 +178,7 @@ def deployment_status(deployment: Object, pods: Sequence[Object], now: datetime)
         _progressing_condition(
             deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
         ),
+        *([_failure_condition(refusal, old.get("ReplicaFailure"))] if refusal else []),
     ]
     return {
         "observedGeneration": deployment["metadata"]["generation"],
@@ -196,6 +203,16 @@ def _available_condition(*, available: bool) -> Object:
         "status": "False",
         "reason": "MinimumReplicasUnavailable",
         "message": "Deployment does not have minimum availability.",
+    }
+
+
+def _failure_condition(refusal: str, old: Object | None) -> Object:
+    """As long as the refusals last, the first message stays: each names another pod."""
+    return {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailedCreate",
+        "message": old["message"] if old else refusal,
     }
 
 

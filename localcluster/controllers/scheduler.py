@@ -1,10 +1,11 @@
 """Binds pods to nodes, and deletes pods whose node is gone.
 
-A pod without nodeName gets the first node that its nodeSelector and required node affinity match.
-Cloud nodes come first. The scheduler ignores resources, taints and preferences, because all nodes
-are this one machine. `cluster` starts the scheduler.
+A pod without nodeName gets the first node that its nodeSelector and required node affinity match,
+and whose taints it tolerates. Cloud nodes come first. The scheduler ignores resources and
+preferences, because all nodes are this one machine. `cluster` starts the scheduler.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from common.logs import get_logger
@@ -26,14 +27,45 @@ _Key = tuple[str, str]  # namespace and name of an object
 
 def choose_node(pod: Object, nodes: Sequence[Object]) -> str | None:
     """The name of a node that fits the pod; None if no node fits. Pure."""
-    fitting = [node for node in nodes if _fits(pod["spec"], node)]
+    fitting = [node for node in nodes if not _obstacle(pod["spec"], node)]
     fitting.sort(key=lambda node: (CLOUD_LABEL not in _labels(node), node["metadata"]["name"]))
     return fitting[0]["metadata"]["name"] if fitting else None
 
 
-def _fits(spec: Object, node: Object) -> bool:
+def why_unschedulable(pod: Object, nodes: Sequence[Object]) -> str:
+    """Why no node fits the pod, in the words of Kubernetes' scheduler. Pure."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    counts = Counter(_obstacle(pod["spec"], node) for node in nodes)
+    reasons = sorted(f"{count} node(s) {reason}" for reason, count in counts.items())
+    return f"0/{len(nodes)} nodes are available: {', '.join(reasons)}."
+
+
+def _obstacle(spec: Object, node: Object) -> str:
+    """Why the node does not fit; "" when it does."""
     if node.get("spec", {}).get("unschedulable"):
+        return "were unschedulable"
+    if not _is_selected(spec, node):
+        return "didn't match Pod's node affinity/selector"
+    for taint in node.get("spec", {}).get("taints") or []:
+        repels = taint.get("effect") in ("NoSchedule", "NoExecute")
+        if repels and not any(_tolerates(each, taint) for each in spec.get("tolerations") or []):
+            return f"had untolerated taint {{{taint.get('key')}: {taint.get('value') or ''}}}"
+    return ""
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    """Source: Kubernetes' Toleration.ToleratesTaint"""
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if (effect and effect != taint.get("effect")) or (key and key != taint.get("key")):
         return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _is_selected(spec: Object, node: Object) -> bool:
+    """Whether nodeSelector and the required node affinity match the node."""
     labels = _labels(node)
     selector = spec.get("nodeSelector") or {}
     if any(labels.get(name) != value for name, value in selector.items()):
@@ -111,9 +143,8 @@ class Scheduler:
         self._events.normal(pod, "Scheduled", f"Successfully assigned {name} to {node}")
         log.info("pod scheduled", pod=name, node=node)
 
-    def _report_unschedulable(self, pod: Object, nodes: Iterable[Object]) -> None:
-        names = ", ".join(node["metadata"]["name"] for node in nodes) or "none"
-        message = f"no node matches the pod's node selector or affinity; nodes: {names}"
+    def _report_unschedulable(self, pod: Object, nodes: Sequence[Object]) -> None:
+        message = why_unschedulable(pod, nodes)
         condition = {
             "type": "PodScheduled",
             "status": "False",

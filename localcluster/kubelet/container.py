@@ -21,6 +21,7 @@ from localcluster.kubelet.launch import (
     ContainerConfigError,
     ContainerStartError,
     Launch,
+    pull_error,
 )
 from localcluster.kubelet.logs import LOG_LIMIT_BYTES, LogWriter
 from localcluster.kubelet.process import ContainerProcess, Reaper
@@ -38,6 +39,7 @@ log = get_logger(__name__)
 
 START_ERROR_EXIT_CODE = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
+PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot be pulled
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):
@@ -104,6 +106,7 @@ class Container:
         while self._should_run():
             begun = loop.time()
             try:
+                await self._pull()
                 launch = await self._prepared()
                 begun = loop.time()
                 if launch:
@@ -168,6 +171,23 @@ class Container:
             message="The container was gone when the cluster started again",
         )
         self.record.end(ended)
+
+    async def _pull(self) -> None:
+        """Return at once, because this cluster needs no image. Only an image whose registry has a
+        name that never exists (RFC 2606) is tried until the pod is terminated.
+        """
+        image, delay_s = str(self._spec.get("image", "")), PULL_FIRST_S
+        error = pull_error(image)
+        while error and not self._stopping.is_set():
+            self.record.wait(waiting("ErrImagePull", error))
+            self._pod.warning("Failed", f'Failed to pull image "{image}": {error}')
+            self._pod.changed()
+            await self._pause(PULL_TRY_S)
+            message = f'Back-off pulling image "{image}": ErrImagePull: {error}'
+            self.record.wait(waiting("ImagePullBackOff", message))
+            self._pod.changed()
+            await self._pause(delay_s)
+            delay_s = min(PULL_MAX_S, delay_s * 2)
 
     async def _prepared(self) -> Launch | None:
         """Wait until all objects exist that the container's spec refers to.

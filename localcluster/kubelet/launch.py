@@ -85,6 +85,22 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Port of the container -> port of this machine where the program listens instead."""
 
 
+def pull_error(image: str) -> str:
+    """Why no node can pull the image, in the words of a kubelet with containerd; "" for an image
+    whose registry may exist. This cluster pulls nothing.
+    """
+    registry, _, rest = image.partition("/")
+    host = registry.partition(":")[0]
+    if not rest or not host.endswith(".invalid"):
+        return ""
+    repository, _, tag = rest.partition(":")
+    return (
+        f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": '
+        f'failed to do request: Head "https://{registry}/v2/{repository}/manifests/'
+        f'{tag or "latest"}": dial tcp: lookup {host}: no such host'
+    )
+
+
 def launch(
     container: Object, view: PodView, lookup: Lookup, *, command: Sequence[str] = ()
 ) -> Launch:

@@ -161,6 +161,9 @@ SECRETS = Resource(version="v1", plural="secrets", kind="Secret", fields=("type"
 SERVICEACCOUNTS = Resource(
     version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",)
 )
+RESOURCEQUOTAS = Resource(
+    version="v1", plural="resourcequotas", kind="ResourceQuota", short_names=("quota",)
+)
 EVENTS = Resource(
     version="v1", plural="events", kind="Event", short_names=("ev",), fields=_EVENT_FIELDS
 )
@@ -228,7 +231,6 @@ class _InertObjects(msgspec.Struct, frozen=True):
 _RBAC = "rbac.authorization.k8s.io"
 _INERT_OBJECTS = (
     _InertObjects("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
-    _InertObjects("", "resourcequotas", "ResourceQuota", ("quota",)),
     _InertObjects("", "limitranges", "LimitRange", ("limits",)),
     _InertObjects("apps", "replicasets", "ReplicaSet", ("rs",)),
     _InertObjects("discovery.k8s.io", "endpointslices", "EndpointSlice"),
@@ -250,6 +252,7 @@ BUILTINS: tuple[Resource, ...] = (
     CONFIGMAPS,
     SECRETS,
     SERVICEACCOUNTS,
+    RESOURCEQUOTAS,
     EVENTS,
     NODES,
     DEPLOYMENTS,

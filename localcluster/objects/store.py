@@ -17,7 +17,7 @@ import msgspec
 
 from common.times import Clock, utc_now
 from localcluster.errors import StateError
-from localcluster.objects import errors, patches, strategy
+from localcluster.objects import errors, patches, quotas, strategy
 from localcluster.objects.database import Database, Row
 from localcluster.objects.history import Event, EventType, History, Record, Watch
 from localcluster.objects.pages import ListPage, Position
@@ -25,6 +25,8 @@ from localcluster.objects.registry import Registry
 from localcluster.objects.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
+    PODS,
+    RESOURCEQUOTAS,
     Object,
     Resource,
 )
@@ -160,12 +162,14 @@ class Store:
         """Create an object in the namespace that the object's metadata names.
 
         Raises: errors.AlreadyExists, errors.Invalid, errors.BadRequest; errors.NotFound or
-            errors.Forbidden for a missing or terminating namespace; errors.OutOfSpace
+            errors.Forbidden for a missing or terminating namespace, or by a ResourceQuota;
+            errors.OutOfSpace
         """
         created = strategy.prepare_create(resource, object_, self._now(), self.registry)
         metadata = created["metadata"]
         namespace = metadata.get("namespace", "")
         self._check_namespace(namespace)
+        self._check_quota(resource, namespace, metadata["name"])
         if self._find(resource, namespace, metadata["name"]) is not None:
             raise errors.AlreadyExists(resource, metadata["name"])
         return self._commit("ADDED", resource, created, None, dry_run=dry_run)
@@ -313,6 +317,15 @@ class Store:
             raise errors.Forbidden(
                 f"unable to create new content in namespace {name} because it is being terminated"
             )
+
+    def _check_quota(self, resource: Resource, namespace: str, name: str) -> None:
+        """Refuse a pod beyond a ResourceQuota of its namespace."""
+        if resource is not PODS:
+            return
+        if limits := self.list(RESOURCEQUOTAS, namespace=namespace).items:
+            excess = quotas.excess(limits, self.list(PODS, namespace=namespace).items)
+            if excess:
+                raise errors.Forbidden(f'pods "{name}" is forbidden: {excess}')
 
     def _start(self, resource: Resource, token: str) -> Position:
         """The position where a page begins.

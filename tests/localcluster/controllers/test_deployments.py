@@ -21,7 +21,7 @@ from localcluster.controllers.deployments import (
     template_hash,
 )
 from localcluster.objects.pods import is_ready
-from localcluster.objects.resources import DEPLOYMENTS, PODS, Object
+from localcluster.objects.resources import DEPLOYMENTS, PODS, RESOURCEQUOTAS, Object
 from localcluster.objects.store import Change, Store
 from tests.localcluster.conftest import until
 from tests.localcluster.running import RunningCluster, container, running_cluster, server
@@ -284,3 +284,25 @@ async def test_pods_go_with_their_deployment(tmp_path: Path) -> None:
         await cluster.until(lambda: is_rolled_out(cluster))
         cluster.store.delete(DEPLOYMENTS, "default", "web")
         await cluster.until(lambda: not cluster.store.list(PODS).items)
+
+
+async def test_a_quota_refuses_a_pod_until_it_is_raised(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        metadata = {"name": "small", "namespace": "default"}
+        quota: Object = {"metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+        cluster.store.create(RESOURCEQUOTAS, quota)
+        cluster.store.create(DEPLOYMENTS, deployment(1))
+
+        def failure() -> Object | None:
+            found = cluster.find(DEPLOYMENTS, "web") or {}
+            conditions = (found.get("status") or {}).get("conditions") or []
+            return next((one for one in conditions if one["type"] == "ReplicaFailure"), None)
+
+        told = await cluster.until(failure)
+        assert (told["status"], told["reason"]) == ("True", "FailedCreate")
+        expected = "exceeded quota: small, requested: pods=1, used: pods=0, limited: pods=0"
+        assert told["message"].endswith(f" is forbidden: {expected}")
+        quota["spec"] = {"hard": {"pods": "1"}}
+        cluster.store.update(RESOURCEQUOTAS, quota)
+        await cluster.until(lambda: cluster.store.list(PODS).items)
+        await cluster.until(lambda: not failure())

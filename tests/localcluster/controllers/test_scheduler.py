@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.controllers.scheduler import choose_node
+from localcluster.controllers.scheduler import choose_node, why_unschedulable
 from localcluster.objects.resources import EVENTS, NODES, PODS, Object
 from tests.localcluster.running import container, new_pod, running_cluster
 
@@ -37,6 +37,43 @@ AFFINITY = {
 )
 def test_scheduling(spec: Object, node: str | None) -> None:
     assert choose_node({"spec": spec}, NODE_OBJECTS) == node
+
+
+GPU_NODE = node_object("gpu0", zone="gpu") | {
+    "spec": {"taints": [{"key": "gpu", "value": "true", "effect": "NoSchedule"}]}
+}
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "node"),
+    [
+        ([], None),
+        ([{"key": "gpu", "operator": "Exists"}], "gpu0"),
+        ([{"operator": "Exists"}], "gpu0"),
+        ([{"key": "gpu", "value": "true", "effect": "NoSchedule"}], "gpu0"),
+        ([{"key": "gpu", "value": "false"}], None),
+        ([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}], None),
+    ],
+)
+def test_a_taint_needs_a_toleration(tolerations: list[Object], node: str | None) -> None:
+    spec = {"nodeSelector": {"zone": "gpu"}, "tolerations": tolerations}
+    assert choose_node({"spec": spec}, [*NODE_OBJECTS, GPU_NODE]) == node
+
+
+def test_a_preference_of_a_node_keeps_no_pod_away() -> None:
+    taint = {"key": "gpu", "effect": "PreferNoSchedule"}
+    node = node_object("gpu0", zone="gpu") | {"spec": {"taints": [taint]}}
+    assert choose_node({"spec": {"nodeSelector": {"zone": "gpu"}}}, [node]) == "gpu0"
+
+
+def test_the_reasons_are_counted_as_kubernetes_counts_them() -> None:
+    closed = node_object("old0", zone="gpu") | {"spec": {"unschedulable": True}}
+    pod = {"spec": {"nodeSelector": {"zone": "gpu"}}}
+    assert why_unschedulable(pod, [*NODE_OBJECTS, GPU_NODE, closed]) == (
+        "0/5 nodes are available: 1 node(s) had untolerated taint {gpu: true}, "
+        "1 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector."
+    )
+    assert why_unschedulable(pod, []) == "no nodes available to schedule pods"
 
 
 async def test_a_pod_that_fits_nowhere_says_so_until_it_does(tmp_path: Path) -> None:

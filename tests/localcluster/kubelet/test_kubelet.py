@@ -76,6 +76,28 @@ async def test_a_program_that_is_missing_fails_the_pod(cluster: RunningCluster) 
     assert "no-such-program" in state["message"]
 
 
+async def test_an_image_of_a_registry_that_cannot_exist_is_not_pulled(
+    cluster: RunningCluster,
+) -> None:
+    """As a kubelet tells it: the two reasons in turn, and the container never starts."""
+    image = "registry.invalid/team/train:1"
+    cluster.store.create(PODS, new_pod("p", container("exit 0", image=image)))
+    for reason in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull"):
+        state = main_status(await cluster.until_pod("p", lambda pod: _waits(pod, reason)))  # noqa: B023
+        message = state["state"]["waiting"]["message"]
+        assert image in message
+        assert "lookup registry.invalid: no such host" in message
+    await cluster.until_phase("p", "Pending")
+    cluster.store.delete(PODS, "default", "p")
+    await cluster.until_gone("p")
+
+
+def _waits(pod: Object, reason: str) -> bool:
+    entries = pod["status"].get("containerStatuses") or [{}]
+    waiting: Object = (entries[0].get("state") or {}).get("waiting") or {}
+    return waiting.get("reason") == reason
+
+
 async def test_always_restarts_with_crash_loop_and_previous_log(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
