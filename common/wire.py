@@ -20,6 +20,7 @@ from common.errors import ProtocolError
 from common.ids import TaskKey, Uid, WorkerName
 
 SUBPROTOCOL: Final = "edgeai.v1"
+AUDIENCE: Final = "edgeai-globalmanager"  # of the ServiceAccount tokens that LocalControllers show
 VERSIONS: Final = (1,)  # protocol versions of this build; docs/protocol.md says how to add one
 MAX_FRAME_BYTES: Final = 256 * 1024
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # of a chunked frame; Kubernetes objects have 1.5 MiB

@@ -2,8 +2,9 @@
 
 The API listens on loopback only. No answer contains a secret or the hash of a secret. `/healthz`
 answers 503 if the process needs a restart because its credential is lost, and else 200. `/readyz`
-answers 200 while the ledger works, and 503 until the files of the credential are there for the
-first time. Both probes work without the cloud.
+answers 200 while the ledger works, and 503 while this node has no credential: the files are not
+there yet, have the token of another pod, or are lost and what was read before is rejected. Both
+probes work without the cloud.
 """
 
 from typing import Any
@@ -46,8 +47,8 @@ class StatusApi:
             await self._ledger.count_unacked()
         except Unavailable as error:
             return web.Response(status=503, text=str(error))
-        if self._link.waits_for:
-            text = f"waiting for the credential of this node: {self._link.waits_for}"
+        if self._link.without_credential:
+            text = f"waiting for the credential of this node: {self._link.without_credential}"
             return web.Response(status=503, text=text)
         return web.Response(text="ok")
 

@@ -115,9 +115,9 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     credential_lost_s: Annotated[
         float,
         Setting(
-            "the process ends when a credential file has been missing, or the token has been "
-            "expired and rejected, for this time, and the GlobalManager is in reach, seconds; a "
-            "restarted container then mounts its files anew"
+            "the process ends when a credential file has been missing, or has the token of another "
+            "pod, or an expired one that is rejected, for this time, and the GlobalManager is in "
+            "reach, seconds; a restarted container then mounts its files anew"
         ),
     ] = 300.0
 

@@ -2,7 +2,8 @@
 
 The link reads the files at each dial, because tokens and certificates are rotated. The newest
 usable content stays in memory, because a restarted edgecore may remove the mounted files of a
-running container. `problem` says what is wrong with the files now.
+running container, or mount the token of another pod, which this node never presents. `problem` says
+what is wrong with the files now.
 """
 
 import base64
@@ -18,12 +19,20 @@ import msgspec
 
 from common import times
 from common.errors import EdgeAIError
+from common.text import printable
+from common.wire import AUDIENCE
 
 TOKEN: Final = re.compile(r"[!-~]+")
+_OWNER_CHARS: Final = 200  # of a name in a token, which nobody has verified
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 class CredentialError(EdgeAIError):
     """A file of this node cannot be used. The text names the file and never quotes the content."""
+
+
+class ForeignToken(CredentialError):
+    """The token file has a ServiceAccount's token that is for another audience."""
 
 
 class CredentialLost(EdgeAIError):
@@ -41,10 +50,35 @@ class Presented(NamedTuple):
     """None: without TLS."""
 
 
+class _Pod(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    pod: _Pod | None = None
+
+
 class _Claims(msgspec.Struct, frozen=True):
-    """The claim `exp` of a JSON Web Token (RFC 7519, 4.1.4)."""
+    """Claims of a JSON Web Token (RFC 7519, 4.1) of Kubernetes. Nobody has verified them."""
 
     exp: float | None = None
+    sub: str = ""
+    aud: str | list[str] | None = None
+    """None: the token does not say for whom it is."""
+    bound: _Bound | None = msgspec.field(default=None, name="kubernetes.io")
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the GlobalManager would certainly refuse the token."""
+        audiences = [self.aud] if isinstance(self.aud, str) else self.aud
+        return audiences is not None and AUDIENCE not in audiences
+
+    @property
+    def owner(self) -> str:
+        """NAMESPACE/SERVICEACCOUNT, and the pod to which the token is bound."""
+        account = self.sub.removeprefix(_SERVICE_ACCOUNT).replace(":", "/", 1) or "nobody"
+        pod = self.bound.pod.name if self.bound is not None and self.bound.pod is not None else ""
+        return printable(f"{account} (pod {pod})" if pod else account)[:_OWNER_CHARS]
 
 
 class CredentialProblem(NamedTuple):
@@ -78,9 +112,20 @@ class Credentials:
         """Read the files. Args: is_secure: with TLS. Raises: CredentialError"""
         headers = {}
         if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {read_token(self._token_file)}"
+            headers["Authorization"] = f"Bearer {self._own_token(self._token_file)}"
         self._last = Presented(headers, self.tls() if is_secure else None)
         return self._last
+
+    def _own_token(self, file: Path) -> str:
+        """Raises: CredentialError, also for the token of another pod"""
+        token = read_token(file)
+        claims = _claims(token)
+        if claims is not None and claims.is_foreign:
+            raise ForeignToken(
+                f"token file {file}: it has the token of {claims.owner}, which is not for the "
+                f"audience {AUDIENCE}"
+            )
+        return token
 
     def newest(self, *, is_secure: bool) -> Presented:
         """Read the files; if they cannot be used, return their last usable content.
@@ -129,22 +174,22 @@ class Credentials:
         return sha256.digest()
 
     def problem(self, now: datetime) -> CredentialProblem | None:
-        """What is wrong with files that were usable before.
+        """What is wrong with files that were usable before, or with the token of another pod.
 
-        None: the files are good, or they were never usable.
+        None: the files are good, or they are not there yet.
 
         Args: now: UTC
         """
-        if self._last is None:
-            return None
         try:
-            token = None if self._token_file is None else read_token(self._token_file)
+            token = None if self._token_file is None else self._own_token(self._token_file)
             for path in (self._ca_file, self.client_certificate, self._client_key):
                 _check_readable(path)
         except CredentialError as error:
+            if self._last is None and not isinstance(error, ForeignToken):
+                return None
             return CredentialProblem(str(error), is_expiry=False)
         expiry = None if token is None else _expiry(token)
-        if expiry is None or now < expiry:
+        if self._last is None or expiry is None or now < expiry:
             return None
         text = f"token file {self._token_file}: its token expired at {times.rfc3339(expiry)}"
         return CredentialProblem(text, is_expiry=True)
@@ -163,16 +208,25 @@ def read_token(file: Path) -> str:
     return token
 
 
-def _expiry(token: str) -> datetime | None:
-    """When a JSON Web Token expires. None: the token never expires, or has another form."""
+def _claims(token: str) -> _Claims | None:
+    """The claims of a JSON Web Token; None for a token of another form."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
     try:
         claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        end_s = msgspec.json.decode(claims, type=_Claims).exp
+        return msgspec.json.decode(claims, type=_Claims)
+    except (ValueError, RecursionError):  # msgspec raises ValueErrors
+        return None
+
+
+def _expiry(token: str) -> datetime | None:
+    """When a JSON Web Token expires. None: the token never expires, or has another form."""
+    claims = _claims(token)
+    try:
+        end_s = None if claims is None else claims.exp
         return None if end_s is None else datetime.fromtimestamp(end_s, UTC)
-    except (ValueError, OverflowError, OSError, RecursionError):  # msgspec raises ValueErrors
+    except (ValueError, OverflowError, OSError):
         return None
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from common import wire
@@ -15,7 +16,7 @@ from common.settings import is_loopback
 from common.version import user_agent
 from localcontroller.link.addresses import Addresses
 from localcontroller.link.conversation import CLOSE_S
-from localcontroller.link.credentials import Credentials, Presented
+from localcontroller.link.credentials import CredentialError, Credentials, Presented
 
 NODE_HEADER: Final = "Edgeai-Node"  # for logs only; the credential identifies the node
 
@@ -49,3 +50,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             close_timeout=CLOSE_S,
             max_size=wire.MAX_FRAME_BYTES,
         )
+
+    async def answers(self, *, opening_s: float) -> bool:
+        """Whether a server answers a dial without a token, be it with a refusal."""
+        try:
+            presented = Presented({}, self.credentials.tls() if self.is_secure else None)
+            ws = await self.dial(presented, subprotocol=wire.SUBPROTOCOL, opening_s=opening_s)
+        except InvalidStatus:
+            return True
+        except (CredentialError, OSError, WebSocketException):
+            return False
+        ws.transport.abort()
+        return True

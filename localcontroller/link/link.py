@@ -147,6 +147,7 @@ class Link:
         self._presented_digest = b""  # digest of the credential that the last dial presented
         self._is_rejected = False  # the credential was rejected, and no session opened since
         self._is_in_reach = False  # the last dial ended with a session or a rejection
+        self._problem = ""  # what is wrong with the files now
         self.lost = ""  # why the credential is lost; "": the credential is not lost
         self.waits_for = ""  # why no dial is possible yet; "": the files were usable once
         self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
@@ -246,6 +247,7 @@ class Link:
         while True:
             await asyncio.sleep(self._credential_check_s)
             problem = self._credential_problem()
+            self._problem = "" if problem is None else problem.text
             if problem is None:
                 if since_s is not None:
                     log.info("credential on disk can be used again")
@@ -254,12 +256,26 @@ class Link:
             if since_s is None:
                 since_s = loop.time()
                 log.warning("credential on disk cannot be used", problem=problem.text)
-            if loop.time() - since_s >= self._credential_lost_s and self._is_in_reach:
+            if loop.time() - since_s >= self._credential_lost_s and await self._answers():
                 self.lost = (
                     f"{problem.text}, for {self._credential_lost_s:g} s by now; a restart of the "
                     "container mounts its files anew"
                 )
                 raise CredentialLost(self.lost)
+
+    async def _answers(self) -> bool:
+        """Whether the GlobalManager is in reach. Without a credential no dial has told it yet."""
+        if self.waits_for:
+            return await self._endpoint.answers(opening_s=self._timing.opening_s)
+        return self._is_in_reach
+
+    @property
+    def without_credential(self) -> str:
+        """Why this node has no credential that the GlobalManager accepts; "" while it may have one.
+
+        Files that are lost count from the first rejection on: what was read before may be good.
+        """
+        return self.waits_for or (self._problem if self._is_rejected else "")
 
     def _credential_problem(self) -> CredentialProblem | None:
         """What is wrong with the files. An expired token counts only after a rejection.

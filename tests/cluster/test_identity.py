@@ -13,10 +13,10 @@ import yaml
 
 from common import wire
 from common.errors import Unavailable
+from common.wire import AUDIENCE
 from edgeai.api import Object
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
-    AUDIENCE,
     ReviewLimits,
     ServiceAccount,
     ServiceAccountAuthenticator,

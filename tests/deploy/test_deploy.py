@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from common import traces
+from common.wire import AUDIENCE
 from globalmanager.edge.door import server as edge_server
-from globalmanager.edge.identity.service_accounts import AUDIENCE
 from globalmanager.ha import elector, presence
 from globalmanager.manifests import rbac
 from globalmanager.rest import server as rest_server

@@ -19,6 +19,7 @@ import msgspec
 from common.errors import Unavailable
 from common.ids import NodeName, is_subdomain
 from common.ratelimit import TokenBucket
+from common.wire import AUDIENCE
 from globalmanager.edge.identity.handshake import (
     Handshake,
     Unauthenticated,
@@ -27,7 +28,6 @@ from globalmanager.edge.identity.handshake import (
 )
 from globalmanager.edge.identity.remembered import Answer, Remembered
 
-AUDIENCE: Final = "edgeai-globalmanager"
 MAX_TOKEN_CHARS: Final = 8 * 1024  # a projected token has 1-2 KiB
 _JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _EXTRA: Final = "authentication.kubernetes.io/"

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from common import wire
+from common.wire import AUDIENCE
 from edgeai.api import Object, path_of
 from globalmanager.edge.door.server import SESSION_PATH
-from globalmanager.edge.identity.service_accounts import AUDIENCE
 from tests.cluster.bad_input.unready import (
     OTHER,
     RBAC,

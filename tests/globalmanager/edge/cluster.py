@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from globalmanager.edge.identity.service_accounts import AUDIENCE, ServiceAccount
+from common.wire import AUDIENCE
+from globalmanager.edge.identity.service_accounts import ServiceAccount
 from tests.globalmanager.scripted_api import ScriptedApi
 
 ACCOUNT = ServiceAccount("edgeai-system", "localcontroller")

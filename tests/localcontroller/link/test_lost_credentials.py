@@ -12,11 +12,12 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import pytest
 
+from common.wire import AUDIENCE
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.addresses import Addresses
@@ -36,9 +37,9 @@ LOST: Final = 4  # exit code
 WAITING: Final = "waiting for the credential of this node"
 
 
-def token(expires_in_s: float, subject: str = "node") -> str:
+def token(expires_in_s: float, subject: str = "node", **claims: Any) -> str:
     """A JSON Web Token like those that the kubelet mounts, with an invalid signature."""
-    claims = {"exp": int(time.time() + expires_in_s), "sub": subject}
+    claims = {"exp": int(time.time() + expires_in_s), "sub": subject, **claims}
     parts = ({"alg": "RS256"}, claims, {"signature": "none"})
     return ".".join(
         base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts
@@ -234,6 +235,116 @@ async def test_files_that_were_never_there_are_waited_for(
         await cloud.until_synced()
         assert (await controller.probe("/readyz"))[0] == 200
     assert len(controller.logged(WAITING)) == 2  # once for each reason
+
+
+# ---- the token of another pod -------------------------------------------------------------------
+
+
+def token_of_another_pod(**claims: Any) -> str:
+    """What edgecore may put into the volume of a pod while it is offline."""
+    bound = {"namespace": "shop", "pod": {"name": "till-7d9f"}, "serviceaccount": {"name": "till"}}
+    return token(
+        3600,
+        "system:serviceaccount:shop:till",
+        **{"aud": ["https://kubernetes.default.svc"], "kubernetes.io": bound, **claims},
+    )
+
+
+def token_of_this_pod() -> str:
+    return token(3600, "system:serviceaccount:edgeai-system:localcontroller", aud=[AUDIENCE])
+
+
+async def test_the_token_of_another_pod_is_never_presented_and_readyz_says_whose_it_is(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    foreign = token_of_another_pod()
+    mount.fill(foreign)
+    async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
+        await async_eventually("the reason", lambda: controller.logged(WAITING))
+        status, text = await controller.probe("/readyz")
+        assert status == 503
+        assert "shop/till (pod till-7d9f)" in text
+        assert str(mount.token_file) in text
+        assert (await controller.probe("/healthz"))[0] == 200
+        mount.fill(token_of_this_pod())
+        await cloud.until_synced()
+        assert (await controller.probe("/readyz"))[0] == 200
+    assert not any(foreign in str(request) for request in cloud.requests)
+    assert foreign not in controller.log
+    assert foreign not in text
+
+
+async def test_a_session_outlives_the_token_of_another_pod(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    mount.fill(token_of_this_pod())
+    foreign = token_of_another_pod()
+    async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
+        await cloud.until_synced()
+        mount.fill(foreign)
+        await async_eventually(
+            "the warning", lambda: controller.logged("credential on disk cannot be used")
+        )
+        cloud.cut()
+        await cloud.until_synced(2)
+        assert (await controller.probe("/readyz"))[0] == 200
+    assert len({request["Authorization"] for request in cloud.requests}) == 1
+
+
+async def test_a_rejected_credential_beside_the_token_of_another_pod_is_not_ready(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    mount.fill(token_of_this_pod())
+    async with running(state_dir, *flags(cloud, mount, lost_s=600)) as controller:
+        await cloud.until_synced()
+        mount.fill(token_of_another_pod())
+        cloud.rejects = True
+        cloud.cut()
+
+        async def tells() -> bool:
+            status, text = await controller.probe("/readyz")
+            return status == 503 and "shop/till (pod till-7d9f)" in text
+
+        await async_eventually("the reason at /readyz", tells)
+
+
+@pytest.mark.parametrize("has_begun", [True, False], ids=["after a session", "from the start"])
+async def test_the_token_of_another_pod_that_stays_ends_the_process(
+    state_dir: Path, cloud: Cloud, mount: Mount, *, has_begun: bool
+) -> None:
+    """A restarted container gets the right one."""
+    mount.fill(token_of_this_pod() if has_begun else token_of_another_pod())
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.5)) as controller:
+        if has_begun:
+            await cloud.until_synced()
+            mount.fill(token_of_another_pod())
+        code, line = await end_of(controller)
+    assert code == LOST
+    assert "shop/till (pod till-7d9f)" in line
+    assert "restart" in line
+    assert token_of_another_pod() not in controller.log
+
+
+async def test_without_the_cloud_the_token_of_another_pod_does_not_end_the_process(
+    state_dir: Path, cloud: Cloud, mount: Mount
+) -> None:
+    mount.fill(token_of_another_pod())
+    await cloud.stop()
+    ended: list[int] = []
+
+    async def end(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(1)
+        writer.close()
+
+    nobody = await asyncio.start_server(end, "127.0.0.1", cloud.port)
+    async with running(state_dir, *flags(cloud, mount, lost_s=0.1)) as controller:
+        await async_eventually("ten dials that get no answer", lambda: len(ended) >= 10)
+        assert controller.process.returncode is None
+        nobody.close()
+        await nobody.wait_closed()
+        await cloud.start()
+        code, _ = await end_of(controller)
+    assert code == LOST
 
 
 async def test_liveness_fails_once_the_credential_is_lost(

@@ -12,9 +12,9 @@ import pytest
 
 from common import wire
 from common.errors import Unavailable
+from common.wire import AUDIENCE
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
-    AUDIENCE,
     MAX_TOKEN_CHARS,
     ReviewLimits,
     ServiceAccountAuthenticator,
