@@ -223,6 +223,12 @@ def refused(
     )
 
 
+def is_current(observed: Observed, create: Create) -> bool:
+    """Whether the child exists and was made, or last replaced, with this content."""
+    existing = observed.children.get(ref_of(create.type, create.object))
+    return existing is not None and _has_hash_of(existing, create.object)
+
+
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     """Adopt each scaler that has no controller and is not being deleted."""
     return tuple(

@@ -10,7 +10,9 @@ import pytest
 
 from edgeai.api import Object, path_of
 from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
+from tests.cluster.node import kubelet_user
 from tests.cluster.samples import model
 from tests.globalmanager.kinds.samples import federated_learning_spec
 from tests.jobs import Job
@@ -85,6 +87,27 @@ def test_two_trainers_run_on_one_node(job: Federation, namespace: str) -> None:
     job.wait_for_new(before, TRAIN_1)
     job.api.patch(moved, {"spec": {"nodeName": "edge1"}})
     job.wait_for_condition("ResolvedRefs", "Resolved")
+
+
+def test_a_node_reads_the_secrets_of_its_own_workers_alone(
+    job: Federation, crds: ControlPlane, namespace: str
+) -> None:
+    """The Node authorizer lets a node read each Secret to which a pod on the node refers."""
+
+    def is_readable(node: str, secret: str) -> bool:
+        identity = (f"--as={kubelet_user(node)}", "--as-group=system:nodes")
+        read = crds.kubectl(*identity, "-n", namespace, "get", "secret", secret, "-o", "name")
+        assert read.returncode == 0 or "Forbidden" in read.stderr, read.stderr
+        return read.returncode == 0
+
+    pods = {"cloud0": AGGREGATION, "edge0": TRAIN_0, "edge1": TRAIN_1}
+    secrets = {node: key.removeprefix("Pod/") for node, key in pods.items()}
+    for node, own in secrets.items():
+        assert is_readable(node, own)
+        assert not [each for each in secrets.values() if each != own and is_readable(node, each)]
+    stored = crds.client.list(f"/api/v1/namespaces/{namespace}/secrets")
+    owned = {each["metadata"]["name"] for each in stored if each["type"] == "Opaque"}
+    assert owned == {*secrets.values()}
 
 
 def test_deleted_twice_within_seconds_a_pod_is_there_again(

@@ -181,7 +181,7 @@ def test_what_a_viewer_can_read_has_no_worker_secret(
     wait_for_pods(client, namespace, 4)
     stored = [
         value
-        for name in ("digits-edge", "fl-federation")
+        for name in ("digits-edge", "fl-aggregation", "fl-train-0")
         for value in client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")["data"].values()
     ]
     secrets = {*stored, *(base64.b64decode(value).decode() for value in stored)}

@@ -10,17 +10,17 @@ from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import WorkerGrant
 from globalmanager.contract import Assignment, Observed, ServicePort
 from globalmanager.kinds.federatedlearningjob import types
-from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
-from globalmanager.kinds.federatedlearningjob.workers import (
-    PORT,
-    aggregator_name,
-    trainer_name,
-    trainer_role,
+from globalmanager.kinds.federatedlearningjob.types import (
+    TRAIN,
+    FederatedLearningJobSpec,
+    worker_name,
 )
+from globalmanager.kinds.federatedlearningjob.worker_secrets import trainer_secret
+from globalmanager.kinds.federatedlearningjob.workers import PORT
 from globalmanager.rules.faults import is_active, node_of
 from globalmanager.rules.objects import has_role, is_being_deleted
 from globalmanager.rules.replication import index_of
-from globalmanager.rules.secrets import secret_hash, worker_secret
+from globalmanager.rules.secrets import secret_hash
 from globalmanager.rules.worker_form import fixed_node
 
 
@@ -67,7 +67,7 @@ def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerN
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
         workers={_worker(observed, index): _grant(observed, index) for index in trainers},
         reporting=reporting,
-        targets=(ServicePort(aggregator_name(observed.ref.name), PORT),),
+        targets=(ServicePort(worker_name(observed.ref.name, None), PORT),),
     )
 
 
@@ -107,9 +107,8 @@ def _of_pods(observed: Observed, node: str) -> dict[int, str]:
 
 
 def _worker(observed: Observed, index: int) -> WorkerName:
-    return trainer_name(observed.ref.name, index)
+    return worker_name(observed.ref.name, index)
 
 
 def _grant(observed: Observed, index: int) -> WorkerGrant:
-    secret = worker_secret(observed.settings.root_key, observed.uid, trainer_role(index))
-    return WorkerGrant(secret_hash=secret_hash(secret))
+    return WorkerGrant(secret_hash=secret_hash(trainer_secret(observed, index)))

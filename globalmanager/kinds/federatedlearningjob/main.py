@@ -19,7 +19,13 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import PODS, Action, Object, ObjectRef, Observed, Plan, ref_of
-from globalmanager.kinds.federatedlearningjob import downstream, progress, types, workers
+from globalmanager.kinds.federatedlearningjob import (
+    downstream,
+    progress,
+    types,
+    worker_secrets,
+    workers,
+)
 from globalmanager.kinds.federatedlearningjob.types import (
     COMPLETE,
     FAILED,
@@ -151,7 +157,7 @@ def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime
 
 def _has_result(observed: Observed) -> bool:
     """Whether the aggregator has succeeded."""
-    return workers.aggregator_name(observed.ref.name) in finished(observed)
+    return types.worker_name(observed.ref.name, None) in finished(observed)
 
 
 def _has_waited(observed: Observed, now: datetime) -> bool:
@@ -289,7 +295,10 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
         **_numbers(observed),
         **progress.of(_trainers(observed, observed.spec), progress.counted(observed, is_over=True)),
     }
-    stages = lifecycle.clean_up(own_pods(observed)), _model_status(observed, observed.spec, now)
+    stages = (
+        (*lifecycle.clean_up(own_pods(observed)), *worker_secrets.clean_up(observed)),
+        _model_status(observed, observed.spec, now),
+    )
     return Plan(
         stages=tuple(stage for stage in stages if stage),
         status=status.subtree(observed, wanted),

@@ -26,8 +26,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from common.ids import WorkerName
 from globalmanager.contract import InvalidSpec, Job, Object, ObjectRef, Observed
 from globalmanager.rules import references as refs
+from globalmanager.rules.replication import replica_name
 from globalmanager.rules.specs import (
     NonEmpty,
     check_object_name,
@@ -264,6 +266,13 @@ def shared_dataset(spec: FederatedLearningJobSpec) -> str:
             remedy = "give each a Dataset of its own, or leave one out"
             return f"{both} Dataset {name}, so its samples count more than once: {remedy}"
     return ""
+
+
+def worker_name(job: str, index: int | None) -> WorkerName:
+    """The name of a trainer, or of the aggregator (None). The worker's pod has this name."""
+    if index is None:
+        return WorkerName(f"{job}-{AGGREGATION}")
+    return replica_name(job, TRAIN, index)
 
 
 def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:

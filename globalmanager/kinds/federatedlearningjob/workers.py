@@ -1,11 +1,8 @@
-"""The children of a FederatedLearningJob: a Secret, a Service and the pods of all workers.
+"""The children of a FederatedLearningJob: Secrets, a Service and the pods of all workers.
 
-Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
-library and worker images expect these names and environment variables. edgeai adds JOB_SECRET,
-PARTICIPANT_SECRET, FEDERATION_PARTICIPANTS and FEDERATION_STATE_DIR.
-
-The aggregator has the secret of the job. Each trainer has a secret that the aggregator derives from
-the secret of the job and the trainer's name. So no trainer can speak for another.
+The plan of a job has them when the spec is accepted and every object that the spec names exists.
+Sedna's library and worker images expect these names and environment variables. edgeai adds
+JOB_SECRET, PARTICIPANT_SECRET, FEDERATION_PARTICIPANTS and FEDERATION_STATE_DIR.
 """
 
 from typing import Final
@@ -13,20 +10,34 @@ from typing import Final
 import msgspec
 
 from common.ids import WorkerName
-from common.participants import participant_secret
 from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Observed, UpdateRule
-from globalmanager.kinds.federatedlearningjob import types
+from globalmanager.kinds.federatedlearningjob import types, worker_secrets
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
     TRAIN,
     FederatedLearningJobSpec,
     TrainingWorker,
+    worker_name,
+)
+from globalmanager.kinds.federatedlearningjob.worker_secrets import (
+    JOB_SECRET,
+    PARTICIPANT_SECRET,
+    PARTICIPANTS,
+    Layout,
+    Place,
+    place,
 )
 from globalmanager.rules import children, storage, transport
 from globalmanager.rules import references as refs
-from globalmanager.rules.pods import EnvVar, field, from_secret, literal, worker_api
-from globalmanager.rules.replication import replica_name, replica_names
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.rules.pods import (
+    WORKER_SECRET,
+    EnvVar,
+    field,
+    from_secret,
+    literal,
+    worker_api,
+)
+from globalmanager.rules.replication import replica_names
 from globalmanager.rules.worker_form import WorkerPod, build
 
 PORT: Final = 7363
@@ -35,80 +46,43 @@ OWNS: Final = {
     SERVICES: UpdateRule.REPLACE,
     PODS: UpdateRule.RECREATE,
 }
-_JOB: Final = "job"  # role of the secret of the job, which the aggregator has, and its key
-_PARTICIPANTS: Final = "participants.json"
 _PARTICIPANTS_VOLUME: Final = "edgeai-participants"
 _PARTICIPANTS_DIRECTORY: Final = "/etc/edgeai-federation"
 _STATE_VOLUME: Final = "edgeai-federation"
 _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
 
 
-def aggregator_name(job: str) -> WorkerName:
-    return WorkerName(f"{job}-{AGGREGATION}")
-
-
-def trainer_name(job: str, index: int) -> WorkerName:
-    return replica_name(job, TRAIN, index)
-
-
-def secret_name(job: str) -> str:
-    return f"{job}-federation"
-
-
-def trainer_role(index: int) -> str:
-    """The role from which edgeai derives a trainer's secret. Each trainer has a secret of its
-    own.
-    """
-    return f"{TRAIN}-{index}"
-
-
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: the Secret, the Service and the aggregator before the
+    """The children in the order of creation: the Secrets, the Service and the aggregator before the
     trainers.
     """
-    name = observed.ref.name
     service = children.service(
-        observed, name=aggregator_name(name), role=AGGREGATION, ports={"tcp": PORT}
+        observed, name=worker_name(observed.ref.name, None), role=AGGREGATION, ports={"tcp": PORT}
     )
-    trainers = (_trainer(observed, spec, index) for index in range(len(spec.training_workers)))
-    return (_secret(observed, spec), service, _aggregator(observed, spec), *trainers)
+    separate = pods(observed, spec, Layout.SEPARATE)
+    if worker_secrets.joint_secret(observed) not in observed.children:
+        return (*worker_secrets.desired(observed, spec), service, *separate)
+    joint = pods(observed, spec, Layout.JOINT)
+    users = worker_secrets.joint_users(observed, separate)
+    kept = [
+        old if children.is_current(observed, old) else new
+        for old, new in zip(joint, separate, strict=True)
+    ]
+    return (*worker_secrets.desired(observed, spec, users), service, *kept)
 
 
-def _secret(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
-    """The secrets of the job and of each trainer, and who may take part."""
+def pods(observed: Observed, spec: FederatedLearningJobSpec, layout: Layout) -> list[Create]:
+    """The pods of all workers, with the secrets where `layout` has them."""
     indices = range(len(spec.training_workers))
-    key, uid, job = observed.settings.root_key, observed.uid, observed.ref.name
-    secret = worker_secret(key, uid, _JOB)
-    values = {
-        _JOB: secret,
-        **{trainer_role(index): worker_secret(key, uid, trainer_role(index)) for index in indices},
-        **{
-            _participant(index): participant_secret(secret, trainer_name(job, index))
-            for index in indices
-        },
-        _PARTICIPANTS: _limits(observed, spec),
-    }
-    return children.secret(observed, name=secret_name(job), role=TRAIN, values=values)
+    trainers = (_trainer(observed, spec, index, layout) for index in indices)
+    return [_aggregator(observed, spec, layout), *trainers]
 
 
-def _participant(index: int) -> str:
-    """The key of the secret by which the trainer takes part."""
-    return f"participant-{index}"
-
-
-def _limits(observed: Observed, spec: FederatedLearningJobSpec) -> str:
-    """Trainer -> the number of samples in its Dataset, in JSON; null where it is not known."""
-    limits = {
-        trainer_name(observed.ref.name, index): refs.dataset_samples(observed, worker.dataset.name)
-        for index, worker in enumerate(spec.training_workers)
-    }
-    return msgspec.json.encode(limits).decode()
-
-
-def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
-    name = aggregator_name(observed.ref.name)
+def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layout) -> Create:
+    name = worker_name(observed.ref.name, None)
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     state = _state(observed, result.url)
+    file = _participants(place(observed, PARTICIPANTS, None, layout))
     data = storage.place(
         [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
         observed.settings,
@@ -121,23 +95,23 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec) -> Create:
             # without this variable Sedna's library guesses an address
             field("AGG_BIND_IP", "status.podIP"),
             literal("AGG_BIND_PORT", str(PORT)),
-            from_secret("JOB_SECRET", secret_name(observed.ref.name), _JOB),
+            from_secret(JOB_SECRET, *place(observed, JOB_SECRET, None, layout)),
         ],
-        data=storage.joined(data, state, _participants(observed)),
+        data=storage.joined(data, state, file),
         name=name,
         restart_policy="OnFailure",
     )
     return children.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
 
 
-def _participants(observed: Observed) -> storage.Placement:
+def _participants(file: Place) -> storage.Placement:
     """The file that says who may take part. Kubernetes updates the file while the aggregator
     runs.
     """
-    items = [{"key": _PARTICIPANTS, "path": _PARTICIPANTS}]
-    source = {"secretName": secret_name(observed.ref.name), "items": items}
+    items = [{"key": file.key, "path": file.key}]
+    source = {"secretName": file.secret, "items": items}
     mount = {"name": _PARTICIPANTS_VOLUME, "mountPath": _PARTICIPANTS_DIRECTORY, "readOnly": True}
-    path = f"{_PARTICIPANTS_DIRECTORY}/{_PARTICIPANTS}"
+    path = f"{_PARTICIPANTS_DIRECTORY}/{file.key}"
     return storage.Placement(
         env=(literal("FEDERATION_PARTICIPANTS", path),),
         volumes=({"name": _PARTICIPANTS_VOLUME, "secret": source},),
@@ -161,9 +135,11 @@ def _state(observed: Observed, model_url: str) -> storage.Placement:
     )
 
 
-def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> Create:
+def _trainer(
+    observed: Observed, spec: FederatedLearningJobSpec, index: int, layout: Layout
+) -> Create:
     given = spec.training_workers[index]
-    name = trainer_name(observed.ref.name, index)
+    name = worker_name(observed.ref.name, index)
     dataset = refs.dataset_source(observed, given.dataset.name, env="TRAIN_DATASET_URL")
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
@@ -172,12 +148,12 @@ def _trainer(observed: Observed, spec: FederatedLearningJobSpec, index: int) -> 
         form=_placed(observed, given),
         env=[
             *_common_env(observed, spec, name),
-            literal("AGG_IP", f"{aggregator_name(observed.ref.name)}.{observed.ref.namespace}"),
+            literal("AGG_IP", f"{worker_name(observed.ref.name, None)}.{observed.ref.namespace}"),
             literal("AGG_PORT", str(PORT)),
             literal("DATASET_NAME", given.dataset.name),
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
-            from_secret("PARTICIPANT_SECRET", secret_name(observed.ref.name), _participant(index)),
-            *worker_api(observed.settings, secret_name(observed.ref.name), trainer_role(index)),
+            from_secret(PARTICIPANT_SECRET, *place(observed, PARTICIPANT_SECRET, index, layout)),
+            *worker_api(observed.settings, *place(observed, WORKER_SECRET, index, layout)),
             *transport.environment(
                 spec.transport, observed.settings, beside=_bucket_urls(observed, spec)
             ),
@@ -231,4 +207,4 @@ def _bucket_urls(observed: Observed, spec: FederatedLearningJobSpec) -> list[str
 
 def names(spec: FederatedLearningJobSpec, job: str) -> list[WorkerName]:
     """The names of the pods of all workers."""
-    return [aggregator_name(job), *replica_names(job, TRAIN, len(spec.training_workers))]
+    return [worker_name(job, None), *replica_names(job, TRAIN, len(spec.training_workers))]

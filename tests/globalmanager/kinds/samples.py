@@ -162,9 +162,9 @@ def value_of(variable: dict[str, Any]) -> str:
 
 
 def secrets_of(world: World) -> dict[str, str]:
-    """Key -> text in the Secrets that the job made."""
+    """ "<key> of Secret <name>" -> text in the Secrets that the job made."""
     return {
-        key: base64.b64decode(value).decode()
+        f"{key} of Secret {ref.name}": base64.b64decode(value).decode()
         for ref, child in world.children.items()
         if ref.type == SECRETS
         for key, value in child["data"].items()

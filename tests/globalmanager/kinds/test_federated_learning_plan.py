@@ -57,7 +57,9 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
         "Pod/surface-defect-detection-aggregation",
         "Pod/surface-defect-detection-train-0",
         "Pod/surface-defect-detection-train-1",
-        "Secret/surface-defect-detection-federation",
+        "Secret/surface-defect-detection-aggregation",
+        "Secret/surface-defect-detection-train-0",
+        "Secret/surface-defect-detection-train-1",
         "Service/surface-defect-detection-aggregation",
     ]
     assert pod_spec(world, "surface-defect-detection-train-1")["nodeName"] == "edge2"
@@ -69,7 +71,7 @@ def test_sednas_sample_becomes_a_service_and_three_pods() -> None:
 
 def test_the_environment_of_sednas_aggregator() -> None:
     given = env(sedna_federated_job().settle(), "surface-defect-detection-aggregation")
-    assert given.pop("JOB_SECRET") == "job of Secret surface-defect-detection-federation"
+    assert given.pop("JOB_SECRET") == "JOB_SECRET of Secret surface-defect-detection-aggregation"
     assert given == {
         "NAMESPACE": "default",
         "JOB_NAME": "surface-defect-detection",
@@ -100,9 +102,9 @@ def test_the_environment_of_sednas_trainer() -> None:
     world = sedna_federated_job().settle()
     given = env(world, "surface-defect-detection-train-0")
     assert given.pop("LC_SERVER") == "http://$(HOST_IP):9100/w/$(WORKER_SECRET)"
-    assert given.pop("WORKER_SECRET") == "train-0 of Secret surface-defect-detection-federation"
-    own = "participant-0 of Secret surface-defect-detection-federation"
-    assert given.pop("PARTICIPANT_SECRET") == own
+    own = "of Secret surface-defect-detection-train-0"
+    assert given.pop("WORKER_SECRET") == f"WORKER_SECRET {own}"
+    assert given.pop("PARTICIPANT_SECRET") == f"PARTICIPANT_SECRET {own}"
     assert given == {
         "NAMESPACE": "default",
         "JOB_NAME": "surface-defect-detection",
@@ -123,7 +125,7 @@ def test_the_environment_of_sednas_trainer() -> None:
 
 def test_each_trainer_has_a_secret_of_its_own() -> None:
     world = federated_job().settle()
-    named = [env(world, name)["WORKER_SECRET"].partition(" ")[0] for name in POD_NAMES[1:]]
+    named = [env(world, name)["WORKER_SECRET"] for name in POD_NAMES[1:]]
     stored = secrets_of(world)
     assert len({stored[name] for name in named}) == 2
 
@@ -360,7 +362,8 @@ def test_two_jobs_have_different_secrets() -> None:
     one = federated_job().settle()
     other = World(KIND, job("other", federated_learning_spec(), uid="uid-2")).model("small")
     other.dataset("data0", "edge0").dataset("data1", "edge1").settle()
-    assert secrets_of(one)["job"] != secrets_of(other)["job"]
+    secret = secrets_of(one)["JOB_SECRET of Secret digits-aggregation"]
+    assert secret != secrets_of(other)["JOB_SECRET of Secret other-aggregation"]
 
 
 # ---- who takes part ------------------------------------------------------------------------------
@@ -369,10 +372,15 @@ def test_two_jobs_have_different_secrets() -> None:
 def test_a_trainer_has_a_secret_for_its_name_and_not_the_jobs() -> None:
     world = federated_job(2).settle()
     given = secrets_of(world)
-    for index in range(2):
-        expected = participant_secret(given["job"], f"digits-train-{index}")
-        assert given[f"participant-{index}"] == expected
-        assert "job of Secret digits-federation" not in env(world, f"digits-train-{index}").values()
+    job_secret = "JOB_SECRET of Secret digits-aggregation"
+    for trainer in POD_NAMES[1:]:
+        expected = participant_secret(given[job_secret], trainer)
+        assert given[f"PARTICIPANT_SECRET of Secret {trainer}"] == expected
+        assert job_secret not in env(world, trainer).values()
+
+
+def _participants(world: World) -> Any:
+    return json.loads(secrets_of(world)["participants.json of Secret digits-aggregation"])
 
 
 def test_the_aggregator_reads_who_takes_part_and_with_how_many_samples() -> None:
@@ -382,14 +390,14 @@ def test_the_aggregator_reads_who_takes_part_and_with_how_many_samples() -> None
         for volume in pod_spec(world, "digits-aggregation")["volumes"]
         if "secret" in volume
     ]
-    assert source["secretName"] == "digits-federation"
+    assert source["secretName"] == "digits-aggregation"
     assert [item["key"] for item in source["items"]] == ["participants.json"]
-    assert json.loads(secrets_of(world)["participants.json"]) == {
+    assert _participants(world) == {
         "digits-train-0": None,
         "digits-train-1": None,
     }
     pods = {name: world.child("Pod", name) for name in pod_names(world)}
     world.other("Dataset", "data0")["status"] = {"numberOfSamples": 1200}
     world.settle()
-    assert json.loads(secrets_of(world)["participants.json"])["digits-train-0"] == 1200
+    assert _participants(world)["digits-train-0"] == 1200
     assert {name: world.child("Pod", name) for name in pod_names(world)} == pods

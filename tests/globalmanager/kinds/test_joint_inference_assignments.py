@@ -50,7 +50,7 @@ def test_the_edge_workers_node_gets_the_assignment() -> None:
 def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
     world = small_service().settle()
     grant = assignments(world)[EDGE0].body.workers
-    hash_ = secret_hash(secrets_of(world)["WORKER_SECRET"])
+    hash_ = secret_hash(secrets_of(world)["WORKER_SECRET of Secret digits-edge"])
     assert {name: entry.secret_hash for name, entry in grant.items()} == {
         "digits-edge": hash_,
         "digits-edge-edge0": hash_,
