@@ -1,7 +1,8 @@
 """Turns each change of a cached object into the keys of the jobs that the change concerns.
 
 Called by the informers, through loop, on every replica. A job with a new assignment goes to the
-assigner at once. Each concerned job goes to the queue, where it waits for its plan.
+assigner at once. Each concerned job goes to the queue, where it waits for its plan. Jobs that only
+name the changed object, of which there may be thousands, get there a few at a time (see fan_out).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from globalmanager.contract import (
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.counts import only_counts_differ
+from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.job_metrics import JobMetrics, has_just_failed
 from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
@@ -36,6 +38,7 @@ class ChangeHandler:
     Args:
         kinds: the served job resources
         queue: gets the jobs that must be planned
+        fan_out: gets the jobs that must be planned because an object that they name has changed
         assigner: gets the jobs whose assignments may have changed
         find: the job resource of a task key, from the cache
         on_new_level: gets each job whose namespace asks for another Pod Security Standard than
@@ -51,6 +54,7 @@ class ChangeHandler:
         caches: Caches,
         observer: Observer,
         queue: WorkQueue[ObjectRef],
+        fan_out: FanOut,
         assigner: Assigner,
         owners: Owners,
         find: Callable[[TaskKey], Served | None],
@@ -63,6 +67,7 @@ class ChangeHandler:
         self._caches = caches
         self._observer = observer
         self._queue = queue
+        self._fan_out = fan_out
         self._assigner = assigner
         self._owners = owners
         self._find = find
@@ -81,7 +86,8 @@ class ChangeHandler:
         self._tell_owners(scope, old, new)
         self._count(scope, old, new)
         concerned = sorted(self._concerned(scope, old, new), key=str)
-        if concerns_assignments(scope.type, old, new):
+        is_news_for_nodes = concerns_assignments(scope.type, old, new)
+        if is_news_for_nodes:
             for ref in concerned:
                 self._assigner.changed(ref)
         later = self._job_that_may_wait(scope, old, new)
@@ -90,6 +96,20 @@ class ChangeHandler:
                 self._queue.add_after(ref, self._counts_s)
             else:
                 self._queue.add(ref)
+        self._fan_out_to_referrers(scope, old, new, is_news_for_nodes=is_news_for_nodes)
+
+    def _fan_out_to_referrers(
+        self, scope: Scope, old: Object | None, new: Object | None, *, is_news_for_nodes: bool
+    ) -> None:
+        """Queue the jobs that name the changed object."""
+        changed = new or old
+        if scope.label_selector != ALL or changed is None:
+            return
+        ref = ref_of(scope.type, changed)
+        referrers = self._observer.referrers(ref)
+        self._fan_out.changed(ref, referrers)
+        if is_news_for_nodes:
+            self._assigner.reference_changed(ref, referrers)
 
     def _job_that_may_wait(
         self, scope: Scope, old: Object | None, new: Object | None
@@ -105,12 +125,15 @@ class ChangeHandler:
         changed = new or old
         if changed is None or not concerns_pods(old, new):
             return
-        for type_ in self._kinds:
-            for object_ in self._caches.all_of(type_).list(str(changed["metadata"]["name"])):
-                ref = ref_of(type_, object_)
-                if old is not None:
-                    self._on_new_level(ref)
-                self._queue.add(ref)
+        name = str(changed["metadata"]["name"])
+        jobs = [
+            ref_of(type_, object_)
+            for type_ in self._kinds
+            for object_ in self._caches.all_of(type_).list(name)
+        ]
+        for ref in jobs if old is not None else ():
+            self._on_new_level(ref)
+        self._fan_out.changed(ref_of(NAMESPACES, changed), jobs)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.label_selector == ALL:
@@ -131,14 +154,14 @@ class ChangeHandler:
                 self._metrics.pod_failed(self._kinds[ref.type])
 
     def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
-        """The jobs that a change of an object concerns."""
+        """The jobs that a change of an object concerns, without those that only name it."""
         states = [object_ for object_ in (old, new) if object_ is not None]
         if scope.label_selector != ALL:
             owners = (self._observer.controllers(each) or self._namesake(each) for each in states)
             return {ref for refs in owners for ref in refs}
         ref = ref_of(scope.type, states[0])
         itself = {ref} if scope.type in self._kinds else set()
-        return itself | self._observer.referrers(ref) | self._observer.scaled(ref, new)
+        return itself | self._observer.scaled(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
         """The job that the labels of `object_` name. This job may wait until `object_` frees a

@@ -45,6 +45,7 @@ from globalmanager.engine.changes import ChangeHandler
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.executions import Executions
+from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer, Owned
 from globalmanager.engine.owners import Owners
@@ -64,6 +65,7 @@ from globalmanager.kube.rate import Share
 from globalmanager.traces import TaskTraces
 
 STARTING: Final = "starting"
+_JOBS_PER_SLICE: Final = 1  # of a fan-out; a plan takes 1 to 2 ms
 
 
 class Engine:
@@ -102,6 +104,9 @@ class Engine:
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
+        self._fan_out = FanOut(
+            self._queue, jobs_per_slice=_JOBS_PER_SLICE, processor=clocks.processor
+        )
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
@@ -129,6 +134,7 @@ class Engine:
             is_listed=self._caches.is_listed,
             metrics=self._metrics,
             traces=traces,
+            processor=clocks.processor,
         )
         self.initially_assigned = self._assigner.initially_assigned
         """Set when the sink has the assignments of every job resource that existed at the start.
@@ -152,6 +158,7 @@ class Engine:
             caches=self._caches,
             observer=self._observer,
             queue=self._queue,
+            fan_out=self._fan_out,
             assigner=self._assigner,
             owners=self._owners,
             find=self.find,
@@ -227,7 +234,7 @@ class Engine:
         settings = msgspec.structs.replace(self._observer.settings, root_key=root_key)
         self._observer.settings = settings
         self._waits_for = ""
-        self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        self._metrics.queue_depth.set_function(lambda: len(self._queue) + len(self._fan_out))
         self._metrics.queue_oldest_s.set_function(lambda: self._queue.oldest_s)
         reconcilers = Reconcilers(
             self._queue,
@@ -238,6 +245,7 @@ class Engine:
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._assigner.run(), name="assigner")
+                tasks.create_task(self._fan_out.run(), name="fan-out of plans")
                 self._informers.start(tasks)
                 tasks.create_task(self.recorder.run(), name="events")
                 tasks.create_task(self.report_events.run(), name="events of reports")
@@ -282,8 +290,7 @@ class Engine:
         """Queue all jobs with an assignment for `node`, because the node got a session or lost its
         session.
         """
-        for ref in sorted(self._assigner.jobs_on(node), key=str):
-            self._queue.add(ref)
+        self._fan_out.changed(node, self._assigner.jobs_on(node))
 
     def find(self, key: TaskKey) -> Served | None:
         """The job resource of a task key, from the cache."""

@@ -172,8 +172,8 @@ class Observer:
 
     # ---- which jobs a change concerns -----------------------------------------------------------
 
-    def referrers(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """The jobs that refer to the object `ref`."""
+    def referrers(self, ref: ObjectRef) -> tuple[ObjectRef, ...]:
+        """The jobs that refer to the object `ref`, in an order that stays."""
         return self._references.of(ref)
 
     def controllers(self, object_: Object) -> set[ObjectRef]:

@@ -2,18 +2,33 @@
 was added.
 
 The engine adds a key on every change. The engine's workers take the keys. The queue behaves like
-client-go's rate limiting queue. The queue holds only keys, so the number of distinct keys limits
-its size. All calls come from one event loop, and the queue uses the clock of this loop.
+client-go's rate limiting queue, but namespaces take turns: the many keys of one tenant delay no key
+of another tenant for long. The queue holds only keys, so the number of distinct keys limits its
+size. All calls come from one event loop, and the queue uses the clock of this loop.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from common.backoff import Backoff
+from globalmanager.engine.turns import Turns
 
-K = TypeVar("K", bound=Hashable)
+
+class Key(Hashable, Protocol):
+    """What a queue holds, for example an ObjectRef."""
+
+    @property
+    def namespace(self) -> str: ...
+
+
+K = TypeVar("K", bound=Key)
+
+
+class _Ready(NamedTuple, Generic[K]):
+    key: K
+    since_s: float
+    """When the key became ready, by the clock of the event loop."""
 
 
 class QueueClosed(Exception):
@@ -39,7 +54,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._new_backoff = new_backoff
         self._rest_s = rest_s
-        self._ready: deque[tuple[K, float]] = deque()  # with the time since which each key waits
+        self._ready: Turns[_Ready[K]] = Turns()
         self._dirty: set[K] = set()  # keys that need work; a superset of _ready
         self._active: set[K] = set()  # keys that a worker has, and keys that rest
         self._restless: set[K] = set()  # keys that had no rest after their last work
@@ -54,10 +69,14 @@ class WorkQueue(Generic[K]):
 
     @property
     def oldest_s(self) -> float:
-        """Seconds for which the key that workers take next has waited; 0 when none waits."""
+        """Seconds for which the key that waits longest has waited; 0 when none waits."""
         if not self._ready:
             return 0.0
-        return asyncio.get_running_loop().time() - self._ready[0][1]
+        return asyncio.get_running_loop().time() - min(each.since_s for each in self._ready.heads())
+
+    def waiting(self, namespace: str) -> int:
+        """The number of keys of one namespace that workers could take now."""
+        return self._ready.waiting(namespace)
 
     def add(self, key: K) -> None:
         """Add a key. A key that is in the queue already stays there once."""
@@ -99,13 +118,15 @@ class WorkQueue(Generic[K]):
         return self._backoffs[key].failures if key in self._backoffs else 0
 
     async def get(self) -> K:
-        """Wait for a key, and take the key that has waited longest. Raises: QueueClosed"""
+        """Wait for a key, and take the key that has waited longest in the namespace whose turn it
+        is. Raises: QueueClosed
+        """
         while not self._ready or self._closed:
             if self._closed:
                 raise QueueClosed
             self._wake.clear()
             await self._wake.wait()
-        key, _since = self._ready.popleft()
+        key = self._ready.pop().key
         self._dirty.discard(key)
         self._active.add(key)
         return key
@@ -150,5 +171,6 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     def _offer(self, key: K) -> None:
-        self._ready.append((key, asyncio.get_running_loop().time()))
+        since_s = asyncio.get_running_loop().time()
+        self._ready.push(key.namespace, _Ready(key, since_s))
         self._wake.set()

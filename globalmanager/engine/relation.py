@@ -19,18 +19,19 @@ class JobRelation(Generic[J, T]):
 
     def __init__(self) -> None:
         self._targets: dict[J, frozenset[T]] = {}
-        self._jobs: dict[T, set[J]] = {}
+        # A dict keeps the order of jobs, which a set would not: see `of`.
+        self._jobs: dict[T, dict[J, None]] = {}
 
     def set(self, job: J, targets: Iterable[T]) -> None:
         """Let `job` point to exactly these targets."""
         new = frozenset(targets)
         old = self._targets.get(job, frozenset())
         for target in old - new:
-            self._jobs[target].discard(job)
+            self._jobs[target].pop(job, None)
             if not self._jobs[target]:
                 del self._jobs[target]
         for target in new - old:
-            self._jobs.setdefault(target, set()).add(job)
+            self._jobs.setdefault(target, {})[job] = None
         if new:
             self._targets[job] = new
         else:
@@ -42,6 +43,6 @@ class JobRelation(Generic[J, T]):
     def targets(self, job: J) -> frozenset[T]:
         return self._targets.get(job, frozenset())
 
-    def of(self, target: T) -> frozenset[J]:
-        """The jobs that point to `target`."""
-        return frozenset(self._jobs.get(target, ()))
+    def of(self, target: T) -> tuple[J, ...]:
+        """The jobs that point to `target`, each once, in the order in which they began to."""
+        return tuple(self._jobs.get(target, ()))

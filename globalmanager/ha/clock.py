@@ -23,3 +23,5 @@ class Clocks(NamedTuple):
     """Measures how long something lasts."""
     utcnow: times.Clock = times.utc_now
     """Says the time of day, for objects of the API."""
+    processor: Clock = time.thread_time
+    """Counts the processor time of the event loop's thread."""

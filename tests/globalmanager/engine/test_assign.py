@@ -1,7 +1,6 @@
 """The edge first: what nodes must hold waits for no plan, no request and no rate limit."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,11 +25,13 @@ from globalmanager.contract import (
     ref_of,
 )
 from globalmanager.engine.assign import Assigner, concerns_assignments
+from globalmanager.engine.fan_out import PAUSE_S
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
 from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
-from tests.globalmanager.gadgets import GADGET, assignments, gadget
+from tests.globalmanager.engine.test_fan_out import spin
+from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
@@ -111,14 +112,19 @@ async def test_nodes_learn_of_jobs_however_low_the_rate_of_requests_is(
 
 
 class Counting:
-    """GADGET, which counts for how many observations it computed assignments."""
+    """GADGET, which counts for how many observations it computed assignments.
 
-    def __init__(self) -> None:
+    Args: each_s: of computing for one job
+    """
+
+    def __init__(self, *, each_s: float = 0.0) -> None:
         self.calls = 0
+        self._each_s = each_s
         self.kind = msgspec.structs.replace(GADGET, assignments=self._assignments)
 
     def _assignments(self, observed: Observed) -> Mapping[NodeName, Assignment]:
         self.calls += 1
+        spin(self._each_s)
         return assignments(observed)
 
 
@@ -146,6 +152,51 @@ async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, us
             "manager.edge.nodes_of('a') == ['n2']", lambda: manager.edge.nodes_of("a") == ["n2"]
         )
         assert counting.calls == before + 1
+
+
+async def test_a_new_job_waits_for_few_of_the_jobs_that_name_a_changed_object(
+    cluster: Cluster, user: User
+) -> None:
+    counting = Counting(each_s=0.002)
+    async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
+        await make_sharers(manager, user, count=200)
+        before = counting.calls
+        await user.client.merge_patch(SHARED, {"spec": {"url": "another"}})
+        await async_eventually("a job of the change", lambda: counting.calls > before)
+        await user.create(GADGETS, gadget("new", node="n1"))
+        await async_eventually("the new job", lambda: manager.edge.nodes_of("new") == ["n1"])
+        assert counting.calls - before < 100
+        await async_eventually("all jobs", lambda: counting.calls >= before + 201)
+
+
+async def test_an_object_that_changes_without_pause_costs_each_job_little(
+    cluster: Cluster, user: User
+) -> None:
+    counting = Counting()
+    async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
+        await make_sharers(manager, user, count=100)
+        before = counting.calls
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for number in range(60):
+            await user.client.merge_patch(SHARED, {"spec": {"url": f"model-{number}"}})
+        most = 100 + (loop.time() - began_s) / PAUSE_S * 4
+        assert counting.calls - before <= most
+
+
+SHARED = ObjectRef(PARTS, "default", "shared")
+
+
+async def make_sharers(manager: Manager, user: User, *, count: int) -> None:
+    """Jobs that name one object, and that object."""
+    await user.create(PARTS, {"metadata": {"name": "shared", "namespace": "default"}, "spec": {}})
+    for number in range(count):
+        await user.create(GADGETS, gadget(f"sharer-{number}", node="n1", part=SHARED.name))
+    await async_eventually("all jobs", lambda: len(manager.edge.desired) == count)
+    await async_eventually(
+        "all plans",
+        lambda: all(manager.phase(f"sharer-{number}") == "Ready" for number in range(count)),
+    )
 
 
 def told(report: Object, _status: Mapping[str, Any]) -> Object:
@@ -317,9 +368,7 @@ async def test_a_start_with_many_jobs_leaves_time_to_others() -> None:
     each_s, jobs = 0.001, 300
 
     def slow(observed: Observed) -> Mapping[NodeName, Assignment]:
-        end_s = time.monotonic() + each_s
-        while time.monotonic() < end_s:
-            pass
+        spin(each_s)
         return assignments(observed)
 
     assigning = Assigning(msgspec.structs.replace(GADGET, assignments=slow))

@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from common.backoff import Backoff
 from globalmanager.engine.queue import WorkQueue
+from tests.globalmanager.engine.test_queue import A, B, C, Name
 
-KEYS = st.sampled_from("abc")
+KEYS = st.sampled_from([A, B, C])
 
 
 class QueueAgainstModel(RuleBasedStateMachine):
@@ -19,15 +20,15 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = looptime.new_event_loop()
-        self.queue: WorkQueue[str] = WorkQueue(
+        self.queue: WorkQueue[Name] = WorkQueue(
             new_backoff=lambda: Backoff(base_s=1.0, max_s=8.0, uniform=lambda _low, high: high)
         )
         self.now = 0
-        self.ready: list[set[str]] = []  # groups; within one, any order is right
-        self.again: set[str] = set()
-        self.active: set[str] = set()
-        self.due: dict[str, int] = {}
-        self.failed: dict[str, int] = {}
+        self.ready: list[set[Name]] = []  # groups; within one, any order is right
+        self.again: set[Name] = set()
+        self.active: set[Name] = set()
+        self.due: dict[Name, int] = {}
+        self.failed: dict[Name, int] = {}
 
     def in_loop(self, function: object, *args: object) -> object:
         async def call() -> object:
@@ -35,37 +36,37 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
         return self.loop.run_until_complete(call())
 
-    def model_add(self, key: str) -> None:
+    def model_add(self, key: Name) -> None:
         if key in self.active:
             self.again.add(key)
         elif not any(key in group for group in self.ready):
             self.ready.append({key})
 
-    def model_add_after(self, key: str, delay_s: int) -> None:
+    def model_add_after(self, key: Name, delay_s: int) -> None:
         if delay_s <= 0:
             self.model_add(key)
         else:
             self.due[key] = min(self.now + delay_s, self.due.get(key, self.now + delay_s))
 
     @rule(key=KEYS)
-    def add(self, key: str) -> None:
+    def add(self, key: Name) -> None:
         self.in_loop(self.queue.add, key)
         self.model_add(key)
 
     @rule(key=KEYS, delay_s=st.integers(0, 6))
-    def add_after(self, key: str, delay_s: int) -> None:
+    def add_after(self, key: Name, delay_s: int) -> None:
         self.in_loop(self.queue.add_after, key, float(delay_s))
         self.model_add_after(key, delay_s)
 
     @rule(key=KEYS)
-    def retry(self, key: str) -> None:
+    def retry(self, key: Name) -> None:
         expected = min(8, 2 ** self.failed.get(key, 0))
         assert self.in_loop(self.queue.retry, key) == expected
         self.failed[key] = self.failed.get(key, 0) + 1
         self.model_add_after(key, expected)
 
     @rule(key=KEYS)
-    def forget(self, key: str) -> None:
+    def forget(self, key: Name) -> None:
         self.queue.forget(key)
         self.failed.pop(key, None)
 
@@ -95,7 +96,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             self.now += 1
             self.model_come_due({key for key in self.due if self.due[key] == self.now})
 
-    def model_come_due(self, keys: set[str]) -> None:
+    def model_come_due(self, keys: set[Name]) -> None:
         before = len(self.ready)
         for key in sorted(keys):
             del self.due[key]

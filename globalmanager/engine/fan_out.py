@@ -1,0 +1,119 @@
+"""Gives the jobs that name a changed object to a work queue: a few at a time, namespaces in turn.
+
+One Model, Dataset, Secret or Node may be named by thousands of jobs, and any tenant may change his
+own many times a second. If all of these jobs entered the queue with each change, other jobs and
+sessions would wait for them. So such jobs enter the queue in slices. A job whose own object changes
+does not come here.
+
+While the jobs of one change still wait, all further changes of the object together cost each job
+one more turn: the queue observes a job when it works on it, so only the newest state counts.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from globalmanager.contract import ObjectRef
+from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.turns import Turns
+from globalmanager.ha.clock import Clock
+
+PAUSE_S: Final = 0.005  # between two slices, at least
+MAX_PAUSE_S: Final = 0.05
+# The least time from slice to slice, as a multiple of the processor time of the event loop in it.
+# So fan-outs use what others leave of half of the loop, however long one job takes.
+_SHARE: Final = 2.0
+
+
+class _Source:
+    """A changed object, and jobs of one namespace that name it."""
+
+    def __init__(self, jobs: Iterable[ObjectRef]) -> None:
+        self.jobs = deque(jobs)
+        self.next_round: tuple[ObjectRef, ...] = ()
+        """The jobs that need one more turn, because the object has changed again."""
+
+    def pop(self) -> ObjectRef:
+        job = self.jobs.popleft()
+        if not self.jobs:
+            self.jobs.extend(self.next_round)
+            self.next_round = ()
+        return job
+
+
+class FanOut:
+    """Holds each pair of object and job twice at most, so its size is bounded by the references.
+
+    Args:
+        queue: gets the jobs
+        jobs_per_slice: most jobs that enter the queue at a time, and most jobs of one namespace
+            that wait in the queue when another one enters it. So a job whose own object changed
+            finds few jobs of its namespace before it
+        processor: as `Clocks.processor`
+    """
+
+    def __init__(
+        self, queue: WorkQueue[ObjectRef], *, jobs_per_slice: int, processor: Clock
+    ) -> None:
+        self._queue = queue
+        self._jobs_per_slice = jobs_per_slice
+        self._processor = processor
+        self._sources: dict[tuple[str, Hashable], _Source] = {}
+        self._turns: Turns[tuple[str, Hashable]] = Turns()
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """The number of jobs that have not entered the queue."""
+        return sum(len(source.jobs) for source in self._sources.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def changed(self, source: Hashable, jobs: Iterable[ObjectRef]) -> None:
+        """Let all `jobs` enter the queue soon, because `source`, which they name, has changed."""
+        by_namespace: dict[str, list[ObjectRef]] = {}
+        for job in jobs:
+            by_namespace.setdefault(job.namespace, []).append(job)
+        for namespace, members in by_namespace.items():
+            waiting = self._sources.get((namespace, source))
+            if waiting is None:
+                self._sources[namespace, source] = _Source(members)
+                self._turns.push(namespace, (namespace, source))
+            else:
+                waiting.next_round = tuple(members)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Give slices of jobs to the queue until this task is cancelled."""
+        while True:
+            self._wake.clear()
+            while self._sources:
+                self.give_slice()
+                await self._pause()
+            await self._wake.wait()
+
+    async def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s, busy_s = loop.time(), self._processor()
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            least_s = _SHARE * (self._processor() - busy_s)
+            if loop.time() - began_s >= min(MAX_PAUSE_S, least_s):
+                return
+
+    def give_slice(self) -> None:
+        """Let the next jobs enter the queue. A namespace of which enough jobs wait in the queue
+        misses its turn.
+        """
+        for _ in range(self._jobs_per_slice):
+            if not self._turns:
+                return
+            namespace, _source = key = self._turns.pop()
+            waiting = self._sources[key]
+            if self._queue.waiting(namespace) < self._jobs_per_slice:
+                self._queue.add(waiting.pop())
+            if waiting.jobs:
+                self._turns.push(namespace, key)
+            else:
+                del self._sources[key]
