@@ -96,15 +96,29 @@ def service(
     return objects.child(observed, SERVICES, name=name, role=role, content=content, labels=labels)
 
 
-def pod(observed: Observed, *, name: str, role: str, template: Object) -> Create:
-    """One pod with the given name."""
-    content = {"spec": template["spec"]}
-    create = objects.child(observed, PODS, name=name, role=role, content=content)
-    metadata, given = create.object["metadata"], template["metadata"]
-    annotations = {**(given.get("annotations") or {}), SPEC_HASH: objects.content_hash(template)}
+def pod(
+    observed: Observed, *, name: str, role: str, template: Object, is_kept: bool = False
+) -> Create:
+    """One pod with the given name.
+
+    Args: is_kept: whether the plan never compares the pod with its template (UpdateRule.KEEP). Then
+        the pod has no hash of the template, which costs 10 ms for each MB
+    """
+    given = template["metadata"]
+    create = objects.child(
+        observed,
+        PODS,
+        name=name,
+        role=role,
+        content={"spec": template["spec"]},
+        annotations={
+            **(given.get("annotations") or {}),
+            **({} if is_kept else {SPEC_HASH: objects.content_hash(template)}),
+        },
+    )
+    metadata = create.object["metadata"]
     labels = {**given["labels"], **metadata["labels"]}
-    named = {**metadata, "labels": labels, "annotations": annotations}
-    return Create(PODS, {**create.object, "metadata": named})
+    return Create(PODS, {**create.object, "metadata": {**metadata, "labels": labels}})
 
 
 def without_token(create: Create) -> Create:

@@ -64,22 +64,26 @@ def child(
     role: str,
     content: Mapping[str, Any],
     labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> Create:
     """One child as the job wants it.
 
     Args:
         content: all fields but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
         labels: labels in addition to the labels of every child
+        annotations: all annotations of the child; None: only the hash of labels and content
     """
     marks = {**job_labels(observed, role), **sedna.labels(observed, role), **(labels or {})}
-    # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of the
-    # GlobalManager replaces no child.
-    hashed = content["spec"] if content.keys() == {"spec"} else content
+    if annotations is None:
+        # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of
+        # the GlobalManager replaces no child.
+        hashed = content["spec"] if content.keys() == {"spec"} else content
+        annotations = {SPEC_HASH: content_hash([marks, hashed])}
     metadata = {
         "name": name,
         "namespace": observed.ref.namespace,
         "labels": marks,
-        "annotations": {SPEC_HASH: content_hash([marks, hashed])},
+        **({"annotations": dict(annotations)} if annotations else {}),
         "ownerReferences": [owner_reference(observed)],
     }
     identity = {"apiVersion": type_.api_version, "kind": type_.kind}

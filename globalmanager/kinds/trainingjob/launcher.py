@@ -106,7 +106,9 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
     metadata = built["metadata"]
     annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
     numbered = {**built, "metadata": {**metadata, "annotations": annotations}}
-    return children.pod(observed, name=launcher_name(job), role=LAUNCHER, template=numbered)
+    return children.pod(
+        observed, name=launcher_name(job), role=LAUNCHER, template=numbered, is_kept=True
+    )
 
 
 def _with_account(template: Object, name: str) -> Object:

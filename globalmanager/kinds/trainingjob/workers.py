@@ -109,7 +109,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
         },
         restart_policy="Never",
     )
-    return children.pod(observed, name=name, role=WORKER, template=built)
+    return children.pod(observed, name=name, role=WORKER, template=built, is_kept=True)
 
 
 def _label(name: str) -> str:

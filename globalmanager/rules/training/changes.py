@@ -3,7 +3,7 @@
 Called by `plan`, which says in which of these states the job is.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -27,6 +27,7 @@ from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.present import Present
+from globalmanager.rules.training.replicas import Replica
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
 """Type of the children of all training kinds -> what a plan does with a child that differs."""
@@ -38,8 +39,10 @@ _RESTART_MAX_S: Final = 60.0
 _DISRUPTED_S: Final = 10.0
 """Least age of a pod that has lost its room and is made again."""
 _MAX_NEW_PODS: Final = 100
-"""In one plan. Each pod of a TFJob names all replicas, so all pods of a large job at once would
-take seconds and much memory. The first pods cause the next plan.
+_MAX_NEW_BYTES: Final = 4 * 1024 * 1024
+"""In one plan, at least one pod. Each pod of a TFJob names all replicas, and has all variables of
+its template, so all pods of a large job at once would take seconds and much memory. The first pods
+cause the next plan.
 """
 
 
@@ -81,7 +84,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
             index,
             attempt=history.attempt(name),
         )
-        for name, each, index in missing[:_MAX_NEW_PODS]
+        for name, each, index in _first(missing)
     ]
     groups = [] if gang is None else [gangs.pod_group(gang, observed, spec)]
     others = [*groups, *spec.framework.companions(observed)]
@@ -95,6 +98,16 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
         return children.new_pods_last((tuple(worn), *stages)), timers
     # A job that cannot have all its Services starts none of its pods.
     return tuple(stage for stage in stages if stage), timers
+
+
+def _first(missing: Sequence[Replica]) -> Iterator[Replica]:
+    """The replicas that get their pod in this plan."""
+    made_bytes = 0
+    for replica in missing[:_MAX_NEW_PODS]:
+        yield replica
+        made_bytes += replica[1].template_bytes
+        if made_bytes >= _MAX_NEW_BYTES:
+            return
 
 
 def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:

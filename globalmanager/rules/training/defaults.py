@@ -18,6 +18,7 @@ def replicas_of(framework: Framework, given: Mapping[str, ReplicaForm]) -> tuple
             count=1 if given[type_].replicas is None else given[type_].replicas or 0,
             policy=given[type_].restart_policy or framework.restart_policy,
             template=given[type_].template,
+            template_bytes=len(msgspec.json.encode(given[type_].template)),
         )
         for type_ in framework.types
         if type_ in given

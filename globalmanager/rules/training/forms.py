@@ -146,6 +146,8 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     policy: RestartPolicy
     template: Mapping[str, Any]
+    template_bytes: int
+    """Size of the template as JSON."""
 
 
 SUSPENSION: Final = Suspension(("spec", "runPolicy", "suspend"))

@@ -43,8 +43,12 @@ def name_of(job: str, type_: str, index: int) -> WorkerName:
     return replica_name(job, type_.lower(), index)
 
 
-def names(job: str, spec: TrainingJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
-    """(name, type, index) of each replica, in the order of types and indices."""
+Replica = tuple[WorkerName, Replicas, int]
+"""Name, type and index."""
+
+
+def names(job: str, spec: TrainingJob) -> Iterator[Replica]:
+    """The replicas, in the order of types and indices."""
     for each in spec.replicas:
         for index in range(each.count):
             yield name_of(job, each.type, index), each, index
@@ -168,7 +172,7 @@ def pod(
         },
     }
     name = name_of(observed.ref.name, each.type, index)
-    made = children.pod(observed, name=name, role=role, template=template)
+    made = children.pod(observed, name=name, role=role, template=template, is_kept=True)
     return children.without_token(made) if edge_placement.chooses_edge(given) else made
 
 

@@ -597,7 +597,7 @@ def started_by_the_operator(**spec: Any) -> World:
             child["metadata"]["labels"] = {
                 key: value for key, value in marks.items() if "/" not in key
             }
-            child["metadata"].pop("annotations")
+            child["metadata"].pop("annotations", None)
     del world.object["status"]["nextWorkerIndex"]
     world.object["status"]["restartCount"] = 2
     return world

@@ -11,7 +11,9 @@ from globalmanager.rules.training.resources import least
 def replicas(type_: str, count: int, *resources: Any) -> Replicas:
     containers = [{"name": str(n), "resources": one} for n, one in enumerate(resources)]
     template = {"spec": {"containers": containers}}
-    return Replicas(type=type_, count=count, policy=RestartPolicy.NEVER, template=template)
+    return Replicas(
+        type=type_, count=count, policy=RestartPolicy.NEVER, template=template, template_bytes=0
+    )
 
 
 MASTER = replicas("Master", 1, {"requests": {"cpu": "500m", "memory": "1Gi"}})
