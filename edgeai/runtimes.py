@@ -2,15 +2,18 @@
 
     python -m edgeai.runtimes pytorch tensorflow
 
-Each runtime has a lock in requirements/ and a virtual environment in the user's cache. The tests
-call `install`. The first call takes minutes and up to 2 GB. A later call returns at once, also in
-another checkout with the same lock.
+Each runtime has a lock in requirements/ and a directory in the user's cache: a virtual environment
+with what the lock names. PyTorch comes from the first of these that has it: a Python of the
+machine, the package index, Debian (docs/decisions/0006-dependencies.md). The first call of
+`install` takes minutes and up to 2 GB. A later call returns at once, also in another checkout with
+the same lock.
 """
 
 import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,9 +25,13 @@ from typing import Final
 import msgspec
 
 from common.errors import Unavailable
+from edgeai import debian
 
 REQUIREMENTS: Final = Path(__file__).parents[1] / "requirements"
-_COMPLETE: Final = "complete"  # an installation without this file was interrupted
+_COMPLETE: Final = "complete"
+"""Lists the files outside the directory that the runtime needs. Without it an installation was
+interrupted."""
+_PROBE_S: Final = 60.0
 _SHOWN_LINES: Final = 8
 _BUILD_ENVIRONMENT: Final = {"horovod-driver": {"HOROVOD_SKIP_COMPILE": "1"}}
 """Name of a runtime -> variables for the build of its packages."""
@@ -34,16 +41,41 @@ class RuntimeUnavailable(Unavailable):
     """The runtime cannot be installed here. The text says why and what to do."""
 
 
+class Library(msgspec.Struct, frozen=True):
+    """A library that may come from elsewhere than the lock.
+
+    Args:
+        code: imports the library, ends with an error where it lacks something, and prints its files
+        packages: of Debian, which bring it to Debian's Python
+    """
+
+    code: str
+    packages: tuple[str, ...]
+
+
+LIBRARIES: Final = {
+    "pytorch": Library(
+        "import numpy, torch, torch.distributed as d\n"
+        "assert d.is_gloo_available()\n"
+        "print(numpy.__file__, torch.__file__, sep='\\n')",
+        ("python3-torch", "python3-numpy"),
+    )
+}
+"""Name of a runtime -> its library."""
+
+
 class Runtime(msgspec.Struct, frozen=True):
     """A runtime and its place in the cache.
 
     Args:
         lock: file with all packages of the runtime and their hashes
         cache: directory of all runtimes
+        library: None where all comes from the lock
     """
 
     lock: Path
     cache: Path
+    library: Library | None = None
 
     @property
     def name(self) -> str:
@@ -51,7 +83,7 @@ class Runtime(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> Path:
-        """The virtual environment. Another lock or another Python has another directory."""
+        """Another lock or another Python has another directory."""
         digest = hashlib.sha256(self.lock.read_bytes())
         digest.update(f"{sys.version} {platform.machine()} {sys.base_prefix}".encode())
         return self.cache / f"{self.name}-{digest.hexdigest()[:16]}"
@@ -61,7 +93,10 @@ class Runtime(msgspec.Struct, frozen=True):
         return self.directory / "bin" / "python"
 
     def is_installed(self) -> bool:
-        return self.lock.exists() and (self.directory / _COMPLETE).exists()
+        if not self.lock.exists() or not (self.directory / _COMPLETE).exists():
+            return False
+        files = (self.directory / _COMPLETE).read_text().splitlines()
+        return all(Path(file).exists() for file in files)
 
     def install(self) -> Path:
         """Install the runtime, unless it is installed. Returns: path of its Python
@@ -86,15 +121,60 @@ class Runtime(msgspec.Struct, frozen=True):
         return self.python
 
     def _make(self) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)  # left by an interrupted installation
-        pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check"]
+        if self._take_from_machine():
+            return
         try:
+            self._install_lock()
+        except RuntimeUnavailable as refusal:
+            if self.library is None:
+                raise
+            self._take_from_debian(self.library, refusal)
+
+    def _install_lock(self) -> None:
+        pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check"]
+        with self._complete() as files:
             self._run([sys.executable, "-m", "venv", str(self.directory)])
             self._run([*pip, "--require-hashes", "--requirement", str(self.lock)])
+            files.touch()
+
+    def _take_from_machine(self) -> bool:
+        """Let `python` be the machine's first that has the library. Returns: is there one"""
+        if self.library is None:
+            return False
+        for candidate in _machine_pythons():
+            if files := _files(candidate, self.library):
+                with self._complete() as complete:
+                    self.python.parent.mkdir(parents=True)
+                    self.python.write_text(f'#!/bin/sh\nexec {shlex.quote(candidate)} "$@"\n')
+                    self.python.chmod(0o755)
+                    complete.write_text("\n".join([candidate, *files]))
+                return True
+        return False
+
+    def _take_from_debian(self, library: Library, refusal: RuntimeUnavailable) -> None:
+        """Args: refusal: of the package index"""
+        problem = f"after apt-get has installed {' '.join(library.packages)}, no Python has it"
+        try:
+            debian.install(library.packages)
+        except debian.PackagesUnavailable as error:
+            problem = str(error)
+        else:
+            if self._take_from_machine():
+                return
+        raise RuntimeUnavailable(
+            f"{refusal}\n{problem}\nOr install {self.name} into a Python on the PATH, or let"
+            " PIP_EXTRA_INDEX_URL name an index that has its CPU build."
+        ) from refusal
+
+    @contextmanager
+    def _complete(self) -> Iterator[Path]:
+        """Make the directory anew; nothing stays of it where that fails."""
+        shutil.rmtree(self.directory, ignore_errors=True)  # left by an interrupted installation
+        try:
+            yield self.directory / _COMPLETE
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        (self.directory / _COMPLETE).touch()
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(
@@ -114,9 +194,32 @@ class Runtime(msgspec.Struct, frozen=True):
 
 
 def runtime(name: str) -> Runtime:
-    """The virtual environment, in the user's cache, of the packages in requirements/<name>.lock."""
+    """The runtime of requirements/<name>.lock, in the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Runtime(REQUIREMENTS / f"{name}.lock", Path(home) / "edgeai" / "runtimes")
+    cache = Path(home) / "edgeai" / "runtimes"
+    return Runtime(REQUIREMENTS / f"{name}.lock", cache, LIBRARIES.get(name))
+
+
+def _machine_pythons() -> list[str]:
+    """This one, and each python3 on the PATH, in its order."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    named = (shutil.which("python3", path=folder) for folder in folders if folder)
+    return list(dict.fromkeys([sys.executable, *filter(None, named)]))
+
+
+def _files(python: str, library: Library) -> list[str]:
+    """The files of the library in a Python. Empty: it has no such library, or does not run"""
+    try:
+        done = subprocess.run(
+            [python, "-c", library.code],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 @contextmanager

@@ -87,12 +87,13 @@ def _installed(console: Console) -> Path:
     if pytorch.is_installed():
         return pytorch.python
     console.print(
-        "The demo needs PyTorch, which is not part of edgeai. Installing it, once, into"
-        f" {pytorch.cache}: 200 MB to download, 1 GB on disk.",
+        "The demo needs PyTorch, which is not part of edgeai. Where no Python of this machine has"
+        f" it, it is installed, once, into {pytorch.cache}, or as root from Debian: 200 MB to"
+        " download, 1 GB on disk.",
         soft_wrap=True,
     )
     try:
-        with console.status("installing PyTorch"):
+        with console.status("looking for PyTorch, or installing it"):
             return pytorch.install()
     except runtimes.RuntimeUnavailable as error:
         raise EdgeAIError(

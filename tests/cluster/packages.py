@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from edgeai import debian
 from tests.cluster.binaries import Unavailable, say
 from tests.cluster.containerd import CNI_PLUGINS
 
@@ -27,8 +28,6 @@ _NEEDED: Final = {
     "ip": "iproute2",
 }
 _PATH: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-_INSTALL: Final = ("apt-get", "install", "--yes", "-qq", "--no-install-recommends")
-_INSTALL_S: Final = 600.0
 
 
 def obtain() -> None:
@@ -36,33 +35,16 @@ def obtain() -> None:
     if os.geteuid() != 0:
         raise Unavailable("nodes are made of kernel namespaces, which takes root: run as root")
     if missing := _missing():
-        _install(missing)
+        say(f"installing {' '.join(missing)}")
+        try:
+            debian.install(missing)
+        except debian.PackagesUnavailable as error:
+            raise Unavailable(f"nodes cannot be made: {error}") from error
     _check_namespaces()
 
 
 def _missing() -> list[str]:
     return [package for what, package in _NEEDED.items() if not shutil.which(what, path=_PATH)]
-
-
-def _install(packages: list[str]) -> None:
-    names = " ".join(packages)
-    if not shutil.which("apt-get"):
-        raise Unavailable(f"nodes need {names}: install them, or use a Debian 12")
-    say(f"installing {names}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], [*_INSTALL, *packages]):
-        done = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_INSTALL_S,
-            check=False,
-        )
-        if done.returncode:
-            raise Unavailable(f"`{' '.join(command)}` failed: {done.stderr.strip()[-1000:]}")
-    if missing := _missing():
-        raise Unavailable(f"{' '.join(missing)} did not bring what nodes need")
 
 
 def _check_namespaces() -> None:

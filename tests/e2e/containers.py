@@ -1,9 +1,11 @@
 """Training jobs whose replicas are containers of this cluster."""
 
+import subprocess
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from edgeai.api import Object
 from tests.clients.clusters import UNTIL_TOLD
 from tests.cluster.cluster import Cluster
 from tests.conformance.clusters import RealCluster
@@ -12,6 +14,24 @@ from tests.waiting import eventually
 
 IMAGE: Final = f"docker.io/edgeai/example:{VERSION}"
 _TOLD_IN: Final = "/tmp"
+_MACHINES_DIRECTORIES: Final = ("/usr", "/etc/alternatives")
+
+
+def mount_python(template: Object, python: Path) -> None:
+    """Let the one container of a pod template have a Python of this machine, at its path.
+
+    Its libraries come along, also those of Debian.
+    """
+    code = "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"
+    told = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    own = {str(python.parents[1]), *told.stdout.splitlines()} - set(_MACHINES_DIRECTORIES)
+    (container,) = template["spec"]["containers"]
+    container["securityContext"] = {"runAsUser": 0}  # the directories are root's
+    for number, path in enumerate([*_MACHINES_DIRECTORIES, *sorted(own)]):
+        name = f"machine-{number}"
+        template["spec"]["volumes"].append({"name": name, "hostPath": {"path": path}})
+        mount = {"name": name, "mountPath": path, "readOnly": True}
+        container["volumeMounts"].append(mount)
 
 
 class ContainerTraining:

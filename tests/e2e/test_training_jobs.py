@@ -22,15 +22,13 @@ from examples.distributed_training.manifests import (
     job,
 )
 from tests.cluster.cluster import Cluster
-from tests.e2e.containers import IMAGE
+from tests.e2e.containers import IMAGE, mount_python
 from tests.runtimes import INSTALL_S, python_with
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 FILES: Final = "/data/distributed-training"
 PATIENCE_S: Final = 600.0
-IMAGE_PYTHON: Final = "python3.11"
-"""The Python of Debian 12, which the images have."""
 
 
 class Example(NamedTuple):
@@ -63,17 +61,12 @@ def files(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
         node.machine.run("sh", "-c", unpack, stdin=packed.getvalue())
 
 
-def with_library(object_: Object, library: Path) -> Object:
-    """The job with the packages of a runtime in each container."""
+def with_python(object_: Object, python: Path) -> Object:
+    """The job with the Python of a runtime in each container."""
     object_ = json.loads(json.dumps(object_))  # the replicas of the template are one dict
     (specs,) = (value for key, value in object_["spec"].items() if key.endswith("ReplicaSpecs"))
     for replicas in specs.values():
-        spec = replicas["template"]["spec"]
-        spec["volumes"].append({"name": "library", "hostPath": {"path": str(library)}})
-        (container,) = spec["containers"]
-        mount = {"name": "library", "mountPath": "/library", "readOnly": True}
-        container["volumeMounts"].append(mount)
-        container.setdefault("env", []).append({"name": "PYTHONPATH", "value": "/library"})
+        mount_python(replicas["template"], python)
     return object_
 
 
@@ -83,20 +76,12 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 
 @pytest.fixture
-def library(example: Example) -> Path:
-    """Directory with the packages of the example's runtime."""
-    found = python_with(example.runtime).parents[1] / "lib" / IMAGE_PYTHON / "site-packages"
-    if not found.is_dir():
-        pytest.skip(f"the containers have {IMAGE_PYTHON}, and the runtime has another Python")
-    return found
-
-
-@pytest.fixture
-def ended(example: Example, library: Path, files: None, installed: Cluster) -> Iterator[Object]:
+def ended(example: Example, files: None, installed: Cluster) -> Iterator[Object]:
+    python = python_with(example.runtime)
     placement = Placement(
-        files=Path(FILES), python=Path("python3"), checkout=Path("/opt/edgeai"), image=IMAGE
+        files=Path(FILES), python=python, checkout=Path("/opt/edgeai"), image=IMAGE
     )
-    made = installed.client.create(with_library(job(placement, example.template), library))
+    made = installed.client.create(with_python(job(placement, example.template), python))
 
     def check() -> Object:
         held = installed.client.get(path_of(made))

@@ -4,7 +4,7 @@
     python -m tests.elastic.horovod --look    # builds nothing; prints `built` or `missing`
 
 PyTorch is Debian's, because Horovod builds against Debian's libtorch without a change. Horovod is
-in a virtual environment in the user's cache, beside those of edgeai.runtimes.
+in a virtual environment in the user's cache, beside the runtimes of edgeai.runtimes.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from edgeai import runtimes
+from edgeai import debian, runtimes
 from tests.cluster.binaries import Unavailable, locked, say
 
 LOCK: Final = runtimes.REQUIREMENTS / "horovod.lock"
@@ -41,7 +41,6 @@ _OPTIONS: Final = {
     "MAKEFLAGS": "-j2",
 }
 _COMPLETE: Final = "complete"  # a build without this file was interrupted
-_APT: Final = ("apt-get", "-qq")
 _PROGRESS: Final = re.compile(r"\[ *(\d+)%\]")
 _PROGRESS_EVERY_S: Final = 60.0
 _SHOWN_LINES: Final = 15
@@ -63,7 +62,7 @@ def obtain() -> Path:
 
 
 def is_built() -> bool:
-    return (directory() / _COMPLETE).exists() and not _missing_packages()
+    return (directory() / _COMPLETE).exists() and not debian.missing(_PACKAGES)
 
 
 def directory() -> Path:
@@ -94,35 +93,14 @@ def _build(target: Path) -> None:
     say(f"Horovod is in {target} after {time.monotonic() - started_s:.0f} s")
 
 
-# ---- Debian's packages -------------------------------------------------------------------------
-
-
-def _missing_packages() -> list[str]:
-    if not shutil.which("dpkg-query"):
-        return list(_PACKAGES)
-    form = "${binary:Package} ${db:Status-Status}\n"
-    done = subprocess.run(
-        ["dpkg-query", "--show", f"--showformat={form}", *_PACKAGES],
-        capture_output=True,
-        text=True,
-        check=False,  # 1 if one of the packages is not known
-    )
-    lines = (line.split() for line in done.stdout.splitlines())
-    installed = {name.split(":")[0] for name, status in lines if status == "installed"}
-    return [name for name in _PACKAGES if name not in installed]
-
-
 def _install_packages() -> None:
-    missing = _missing_packages()
-    if not missing:
+    if not (names := debian.missing(_PACKAGES)):
         return
-    names = " ".join(missing)
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unavailable(f"Horovod needs a Debian 12 with {names}: install them, or run as root")
-    say(f"installing {names}: minutes, once")
-    log = directory().with_suffix(".log")
-    _run([*_APT, "update"], log)
-    _run([*_APT, "install", "--yes", "--no-install-recommends", *missing], log)
+    say(f"installing {' '.join(names)}: minutes, once")
+    try:
+        debian.install(names)
+    except debian.PackagesUnavailable as error:
+        raise Unavailable(f"Horovod cannot be built: {error}") from error
 
 
 # ---- common --------------------------------------------------------------------------------------
@@ -130,7 +108,7 @@ def _install_packages() -> None:
 
 def _run(command: list[str | Path], log: Path) -> None:
     """Run a command, say now and then how far it is. Raises: Unavailable"""
-    environment = {**os.environ, **_OPTIONS, "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {**os.environ, **_OPTIONS}
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
         try:

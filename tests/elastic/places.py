@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -13,7 +12,7 @@ from edgeai.api import Object
 from edgeai.environment import Environment
 from examples.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement, rendered
 from tests.cluster.cluster import Cluster
-from tests.e2e.containers import IMAGE
+from tests.e2e.containers import IMAGE, mount_python
 
 NAMESPACE: Final = "default"
 _SSHD: Final = (
@@ -22,7 +21,6 @@ _SSHD: Final = (
     "ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key && "
     "exec /usr/sbin/sshd -D -e -f /dev/null -o StrictModes=no"
 )
-_MACHINES_DIRECTORIES: Final = ("/usr", "/etc/alternatives")
 _IN_CONTAINERS: Final = Path("/data/elastic-training")
 
 
@@ -159,22 +157,8 @@ class Containers:
         )
         job = rendered(HOROVOD_JOB, placement)
         for role in ("launcher", "worker"):
-            self._mount(job, role, [*_MACHINES_DIRECTORIES, str(self._python.parents[1])])
+            mount_python(job["spec"]["etReplicaSpecs"][role]["template"], self._python)
         return job
-
-    @staticmethod
-    def _mount(job: Object, role: str, directories: Sequence[str]) -> None:
-        template = job["spec"]["etReplicaSpecs"][role]["template"]
-        container = _container(job, role)
-        container["securityContext"] = {"runAsUser": 0}  # the directories are root's
-        template["spec"]["volumes"] += [
-            {"name": f"machine-{number}", "hostPath": {"path": path}}
-            for number, path in enumerate(directories)
-        ]
-        container["volumeMounts"] += [
-            {"name": f"machine-{number}", "mountPath": path, "readOnly": True}
-            for number, path in enumerate(directories)
-        ]
 
 
 def kill_container(cluster: Cluster, pod: str) -> float:

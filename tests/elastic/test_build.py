@@ -22,8 +22,8 @@ def call(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_a_machine_without_debians_packages_is_told_what_is_missing(tmp_path: Path) -> None:
     done = call(tmp_path)
     assert done.returncode == 1
-    assert "Horovod needs a Debian 12 with python3-torch libtorch-dev" in done.stderr
-    assert "install them, or run as root" in done.stderr
+    assert "Debian's packages python3-torch libtorch-dev" in done.stderr
+    assert "install them, or run as root on a Debian 12" in done.stderr
     assert "Traceback" not in done.stderr
 
 

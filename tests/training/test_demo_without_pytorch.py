@@ -12,17 +12,19 @@ pytestmark = pytest.mark.timeout(300)  # each makes virtual environments
 
 def test_a_demo_that_cannot_install_pytorch_says_what_to_do(tmp_path: Path) -> None:
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+    nothing_installed = {"PATH": str(tmp_path)}  # neither another Python nor apt-get
     done = subprocess.run(
         command("distributed-training"),
         capture_output=True,
         text=True,
         check=False,
-        env=environ(tmp_path) | offline,
+        env=environ(tmp_path) | offline | nothing_installed,
         cwd=tmp_path,
     )
     assert done.returncode == 1
-    assert f"Installing it, once, into {tmp_path}" in done.stdout.replace("\n", " ")
+    assert f"it is installed, once, into {tmp_path}" in done.stdout.replace("\n", " ")
     assert "pytorch cannot be installed" in done.stderr
+    assert "Debian's packages python3-torch python3-numpy are missing" in done.stderr
     assert "edgeai demo distributed-training --python PATH" in done.stderr
 
 

@@ -1,6 +1,7 @@
 """Runtimes in the user's cache: installed once, whole, by one process, from a lock with hashes."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.runtimes import Runtime, RuntimeUnavailable
+from edgeai.runtimes import Library, Runtime, RuntimeUnavailable
 
 WHEEL = "tiny-1.0-py3-none-any.whl"
 METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
@@ -32,6 +33,31 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     lock = tmp_path / "tiny.lock"
     lock.write_text(locked(hashlib.sha256((tmp_path / WHEEL).read_bytes()).hexdigest()))
     return Runtime(lock, tmp_path / "cache")
+
+
+@pytest.fixture
+def free(tiny: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """The same, whose library may come from the machine or from Debian too. The PATH is empty."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    library = Library("import tiny; print(tiny.__file__)", ("python3-tiny",))
+    return Runtime(tiny.lock, tiny.cache, library)
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def machine_python(directory: Path, number: int) -> str:
+    """A script that makes a python3 of the machine, whose library has this answer."""
+    library = directory / f"of-{number}"
+    made = f'#!/bin/sh\nPYTHONPATH={library} exec {sys.executable} "$@"\n'
+    return (
+        f"/bin/mkdir -p {library} && echo 'answer = {number}' > {library}/tiny.py\n"
+        f"/bin/cat > {directory}/bin/python3 <<'END'\n{made}END\n"
+        f"/bin/chmod +x {directory}/bin/python3"
+    )
 
 
 def locked(digest: str) -> str:
@@ -108,6 +134,50 @@ def test_a_runtime_without_lock_says_where_locks_are(tmp_path: Path) -> None:
     assert not unknown.is_installed()
     with pytest.raises(RuntimeUnavailable, match="checkout of edgeai"):
         unknown.install()
+
+
+def test_a_python_of_the_machine_that_has_the_library_is_taken_first(
+    free: Runtime, tmp_path: Path
+) -> None:
+    subprocess.run(["/bin/sh", "-c", machine_python(tmp_path, 7)], check=True)
+    assert answer(free.install()) == "7"
+    assert free.is_installed()
+    shutil.rmtree(tmp_path / "of-7")  # as a package that the user removes
+    assert not free.is_installed()
+    assert answer(free.install()) == "42"
+
+
+def test_the_index_comes_before_debian(free: Runtime, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "apt-get", machine_python(tmp_path, 7))
+    program(tmp_path / "bin" / "python3", "exit 1")  # has no such library
+    assert answer(free.install()) == "42"
+
+
+def test_what_the_index_lacks_comes_from_debian(free: Runtime, tmp_path: Path) -> None:
+    (free.lock.parent / WHEEL).unlink()
+    called = f'echo "$@" >> {tmp_path}/called\n'
+    program(tmp_path / "bin" / "apt-get", called + machine_python(tmp_path, 7))
+    assert answer(free.install()) == "7"
+    last = (tmp_path / "called").read_text().splitlines()[-1]
+    assert last.endswith("install --yes --no-install-recommends python3-tiny")
+
+
+def test_where_nobody_has_the_library_each_refusal_and_each_remedy_is_named(
+    free: Runtime, tmp_path: Path
+) -> None:
+    (free.lock.parent / WHEEL).unlink()
+    program(tmp_path / "bin" / "apt-get", "echo are you root? >&2; exit 100")
+    with pytest.raises(RuntimeUnavailable) as raised:
+        free.install()
+    for part in (
+        "No matching distribution found for tiny==1.0",
+        "packages python3-tiny are missing: install them, or run as root on a Debian 12",
+        "are you root?",
+        "install tiny into a Python on the PATH",
+        "PIP_EXTRA_INDEX_URL",
+    ):
+        assert part in str(raised.value)
+    assert not free.directory.exists()
 
 
 def test_the_command_says_what_cannot_be_installed() -> None:

@@ -1,0 +1,61 @@
+"""Installs packages of Debian, which takes root."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from common.errors import Unavailable
+
+_APT: Final = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600")
+_INSTALL: Final = ("install", "--yes", "--no-install-recommends")
+_SHOWN_LINES: Final = 8
+
+
+class PackagesUnavailable(Unavailable):
+    """The packages cannot be installed here. The text says why and what to do."""
+
+
+def missing(packages: Sequence[str]) -> list[str]:
+    """Those of `packages` that are not installed; all of them where there is no dpkg."""
+    if not shutil.which("dpkg-query"):
+        return list(packages)
+    form = "${binary:Package} ${db:Status-Status}\n"
+    done = subprocess.run(
+        ["dpkg-query", "--show", f"--showformat={form}", *packages],
+        capture_output=True,
+        text=True,
+        check=False,  # 1 if one of the packages is not known
+    )
+    lines = (line.split() for line in done.stdout.splitlines())
+    installed = {name.split(":")[0] for name, status in lines if status == "installed"}
+    return [name for name in packages if name not in installed]
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install those of `packages` that are missing; waits while another apt-get installs.
+
+    Raises: PackagesUnavailable
+    """
+    names = missing(packages)
+    if not names:
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in ([*_APT, "update"], [*_APT, *_INSTALL, *names]):
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            raise _unavailable(names, str(error)) from error
+        if done.returncode:
+            raise _unavailable(names, done.stderr)
+
+
+def _unavailable(names: Sequence[str], output: str) -> PackagesUnavailable:
+    reason = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
+    return PackagesUnavailable(
+        f"Debian's packages {' '.join(names)} are missing: install them, or run as root on a"
+        f" Debian 12; apt-get says:\n{reason}"
+    )
