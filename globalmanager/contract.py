@@ -126,6 +126,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     gang_scheduler_name: str = ""
     """The scheduler that starts all pods of a training job together: "volcano", or the name of a
     scheduler with the coscheduling plugin. "" when there is none."""
+    job_template_bytes: int = 64 * 1024 * 1024
+    """Largest sum of the pod templates of one job, as JSON: replicas times the template's size."""
     contact_grace_s: float = 40.0
     """Seconds without a session after which a node counts as out of contact. The node controller of
     Kubernetes has the same grace period."""

@@ -201,5 +201,6 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         worker_api_port=settings.worker_api_port,
         cluster_domain=settings.cluster_domain,
         gang_scheduler_name=settings.gang_scheduler_name,
+        job_template_bytes=settings.job_template_bytes,
         contact_grace_s=settings.contact_grace_s,
     )

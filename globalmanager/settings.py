@@ -186,6 +186,13 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
             "none"
         ),
     ] = ""
+    job_template_bytes: Annotated[
+        int,
+        Setting(
+            "largest sum of the pod templates of one training job, bytes of JSON: replicas times "
+            "the size of the template; a job with more gets no further pods"
+        ),
+    ] = 67108864
     contact_grace_s: Annotated[
         float, Setting("seconds without a session after which a node is out of contact")
     ] = 40.0

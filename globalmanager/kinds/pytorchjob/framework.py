@@ -135,6 +135,7 @@ def deciding(spec: TrainingJob) -> str:
 PYTORCH: Final = Framework(
     kind="PyTorchJob",
     operator="pytorchjob-controller",
+    replicas_field="spec.pytorchReplicaSpecs",
     types=(MASTER, WORKER),
     leaders=(MASTER,),
     container="pytorch",

@@ -59,6 +59,7 @@ def deciding(spec: TrainingJob) -> str:
 V1: Final = Framework(
     kind="TFJob",
     operator="tfjob-controller",
+    replicas_field="spec.tfReplicaSpecs",
     types=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     leaders=(CHIEF, MASTER),
     container="tensorflow",

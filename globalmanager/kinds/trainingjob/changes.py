@@ -29,12 +29,10 @@ from globalmanager.rules.elastic.host_list import HostList
 from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training.changes import left_of_backoff
+from globalmanager.rules.training.changes import left_of_backoff, new_pods
 
 BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
 """The states in which the job has no list of hosts."""
-_MAX_NEW_WORKERS: Final = 100
-"""In one plan. The first workers cause the next plan."""
 
 
 def of_a_living_job(
@@ -94,11 +92,13 @@ def _services(job: Present, size: Size) -> Iterator[Create]:
 def _new_workers(
     job: Present, size: Size, missing: Collection[str], added_by: Mapping[str, str]
 ) -> Iterator[Create]:
-    """The pods of the new workers."""
+    """The pods of the new workers. The first workers cause the next plan."""
     observed, spec = job.observed, job.spec
+    if workers.are_too_large(observed, spec, len(size.target)):
+        return
     known = {*job.pods, *missing}
     new = [name for name in size.target if name not in known]
-    for name in new[:_MAX_NEW_WORKERS]:
+    for name in new[: new_pods([spec.worker_bytes])]:
         yield workers.pod(observed, spec, name, added_by.get(name, ""))
 
 

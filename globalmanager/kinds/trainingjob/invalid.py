@@ -60,6 +60,7 @@ def readable(object_: Object) -> TrainingJob:
     return TrainingJob(
         launcher={},
         worker={},
+        worker_bytes=0,
         replicas=0,
         min_replicas=None,
         max_replicas=None,

@@ -269,6 +269,16 @@ def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> tupl
     if fault is not None:
         text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
         return invalid.INVALID_SPEC, text
+    count, template_bytes = len(size.target), job.spec.worker_bytes
+    is_complete = all(name in job.pods for name in size.target)
+    if not is_complete and workers.are_too_large(job.observed, job.spec, count):
+        return stalls.of_size(
+            job.observed,
+            "spec.etReplicaSpecs.worker.template",
+            count,
+            template_bytes,
+            total_bytes=count * template_bytes,
+        )
     usable = len(size.target) - len(replaced.spent)
     if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
         return TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}"

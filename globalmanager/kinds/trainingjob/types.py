@@ -161,6 +161,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     launcher: Template
     worker: Template
+    worker_bytes: int
+    """Size of the template of a worker as JSON."""
     replicas: int
     """The number of workers at the start."""
     min_replicas: int | None
@@ -198,6 +200,7 @@ def read(object_: Object) -> TrainingJob:
     return TrainingJob(
         launcher=launcher.template,
         worker=worker.template,
+        worker_bytes=len(msgspec.json.encode(worker.template)),
         replicas=replicas,
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,

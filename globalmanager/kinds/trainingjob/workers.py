@@ -91,6 +91,11 @@ def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
         )
 
 
+def are_too_large(observed: Observed, spec: TrainingJob, count: int) -> bool:
+    """Whether so many workers together would be larger than a job may be."""
+    return count * spec.worker_bytes > observed.settings.job_template_bytes
+
+
 def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -> Create:
     """The pod of one worker. Args: scale_out: the name of the ScaleOut that adds the worker"""
     job = observed.ref.name

@@ -3,7 +3,7 @@
 Called by `plan`, which says in which of these states the job is.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -27,7 +27,6 @@ from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.present import Present
-from globalmanager.rules.training.replicas import Replica
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
 """Type of the children of all training kinds -> what a plan does with a child that differs."""
@@ -74,7 +73,10 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     ]
     missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
     gang = gangs.of(observed.settings)
-    if not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
+    is_too_large = replicas.is_too_large(observed, spec)
+    if is_too_large and not observed.children:
+        return (), timers
+    if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         missing = []
     wanted = [
         replicas.pod(
@@ -84,7 +86,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
             index,
             attempt=history.attempt(name),
         )
-        for name, each, index in _first(missing)
+        for name, each, index in missing[: new_pods(each.template_bytes for each in spec.replicas)]
     ]
     groups = [] if gang is None else [gangs.pod_group(gang, observed, spec)]
     others = [*groups, *spec.framework.companions(observed)]
@@ -100,14 +102,9 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     return tuple(stage for stage in stages if stage), timers
 
 
-def _first(missing: Sequence[Replica]) -> Iterator[Replica]:
-    """The replicas that get their pod in this plan."""
-    made_bytes = 0
-    for replica in missing[:_MAX_NEW_PODS]:
-        yield replica
-        made_bytes += replica[1].template_bytes
-        if made_bytes >= _MAX_NEW_BYTES:
-            return
+def new_pods(template_bytes: Iterable[int]) -> int:
+    """How many pods one plan may make. Args: template_bytes: size of each template as JSON"""
+    return max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // max(template_bytes, default=1)))
 
 
 def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:

@@ -37,6 +37,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of reasons and messages: "TFJob"."""
     operator: str
     """Value of the label operator-name."""
+    replicas_field: str
+    """The field of the spec with the replicas: "spec.tfReplicaSpecs"."""
     types: tuple[str, ...]
     """All replica types, in the order in which the status counts them."""
     leaders: tuple[str, ...]
@@ -111,6 +113,11 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         return sum(each.count for each in self.replicas)
+
+    @property
+    def template_bytes(self) -> int:
+        """Sum of the templates of all pods, as JSON."""
+        return sum(each.count * each.template_bytes for each in self.replicas)
 
     def of_type(self, type_: str) -> Replicas | None:
         return next((each for each in self.replicas if each.type == type_), None)

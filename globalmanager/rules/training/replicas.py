@@ -43,15 +43,16 @@ def name_of(job: str, type_: str, index: int) -> WorkerName:
     return replica_name(job, type_.lower(), index)
 
 
-Replica = tuple[WorkerName, Replicas, int]
-"""Name, type and index."""
-
-
-def names(job: str, spec: TrainingJob) -> Iterator[Replica]:
-    """The replicas, in the order of types and indices."""
+def names(job: str, spec: TrainingJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
+    """(name, type, index) of each replica, in the order of types and indices."""
     for each in spec.replicas:
         for index in range(each.count):
             yield name_of(job, each.type, index), each, index
+
+
+def is_too_large(observed: Observed, spec: TrainingJob) -> bool:
+    """Whether all pods of the job together would be larger than a job may be."""
+    return spec.template_bytes > observed.settings.job_template_bytes
 
 
 def type_labels(job: str, framework: Framework, type_: str) -> dict[str, str]:

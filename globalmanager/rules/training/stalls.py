@@ -4,6 +4,7 @@ Called by `plan`, and by the kind trainingjob. The condition Stalled tells the f
 reasons. The job has the condition only as long as the reason lasts.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -25,6 +26,9 @@ DELETION_S: Final = 30.0
 only when the node has confirmed the end of the pod."""
 
 
+TOO_LARGE: Final = "TooLarge"
+
+
 class Stall(NamedTuple):
     reason: str
     message: str
@@ -33,10 +37,15 @@ class Stall(NamedTuple):
 
 def find(job: Present) -> tuple[Stall | None, Timers]:
     """The first reason why the job does not get on, and the waits until further reasons."""
-    known = of_refusal(job.observed, job.conditions) or _of_missing_type(job) or _of_limits(job)
+    pods = histories.pods_by_name(job.observed)
+    known = (
+        of_refusal(job.observed, job.conditions)
+        or _of_missing_type(job)
+        or _of_limits(job)
+        or _of_size(job, pods)
+    )
     if known is not None:
         return known, Timers()
-    pods = histories.pods_by_name(job.observed)
     may_wait = has_enough(job)
     present = [
         pods[name]
@@ -82,6 +91,39 @@ def _of_limits(job: Present) -> Stall | None:
         return None
     detail = f"{fault.remedy}; {job.text} goes on as it is"
     return Stall("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
+
+
+def _of_size(job: Present, pods: Collection[str]) -> Stall | None:
+    spec = job.spec
+    is_complete = all(
+        name in pods or name in job.history.finished
+        for name, _, _ in replicas.names(job.observed.ref.name, spec)
+    )
+    if is_complete or not replicas.is_too_large(job.observed, spec):
+        return None
+    most = max(spec.replicas, key=lambda each: each.count * each.template_bytes)
+    field = f"{spec.framework.replicas_field}.{most.type}.template"
+    return of_size(
+        job.observed, field, most.count, most.template_bytes, total_bytes=spec.template_bytes
+    )
+
+
+def of_size(
+    observed: Observed, field: str, count: int, template_bytes: int, *, total_bytes: int
+) -> Stall:
+    """The stall of a job whose pods together are too large.
+
+    Args:
+        field: the template that takes most, in `count` pods
+        total_bytes: sum of the templates of all pods, as JSON
+    """
+    limit = observed.settings.job_template_bytes
+    detail = (
+        f"{count} pods of {template_bytes} bytes; the templates of all pods of a job may have "
+        f"{limit} bytes, and have {total_bytes}: make the template smaller, for example with a "
+        "ConfigMap in place of many variables, or use fewer replicas. Pods that exist go on"
+    )
+    return Stall(TOO_LARGE, f"{field}: {detail}")
 
 
 def _of_pod_group(job: Present) -> tuple[Stall | None, float]:

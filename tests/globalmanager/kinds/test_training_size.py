@@ -3,11 +3,14 @@
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from globalmanager.contract import PODS, Create, Plan
 from globalmanager.kinds.tfjob import KIND
+from globalmanager.kinds.trainingjob import KIND as ELASTIC
 from tests.globalmanager.builders import World, job
+from tests.globalmanager.kinds import elastic
 from tests.globalmanager.kinds.training import pods, tf_spec
 
 REPLICAS = 110
@@ -50,3 +53,52 @@ def test_all_pods_of_a_fat_job_come_plan_by_plan(fat: World) -> None:
 
 def test_a_small_template_makes_as_many_pods_in_one_plan_as_before() -> None:
     assert new_pods(World(KIND, job("thin", tf_spec(Worker=300))).plan()) == 100
+
+
+# ---- replicas times the size of the template ----------------------------------------------------
+
+MESSAGE = (
+    "spec.tfReplicaSpecs.Worker.template: 110 pods of {size} bytes; the templates of all pods of a "
+    "job may have 67108864 bytes, and have {total}: make the template smaller, for example with a "
+    "ConfigMap in place of many variables, or use fewer replicas. Pods that exist go on"
+)
+
+
+def stall(world: World) -> dict[str, Any]:
+    listed = world.status.get("conditions", [])
+    found = [each for each in listed if (each["type"], each["status"]) == ("Stalled", "True")]
+    return found[0] if found else {}
+
+
+def test_a_job_whose_pods_together_are_too_large_makes_nothing_and_says_so() -> None:
+    spec = fat_spec()
+    world = World(KIND, job("fat", spec)).settle()
+    size = len(msgspec.json.encode(spec["tfReplicaSpecs"]["Worker"]["template"]))
+    assert world.children == {}
+    assert stall(world)["reason"] == "TooLarge"
+    assert stall(world)["message"] == MESSAGE.format(size=size, total=110 * size)
+
+
+def test_the_job_starts_when_its_template_has_become_smaller() -> None:
+    world = World(KIND, job("fat", fat_spec())).settle()
+    world.change(fat_spec(variables=10)).settle()
+    assert len(pods(world)) == REPLICAS
+    assert stall(world) == {}
+
+
+def test_pods_that_exist_go_on_when_an_edit_makes_the_job_too_large() -> None:
+    world = World(KIND, job("fat", fat_spec(replicas=3, variables=10))).settle()
+    world.change(fat_spec()).settle()
+    assert len(pods(world)) == 3
+    assert stall(world)["reason"] == "TooLarge"
+
+
+def test_an_elastic_job_whose_workers_together_are_too_large_makes_none() -> None:
+    given = elastic.example()
+    worker = given["spec"]["etReplicaSpecs"]["worker"]
+    worker |= {"replicas": 70, "maxReplicas": 100}
+    worker["template"]["spec"]["containers"][0]["args"] = ["x" * 1_000_000]
+    world = World(ELASTIC, given).settle()
+    assert pods(world) == []
+    assert stall(world)["reason"] == "TooLarge"
+    assert "spec.etReplicaSpecs.worker.template: 70 pods of 1000" in stall(world)["message"]
