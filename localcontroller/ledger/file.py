@@ -18,7 +18,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
@@ -132,10 +132,17 @@ class LedgerFile:
             Unavailable: no ledger is open
         """
         db, tables = self._opened()
-        with _transaction(db):
-            results = [_result_or_error(operation, tables) for operation in operations]
-        if _inodes(self._path) != self._inodes:
-            raise LedgerDamaged(f"{LEDGER} was removed or replaced while it was in use")
+        # Nobody else writes these files. SQLite would go on with the pages that it has in memory.
+        if _stamps(self._path) != self._stamps:
+            raise LedgerDamaged(f"{LEDGER} was overwritten, removed or replaced while in use")
+        inodes = [stamp.inode for stamp in self._stamps]
+        try:
+            with _transaction(db):
+                results = [_result_or_error(operation, tables) for operation in operations]
+        finally:
+            self._stamps = _stamps(self._path)
+        if [stamp.inode for stamp in self._stamps] != inodes:
+            raise LedgerDamaged(f"{LEDGER} was removed or replaced while in use")
         return results
 
     def view(self, last: LedgerView | None = None) -> LedgerView:
@@ -197,7 +204,7 @@ class LedgerFile:
                 raise LedgerFull(f"no space to open {self._path}") from error
             self._open()
         _sync_ledger_directory(self._directory)
-        self._inodes = _inodes(self._path)
+        self._stamps = _stamps(self._path)
 
     def _unusable(self, error: sqlite3.DatabaseError) -> Exception:
         if _sqlite_code(error) & _SQLITE_PRIMARY not in _NOT_DAMAGE:
@@ -254,16 +261,27 @@ def _result_or_error(operation: LedgerOperation, tables: LedgerTables) -> Any:
         return error
 
 
-def _inodes(path: Path) -> tuple[int | None, ...]:
-    """The inodes of ledger and log. They change if one of these files is removed or replaced."""
-    return tuple(_inode(file) for file in (path, path.with_name(f"{path.name}-wal")))
+class _Stamp(NamedTuple):
+    """What of a file changes when somebody removes, replaces or writes it. A change of its rights
+    or of its number of names, which a backup makes, is none.
+    """
+
+    inode: int | None = None
+    size: int = 0
+    written_ns: int = 0
 
 
-def _inode(file: Path) -> int | None:
+def _stamps(path: Path) -> tuple[_Stamp, ...]:
+    """The stamps of ledger and log."""
+    return tuple(_stamp(file) for file in (path, path.with_name(f"{path.name}-wal")))
+
+
+def _stamp(file: Path) -> _Stamp:
     try:
-        return file.stat().st_ino
+        found = file.stat()
     except OSError:
-        return None
+        return _Stamp()
+    return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _prepare_connection(db: sqlite3.Connection, directory: Path) -> None:

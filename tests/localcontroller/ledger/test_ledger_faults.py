@@ -167,6 +167,22 @@ async def test_a_ledger_that_is_damaged_while_in_use_is_set_aside(
     assert "ledger.db.damaged-1" in os.listdir(state_dir)
 
 
+def overwrite(file: Path, data: bytes) -> None:
+    """As `cp` does: the file keeps its inode."""
+    with file.open("r+b") as opened:
+        opened.truncate()
+        opened.write(data)
+
+
+def until_files_get_a_later_time(directory: Path) -> None:
+    """The kernel's clock for files has steps of some milliseconds."""
+    last, probe = (directory / "ledger.db-wal").stat().st_mtime_ns, directory.with_name("probe")
+    while True:
+        probe.write_bytes(b"")
+        if probe.stat().st_mtime_ns > last:
+            return
+
+
 REMOVALS: dict[str, Callable[[Path], object]] = {
     "the ledger": lambda directory: (directory / "ledger.db").unlink(),
     "its log": lambda directory: (directory / "ledger.db-wal").unlink(),
@@ -174,6 +190,16 @@ REMOVALS: dict[str, Callable[[Path], object]] = {
         shutil.copy(directory / "ledger.db", directory / "x")
         and (directory / "x").rename(directory / "ledger.db")
     ),
+    "overwritten with noise": lambda directory: overwrite(
+        directory / "ledger.db", os.urandom(4096 * 9)
+    ),
+    "overwritten with itself, as a backup would be": lambda directory: overwrite(
+        directory / "ledger.db", (directory / "ledger.db").read_bytes()
+    ),
+    "its log overwritten": lambda directory: overwrite(
+        directory / "ledger.db-wal", bytes((directory / "ledger.db-wal").stat().st_size)
+    ),
+    "its log emptied": lambda directory: overwrite(directory / "ledger.db-wal", b""),
 }
 
 
@@ -183,6 +209,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
 ) -> None:
     await fill(ledger)
     before = ledger.view
+    await asyncio.to_thread(until_files_get_a_later_time, state_dir)
     await asyncio.to_thread(REMOVALS[case], state_dir)
     with pytest.raises(Unavailable):
         await ledger.apply([assign(version=50)])
@@ -193,6 +220,19 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
     again = await Ledger.open(state_dir)
     assert again.view.held == {key(): wire.Held(UID, 1)}
     await again.close()
+
+
+async def test_a_new_owner_or_name_of_the_file_is_no_damage(
+    ledger: Ledger, state_dir: Path
+) -> None:
+    """A backup by hard links, or a change of rights, leaves the content alone."""
+    await fill(ledger)
+    before = ledger.view.ledger_id
+    file = state_dir / "ledger.db"
+    await asyncio.to_thread(os.link, file, state_dir / "backup")
+    await asyncio.to_thread(file.chmod, 0o640)
+    assert await ledger.apply([assign(version=50)]) == [""]
+    assert ledger.view.ledger_id == before
 
 
 async def test_a_state_directory_that_comes_back_is_used_again(
