@@ -2,9 +2,9 @@
 
 The API listens on loopback only. No answer contains a secret or the hash of a secret. `/healthz`
 answers 503 if the process needs a restart because its credential is lost, and else 200. `/readyz`
-answers 200 while the ledger works, and 503 while this node has no credential: the files are not
-there yet, have the token of another pod, or are lost and what was read before is rejected. Both
-probes work without the cloud.
+answers 200 while the ledger takes reports, and 503 also while this node has no credential: the
+files are not there yet, have the token of another pod, or are lost and what was read before is
+rejected. Both probes work without the cloud.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class StatusApi:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         try:
-            await self._ledger.count_unacked()
+            await self._ledger.check_space()
         except Unavailable as error:
             return web.Response(status=503, text=str(error))
         if self._link.without_credential:

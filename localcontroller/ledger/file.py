@@ -36,6 +36,7 @@ _OTHERS: Final = 0o077  # rights of group and others
 MAX_DAMAGED: Final = 3  # the newest damaged ledgers that are kept; older ones are deleted
 WAL_PAGES: Final = 256  # pages between checkpoints; keeps the log near WAL_BYTES
 WAL_BYTES: Final = 1024 * 1024
+_SHORT_BYTES: Final = 2 * WAL_BYTES  # the log and a checkpoint of it
 
 _SQLITE_PRIMARY: Final = 0xFF  # mask: an error code without its details
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -99,6 +100,7 @@ class LedgerFile:
         self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock_state_dir(directory)
         self._db: sqlite3.Connection | None = None
+        self._stamps: tuple[_Stamp, ...] = ()  # of the files after this process's last write
         self.was_updated = False  # opening ran a migration, which loads sqlite-utils
         try:
             self._open_or_replace()
@@ -167,6 +169,15 @@ class LedgerFile:
         os.close(self._lock_fd)
 
     # ---- reserve --------------------------------------------------------------------------------
+
+    @property
+    def is_disk_short(self) -> bool:
+        """Whether the disk may be full, so that only a write can tell."""
+        try:
+            disk = os.statvfs(self._directory)
+        except OSError:
+            return True
+        return not self._reserve.is_filled or disk.f_bavail * disk.f_frsize < _SHORT_BYTES
 
     def ensure_reserve(self) -> bool:
         """Allocate the disk reserve if it is released. Returns: whether the space is allocated."""

@@ -28,7 +28,14 @@ from localcontroller.ledger.attempts import (
 )
 from localcontroller.ledger.file import LedgerFile, random_id
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
-from localcontroller.ledger.tables import Grant, LedgerTables, LedgerView, TaskRow, WorkerRow
+from localcontroller.ledger.tables import (
+    Grant,
+    LedgerFull,
+    LedgerTables,
+    LedgerView,
+    TaskRow,
+    WorkerRow,
+)
 from localcontroller.ledger.writer import LedgerCommit, LedgerWriter
 
 CloudFrame = wire.Assign | wire.Withdraw | wire.Synced | ReportAcked
@@ -59,6 +66,7 @@ class Ledger:
         self.on_commit: Callable[[LedgerCommit], None] | None = None
         self.on_refusal: Callable[[EdgeAIError], None] | None = None
         self._file = file
+        self._is_short = False  # the last write found no space
         self._now = now
         self._changed = asyncio.Event()  # set at the next change of `view`, then replaced
         self._writer = LedgerWriter(file, view, self._on_commit, self._on_refusal, executor)
@@ -144,6 +152,14 @@ class Ledger:
         """The unacknowledged reports with revisions above `after`, oldest first."""
         return await self._writer.submit(lambda tables: tables.reports(after=after), is_read=True)
 
+    async def check_space(self) -> None:
+        """Check that the ledger takes a report. It writes only where the disk may be full.
+
+        Raises: LedgerFull, Unavailable
+        """
+        is_short = self._is_short or self._file.is_disk_short
+        await self._writer.submit(partial(_check_space, is_short), is_read=not is_short)
+
     # ---- for the worker API and the watches -----------------------------------------------------
 
     def grant(self, secret_hash: str) -> Grant | None:
@@ -211,16 +227,24 @@ class Ledger:
         return times.rfc3339(self._now())
 
     def _on_refusal(self, error: EdgeAIError) -> None:
+        self._is_short = self._is_short or isinstance(error, LedgerFull)
         if self.on_refusal is not None:
             self.on_refusal(error)
 
     def _on_commit(self, commit: LedgerCommit) -> None:
+        self._is_short = self._is_short and commit.changes == 0
         if self.on_commit is not None:
             self.on_commit(commit)
         if commit.view is not self.view:
             self.view = commit.view
             self._changed.set()
             self._changed = asyncio.Event()
+
+
+def _check_space(is_short: bool, tables: LedgerTables) -> None:
+    tables.check_space()
+    if is_short:
+        tables.rewrite()
 
 
 def _apply(frames: Sequence[CloudFrame], tables: LedgerTables) -> list[str]:

@@ -311,6 +311,18 @@ class LedgerTables:
         ).fetchone()
         return row is not None and row[0] != ""
 
+    def check_space(self) -> None:
+        """Raises: LedgerFull while the ledger takes final states only"""
+        if self.used_bytes() > self._max_bytes * RUNNING_SHARE:
+            raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
+
+    def rewrite(self) -> None:
+        """Write a page as it is, to see whether the disk takes a commit. SQLite would leave out an
+        update that changes nothing.
+        """
+        self._execute("UPDATE meta SET revision = revision + 1")
+        self._execute("UPDATE meta SET revision = revision - 1")
+
     def put_worker_record(
         self, uid: Uid, name: WorkerName, old: WorkerRecord, new: WorkerRecord, *, observed_at: str
     ) -> None:
@@ -319,8 +331,8 @@ class LedgerTables:
         Args: old: the record that the tables have
         Raises: LedgerFull for a record that is not final while the ledger is nearly full
         """
-        if not new.is_finished and self.used_bytes() > self._max_bytes * RUNNING_SHARE:
-            raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
+        if not new.is_finished:
+            self.check_space()
         revision = self._next_revision()
         body = wire.pack(new.report(observed_at))
         self._execute(

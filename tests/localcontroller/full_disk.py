@@ -1,8 +1,9 @@
-"""A full disk for the tests of this process."""
+"""Full disks for tests."""
 
 import contextlib
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -14,3 +15,16 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def fill_disk(directory: Path) -> Path:
+    """Fill the file system of this directory. Returns: the file that takes the space"""
+    filler = directory / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return filler

@@ -1,6 +1,9 @@
 """The read-only REST API over a real socket."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from common.ids import WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.addresses import Addresses
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link, default_delays
@@ -26,6 +30,7 @@ from tests.localcontroller.builders import (
     secret_hash,
     worker_message,
 )
+from tests.localcontroller.full_disk import fill_disk, full_disk
 
 ROUTES = (
     "/healthz",
@@ -60,8 +65,17 @@ class Api:
             return await response.json()
 
 
-@pytest.fixture
-async def api(ledger: Ledger) -> AsyncIterator[Api]:
+@contextlib.asynccontextmanager
+async def closing(ledger: Ledger) -> AsyncIterator[None]:
+    """Close the ledger at the end."""
+    try:
+        yield
+    finally:
+        await ledger.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(ledger: Ledger) -> AsyncIterator[Api]:
     """The REST API of a node without a GlobalManager."""
     metrics = Metrics()
     ledger.on_commit = metrics.count_commit
@@ -70,9 +84,17 @@ async def api(ledger: Ledger) -> AsyncIterator[Api]:
     link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
     server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
     host, port = await server.start("127.0.0.1", 0)
-    async with aiohttp.ClientSession() as session:
-        yield Api(f"http://{host}:{port}", session)
-    await server.stop()
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Api(f"http://{host}:{port}", session)
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+async def api(ledger: Ledger) -> AsyncIterator[Api]:
+    async with serving(ledger) as api:
+        yield api
 
 
 @pytest.fixture
@@ -151,6 +173,51 @@ async def test_metrics_count_tasks_and_reports(tasks: Ledger, api: Api) -> None:
 async def test_health_does_not_depend_on_the_cloud(api: Api) -> None:
     assert await api.request("/healthz") == (200, "ok")
     assert await api.request("/readyz") == (200, "ok")
+
+
+async def test_a_full_disk_is_not_ready_until_there_is_space(tasks: Ledger, api: Api) -> None:
+    with full_disk():
+        with pytest.raises(LedgerFull):
+            await tasks.record(UID, WORKER, [worker_message(1)])
+        status, text = await api.request("/readyz")
+        assert (status, "full" in text) == (503, True)
+        assert await api.request("/healthz") == (200, "ok")
+    assert await api.request("/readyz") == (200, "ok")
+
+
+async def test_a_full_disk_is_not_ready_although_nobody_has_written(
+    small_disk: Path,
+) -> None:
+    ledger = await Ledger.open(small_disk / "state", reserve_bytes=128 * 1024)
+    async with closing(ledger), serving(ledger) as api:
+        await ledger.apply([assign()])
+        assert await api.request("/readyz") == (200, "ok")
+        filler = await asyncio.to_thread(fill_disk, small_disk)
+        status, text = await api.request("/readyz")
+        assert (status, "full" in text) == (503, True)
+        await asyncio.to_thread(filler.unlink)
+        assert await api.request("/readyz") == (200, "ok")
+
+
+async def test_a_full_ledger_is_not_ready(state_dir: Path) -> None:
+    ledger = await Ledger.open(state_dir, max_bytes=128 * 1024, reserve_bytes=0)
+    workers = [WorkerName(f"w{n}") for n in range(40)]
+    async with closing(ledger), serving(ledger) as api:
+        await ledger.apply([assign(body_=body(*workers))])
+        with contextlib.suppress(LedgerFull):
+            for worker in workers:
+                details = {f"d{n}": "x" * 900 for n in range(4)}
+                await ledger.record(UID, worker, [worker_message(1, details=details)])
+        status, text = await api.request("/readyz")
+        assert (status, "--ledger-max-bytes" in text) == (503, True)
+
+
+async def test_readiness_writes_nothing_while_there_is_space(tasks: Ledger, api: Api) -> None:
+    changes = []
+    tasks.on_commit = lambda commit: changes.append(commit.changes)
+    for _ in range(3):
+        assert await api.request("/readyz") == (200, "ok")
+    assert sum(changes) == 0
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from localcontroller.ledger.file import MAX_DAMAGED
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
 from tests.localcontroller.builders import UID, WORKER, assign, body, key, synced, worker_message
+from tests.localcontroller.full_disk import fill_disk
 
 KILLS = 6
 RESERVE_BYTES = 128 * 1024
@@ -259,32 +260,6 @@ async def test_only_the_newest_damaged_ledgers_are_kept(state_dir: Path) -> None
 
 
 # ---- full disk -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "edgeai-test", str(directory)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("only root can mount a small file system")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
-
-
-def fill_disk(directory: Path) -> Path:
-    filler = directory / "filler"
-    with filler.open("wb", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while file.write(b"x" * size):
-                    pass
-            except OSError:
-                continue
-    return filler
 
 
 async def record_until_full(ledger: Ledger) -> int:
