@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0
 """Ten times what anything takes here while the machine has nothing else to do."""
-_POLL_S: Final = 0.05
+POLL_S: Final = 0.05
 _ASYNC_POLL_S: Final = 0.005
 
 
@@ -27,7 +27,7 @@ def eventually(
     check: Callable[[], T | None],
     *,
     timeout_s: float = PATIENCE_S,
-    poll_s: float = _POLL_S,
+    poll_s: float = POLL_S,
 ) -> T:
     """What `check` returns, as soon as that is true.
 

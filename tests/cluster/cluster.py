@@ -26,7 +26,7 @@ from tests.cluster.images import SANDBOX, Images, Recipe
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.node import PROXY_USER, Node, kubelet_user
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, POLL_S, eventually
 
 T = TypeVar("T")
 
@@ -182,7 +182,14 @@ class Cluster:
 
         self.eventually(f"node {name} to be {'' if ready else 'not '}Ready", check)
 
-    def eventually(self, what: str, check: Callable[[], T | None]) -> T:
+    def eventually(
+        self,
+        what: str,
+        check: Callable[[], T | None],
+        *,
+        timeout_s: float = PATIENCE_S,
+        poll_s: float = POLL_S,
+    ) -> T:
         """As `waiting.eventually`, while all programs run. An API server that is busy or away is
         asked again.
         """
@@ -194,7 +201,7 @@ class Cluster:
             except (ApiError, OSError, HTTPException) as error:
                 raise AssertionError(repr(error)) from error
 
-        return eventually(what, check_both)
+        return eventually(what, check_both, timeout_s=timeout_s, poll_s=poll_s)
 
     def check_alive(self) -> None:
         """Raises: ProgramEnded"""

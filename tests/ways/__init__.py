@@ -1,0 +1,1 @@
+"""Jobs that are broken in many ways, and what describe, console and conditions say of them."""
