@@ -9,6 +9,7 @@ confirmed (see owners).
 import asyncio
 import http
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from common import logs
@@ -49,7 +50,7 @@ from globalmanager.kube.errors import (
     TooLarge,
 )
 from globalmanager.kube.patches import merged
-from globalmanager.rules import overridden
+from globalmanager.rules import deletions, overridden
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import differences, is_being_deleted, owner_reference
 from globalmanager.rules.status import WAITING
@@ -80,10 +81,20 @@ class NameConflict(EdgeAIError):
 
 
 class StillTerminating(EdgeAIError):
-    """An earlier child with the same name is still being deleted."""
+    """An earlier child with the same name is still being deleted.
 
-    def __init__(self, ref: ObjectRef) -> None:
+    Args: child: as the API has it; None when it is gone by now
+    """
+
+    def __init__(self, ref: ObjectRef, child: Object | None = None) -> None:
+        self._child = child
         super().__init__(f"an earlier {ref} is still being deleted")
+
+    def refusal(self, now: datetime) -> Refusal:
+        """The refusal, with the cause once the child should be gone."""
+        if self._child is None or deletions.overdue_in_s(self._child, now) > 0:
+            return Refusal(WAITING, str(self))
+        return Refusal(deletions.TERMINATING, f"{self}: {deletions.why(self._child)}")
 
 
 def refusal_of(error: EdgeAIError) -> Refusal | None:
@@ -283,7 +294,7 @@ class Applier:
         if owner.get("uid") == observed.uid and not terminating:
             return
         if terminating or _is_predecessor(owner, observed):
-            raise StillTerminating(ref)
+            raise StillTerminating(ref, existing)
         raise NameConflict(ref, _describe_owner(owner))
 
     async def _replace(self, observed: Observed, action: Replace) -> None:

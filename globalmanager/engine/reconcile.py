@@ -23,7 +23,7 @@ from globalmanager.contract import (
     Severity,
     task_key,
 )
-from globalmanager.engine.apply import Applier, refusal_of
+from globalmanager.engine.apply import Applier, StillTerminating, refusal_of
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.executions import Executions
@@ -160,10 +160,11 @@ class JobReconciler:
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
         """Write a refusal into the job's status, because only the user can correct the fault."""
-        refusal = refusal_of(error)
+        now = self._now()
+        refusal = error.refusal(now) if isinstance(error, StillTerminating) else refusal_of(error)
         if refusal is not None:
             refused = msgspec.structs.replace(observed, refusal=refusal)
-            await self._applier.tell(refused, kind.plan(refused, self._now()))
+            await self._applier.tell(refused, kind.plan(refused, now))
 
     def _tell_full(self, observed: Observed, error: TooLarge) -> None:
         """Record an Event about a job whose .status the API cannot store."""

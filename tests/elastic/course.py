@@ -99,12 +99,12 @@ class Course:
         return sorted(name for name in names if name.startswith(f"{NAME}-"))
 
     def wait_for_end_of_pod(self, index: int, *, told_by: Object) -> None:
-        """A ScaleIn succeeds when the pods are gone. A pod that outlives its grace period by far
-        holds up no scaler, and then the message of the ScaleIn names the pod.
+        """A ScaleIn succeeds when the pods are gone. A pod that outlives the timeout holds up no
+        scaler, and then the message of the ScaleIn names the pod.
         """
         if worker(index) in self.pods():
             told = self._place.get(path_of(told_by))["status"]["message"]
-            assert f"{worker(index)} does not end" in told, told
+            assert "did not go" in told, told
         gone = f"the end of {worker(index)}"
         eventually(gone, lambda: worker(index) not in self.pods(), timeout_s=PATIENCE_S)
 

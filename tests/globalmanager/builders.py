@@ -128,6 +128,19 @@ def merged(target: Any, patch: Any) -> Any:
     return result
 
 
+GRACE_S = 30
+
+
+def terminating(pod: Object, began: datetime = NOW) -> Object:
+    """The pod after its deletion began, with the usual grace period."""
+    metadata = {
+        "deletionTimestamp": rfc3339(began + timedelta(seconds=GRACE_S)),
+        "deletionGracePeriodSeconds": GRACE_S,
+    }
+    marked: Object = merged(pod, {"metadata": metadata})
+    return marked
+
+
 class World:
     """One job, what its plans made, and what it refers to."""
 
@@ -144,6 +157,12 @@ class World:
         self.contacts: dict[NodeName, Contact] = {}
         self._others: dict[ObjectRef, Object] = {}
         self._uids = 0
+        self._planned_at = NOW
+        self.terminates = False
+        """Whether deleted pods stay until `end_deleted`."""
+        self.refuses = False
+        """Whether the API accepts no deletion of a pod, as a webhook makes it. The rest of such a
+        plan is left out, as the engine does."""
 
     # ---- the world around the job -----------------------------------------------------------
 
@@ -241,6 +260,15 @@ class World:
                 self.children[ref] = {**child, **became}
         return self
 
+    def end_deleted(self) -> Self:
+        """The pods that are being deleted end."""
+        self.children = {
+            ref: child
+            for ref, child in self.children.items()
+            if "deletionTimestamp" not in child["metadata"]
+        }
+        return self
+
     def gone(self, kind: str, name: str) -> Self:
         """An object that somebody else deleted."""
         for ref in [ref for ref in self.children if (ref.type.kind, ref.name) == (kind, name)]:
@@ -279,11 +307,14 @@ class World:
         )
 
     def plan(self, now: datetime = NOW) -> Plan:
+        self._planned_at = now
         return self.kind.plan(self.observed(), now)
 
     def apply(self, plan: Plan, *, actions: int | None = None) -> Self:
         """Apply the whole plan, or crash after so many actions (and before the status)."""
         for action in plan.actions[:actions]:
+            if self.refuses and isinstance(action, Delete) and action.ref.type == PODS:
+                return self
             self._act(action)
         if actions is None and plan.status is not None:
             self.object = {**self.object, "status": merged(self.status, plan.status)}
@@ -291,8 +322,12 @@ class World:
 
     def _act(self, action: Action) -> None:
         if isinstance(action, Delete):
-            assert self.children[action.ref]["metadata"]["uid"] == action.uid
-            del self.children[action.ref]
+            child = self.children[action.ref]
+            assert child["metadata"]["uid"] == action.uid
+            if self.terminates and action.ref.type == PODS:
+                self.children[action.ref] = terminating(child, self._planned_at)
+            else:
+                del self.children[action.ref]
             return
         if isinstance(action, PatchStatus):
             other = self._others[action.ref]

@@ -35,6 +35,7 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.rules import (
     children,
+    deletions,
     faults,
     lifecycle,
     references,
@@ -84,7 +85,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:
         findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
-    outcome = _outcome(observed, spec)
+    outcome = _outcome(observed, spec, now)
     stages: Stages = ()
     if outcome.end is not None or _has_waited(observed, now):
         stages = (lifecycle.clean_up(own_pods(observed)),)
@@ -173,9 +174,13 @@ def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
 
 
 def _timers(observed: Observed, now: datetime) -> Timers:
-    """The next moment at which the plan replaces a failed pod or ends a waiting trainer."""
+    """The next moment at which the plan replaces a failed pod, tells of a pod that does not go, or
+    ends a waiting trainer.
+    """
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
+    _, ends = deletions.first_overdue(pods, now)
+    timers = timers.add(*ends.waits_s)
     if _has_result(observed) and any(map(faults.is_active, pods)):
         return timers.add(_wait_for_trainers_s(observed, now))
     return timers
@@ -184,7 +189,7 @@ def _timers(observed: Observed, now: datetime) -> Timers:
 # ---- status -------------------------------------------------------------------------------------
 
 
-def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outcome:
+def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime) -> Outcome:
     pods = own_pods(observed)
     failed = next((pod for pod in pods if _has_failed_for_good(pod)), None)
     if failed is not None:
@@ -200,7 +205,8 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None) -> Outco
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
-    fault = faults.first_fault(pods)
+    late, _ = deletions.first_overdue(pods, now)
+    fault = faults.first_fault(pods) or late
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
     return _underway(observed, spec, pods, done)

@@ -21,7 +21,7 @@ from globalmanager.kinds.jointinferenceservice.types import (
     JointInferenceServiceSpec,
     Phase,
 )
-from globalmanager.rules import children, lifecycle, references, sedna, status
+from globalmanager.rules import children, deletions, lifecycle, references, sedna, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
@@ -95,5 +95,6 @@ def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Findin
     if running.truth is Truth.TRUE:
         message = f"{running.message}; but {refusal.message}"
         return msgspec.structs.replace(running, message=message), phase
-    phase = Phase.PENDING if refusal.reason == status.WAITING else Phase.FAILED
+    waits = refusal.reason in (status.WAITING, deletions.TERMINATING)
+    phase = Phase.PENDING if waits else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), phase

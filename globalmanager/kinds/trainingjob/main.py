@@ -320,7 +320,8 @@ def _suspended(job: Present) -> Plan:
     is_told = job.state is State.SUSPENDED
     told = scalers.queued(job.observed, job.now)
     stages = (*(stage for stage in (first, others) if stage and is_told), *told)
-    return written_plan(job.observed, job.conditions, fields, job.now, stages=stages)
+    timers = stalls.of_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
+    return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:

@@ -13,13 +13,12 @@ from globalmanager.contract import Delete, Event, Object, Severity
 from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
-from globalmanager.rules import faults, lifecycle
+from globalmanager.rules import deletions, faults, lifecycle
 from globalmanager.rules.faults import phase_of
-from globalmanager.rules.lifecycle import Timers, left_s, pause_left_s
+from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import RestartPolicy
-from globalmanager.rules.training.stalls import DELETION_S
 
 _AT_ONCE: Final = 3
 """So many workers of a job are replaced without a pause."""
@@ -152,7 +151,7 @@ def _wait_for_end_s(pod: Object | None, job: Present) -> float:
     """Seconds until a pod that is being deleted counts as lost: its node does not answer."""
     if pod is None or not is_being_deleted(pod):
         return 0.0
-    return left_s(pod["metadata"]["deletionTimestamp"], DELETION_S, job.now, unknown=0.0)
+    return deletions.overdue_in_s(pod, job.now)
 
 
 def _is_replaced(policy: RestartPolicy, pod: Object | None) -> bool:

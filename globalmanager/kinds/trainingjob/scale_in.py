@@ -7,16 +7,12 @@ Until the workers leave `targetWorkers` nothing is deleted.
 
 from typing import Final
 
-from globalmanager.contract import Object
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.kinds.trainingjob.room import limit
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.rules.elastic.words import ScalerState
-from globalmanager.rules.lifecycle import Timers, left_s
-from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.lifecycle import Timers
 
-_STUCK_S: Final = 30.0
-"""A pod that is still there this long after its grace period holds up no further scaler."""
 _MAX_SHOWN: Final = 5
 _CHANGED: Final = "the spec was changed and is not accepted any more"
 
@@ -134,23 +130,15 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
 
 
 def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:
-    """The workers are no longer wanted: the ScaleIn is done once their pods are gone."""
+    """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
+    longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
+    """
     left = [view.pods[name] for name in names if name in view.pods]
-    waits = [_stuck_in_s(view, pod) for pod in left]
+    waits = [current.end_left_s(pod, view.now) for pod in left]
     if any(wait > 0 for wait in waits):
         return Step(view.size, timers=Timers().add(*waits))
     text = f"{view.text} has {len(view.size.target)} workers"
-    if left:
-        text += f"; {_shown([pod['metadata']['name'] for pod in left])} does not end"
-    return Step(view.size, ScalerState.SUCCEEDED, text)
-
-
-def _stuck_in_s(view: View, pod: Object) -> float:
-    """Seconds until the end of the pod is waited for no longer."""
-    if not is_being_deleted(pod):
-        return _STUCK_S
-    since = pod["metadata"]["deletionTimestamp"]
-    return left_s(since, _STUCK_S, view.now, unknown=0.0)
+    return Step(view.size, ScalerState.SUCCEEDED, text + current.unended(left))
 
 
 def _shown(names: tuple[str, ...] | list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import faults, lifecycle, status
+from globalmanager.rules import deletions, faults, lifecycle, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
@@ -135,14 +135,18 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
 
 
 def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
-    """The new workers are no longer wanted: the ScaleOut has failed once their pods are gone."""
+    """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
+    has begun.
+    """
     known, target = mapping(current.object.get("status")), frozenset(view.size.target)
-    gone = (view.pods[name] for name in names if name in view.pods and name not in target)
     smaller = _smaller(view, names)
-    if smaller != view.size or any(not is_being_deleted(pod) for pod in gone):
-        return Step(smaller)
-    text = f"{known.get('message') or 'gave up'}; the new workers were deleted"
-    return Step(view.size, ScalerState.FAILED, text)
+    left = [view.pods[name] for name in names if name in view.pods and name not in target]
+    refused = [pod for pod in left if not is_being_deleted(pod)]
+    waits = [current.end_left_s(pod, view.now) for pod in refused]
+    if smaller != view.size or any(wait > 0 for wait in waits):
+        return Step(smaller, timers=Timers().add(*waits))
+    end = current.unended(refused) or "; the new workers were deleted"
+    return Step(view.size, ScalerState.FAILED, f"{known.get('message') or 'gave up'}{end}")
 
 
 def _late(view: View, current: Current, names: Sequence[str]) -> str:
@@ -151,7 +155,9 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
     """
     limit = current.script.timeout_s
     text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
-    fault = faults.first_fault(view.pods[name] for name in names if name in view.pods)
+    pods = [view.pods[name] for name in names if name in view.pods]
+    ending = (deletions.fault(pod) for pod in pods if is_being_deleted(pod))
+    fault = faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return f"{text}: {fault.message}"
     stalled = status.condition(view.observed, STALLED)

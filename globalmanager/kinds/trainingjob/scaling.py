@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from globalmanager.contract import Observed
+from globalmanager.kinds.trainingjob import workers
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
 from globalmanager.rules import status
 from globalmanager.rules.elastic.words import WORKER
@@ -60,8 +61,8 @@ def known_size(observed: Observed, spec: TrainingJob) -> Size:
     known = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
     written = told.get("nextWorkerIndex")
     least = known[-1] + 1 if known else 0
-    is_index = type(written) is int and least <= written <= MAX_INDEX + 1
-    return Size(
-        tuple(replica_name(job, WORKER, index) for index in known),
-        written if is_index and isinstance(written, int) else least,
-    )
+    if type(written) is not int or not least <= written <= MAX_INDEX + 1:
+        # The et-operator writes no such number. A pod keeps its index as long as it is there.
+        there = (index_of(job, WORKER, name) or 0 for name in workers.present(observed))
+        written = min(max([least, *(index + 1 for index in there)]), MAX_INDEX + 1)
+    return Size(tuple(replica_name(job, WORKER, index) for index in known), written)

@@ -4,7 +4,7 @@ Called by `scalers`, `scale_out` and `scale_in`, which decide.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -23,11 +23,13 @@ from globalmanager.contract import (
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import TrainingJob
+from globalmanager.rules import deletions
 from globalmanager.rules.elastic import scalers
 from globalmanager.rules.elastic.scaler_status import has_condition, state_of
 from globalmanager.rules.elastic.scalers import Scaler, Script
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.replication import index_of
 from globalmanager.rules.specs import shown
 from globalmanager.rules.status import mapping
@@ -133,6 +135,22 @@ class Current:
     def hopeless_in_s(self, now: datetime) -> float:
         """Seconds until the scaler has taken longer than its steps can take."""
         return self.left_s(now) + self.script.timeout_s + _GIVE_UP_S
+
+    def end_left_s(self, pod: Object, now: datetime) -> float:
+        """Seconds for which the scaler still waits for the end of a pod: its timeout after the
+        deletion began. Where the API server does not accept the deletion, one timeout more than
+        all other steps can take.
+        """
+        if not is_being_deleted(pod):
+            return self.hopeless_in_s(now) + self.script.timeout_s
+        return deletions.left_of(pod, self.script.timeout_s, now)
+
+    def unended(self, pods: Sequence[Object]) -> str:
+        """The end of a message about pods that did not go in time; "" for none."""
+        if not pods:
+            return ""
+        text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
+        return f"{text}: {deletions.fault(pods[0]).message}"
 
     def key(self, view: View, what: str) -> str:
         """The key of an execution. A new launcher runs the command again."""

@@ -62,8 +62,8 @@ class _ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The path of a script in the launcher, and arguments. The launcher runs `sh <script>
     <pod>:<slots>,…`. After a restart of the GlobalManager the script may run again."""
     timeout: Annotated[int, msgspec.Meta(ge=1, le=MAX_TIMEOUT_S)] | None = None
-    """Seconds that new workers have to start, that the script has to end, and that workers which go
-    have to become idle. 60 when the field is missing."""
+    """Seconds that new workers have to start, that the script has to end, that workers which go
+    have to become idle, and that their pods have to end. 60 when the field is missing."""
     env: Annotated[list[Variable], msgspec.Meta(max_length=MAX_VARIABLES)] = []
     """Environment variables of the script."""
     backoff_limit: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None

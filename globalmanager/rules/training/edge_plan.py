@@ -24,7 +24,7 @@ import msgspec
 from common.ids import NodeName
 from common.times import rfc3339
 from globalmanager.contract import PODS, Action, Delete, Object, ObjectRef, Observed, Plan
-from globalmanager.rules import contacts, status
+from globalmanager.rules import contacts, deletions, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.contacts import EDGE_CONNECTED
 from globalmanager.rules.faults import node_of, phase_of
@@ -90,6 +90,8 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
     lost: set[str] = set()
     unconfirmed: set[ObjectRef] = set()
     for ref, pod in _own_pods(observed):
+        if deletions.is_confirmed(pod):  # no kubelet has a say any more
+            continue
         word = word_of(observed, pod)
         is_silent = _silent_since(pod) is not None
         if word is not None and _counts(pod, word):

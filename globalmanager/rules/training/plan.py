@@ -239,9 +239,9 @@ def _suspended(job: Present) -> Plan:
         **present.statuses(job, present.counts(job)),
         **present.no_longer_elastic(job),
     }
-    return written_plan(
-        job.observed, job.conditions, fields, job.now, stages=(deletions,) if deletions else ()
-    )
+    timers = stalls.of_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
+    stages = (deletions,) if deletions else ()
+    return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:

@@ -4,12 +4,12 @@ Called by `plan`, and by the kind trainingjob. The condition Stalled tells the f
 reasons. The job has the condition only as long as the reason lasts.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from globalmanager.contract import Object, Observed
-from globalmanager.rules import faults, status
+from globalmanager.rules import deletions, faults, status
 from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
@@ -21,9 +21,6 @@ from globalmanager.rules.training.present import Present, has_enough
 
 PENDING_S: Final = 60.0
 """A pod or PodGroup that pends for this number of seconds stalls its job. Most start sooner."""
-DELETION_S: Final = 30.0
-"""So many seconds after a pod should be gone, its node counts as lost. The name of the pod is free
-only when the node has confirmed the end of the pod."""
 
 
 TOO_LARGE: Final = "TooLarge"
@@ -138,17 +135,25 @@ def _of_pod_group(job: Present) -> tuple[Stall | None, float]:
     return stall, left_s(since, PENDING_S, job.now)
 
 
+def of_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime) -> Timers:
+    """Set the condition Stalled of a suspended job whose pods do not go: they still have their
+    resources. Returns: the waits until a change
+
+    Args: pods: the pods that the job still has
+    """
+    fault, timers = deletions.first_overdue(pods, now)
+    if fault is not None:
+        conditions.stall(fault.reason, fault.message)
+    return timers
+
+
 def of_pod(pod: Object, now: datetime) -> tuple[Stall | None, float]:
     """(stall of the job of this pod, seconds until it counts)"""
     name, node = pod["metadata"]["name"], node_of(pod)
     what = f"pod {name} on node {node}" if node else f"pod {name}"
     if is_being_deleted(pod):
-        detail = (
-            "its node has not confirmed the end of the pod, so the replica cannot start anew; "
-            "where the node is lost for good, delete the Node"
-        )
-        since = pod["metadata"]["deletionTimestamp"]
-        return Stall("Terminating", f"{what}: {detail}"), left_s(since, DELETION_S, now)
+        late = deletions.fault(pod)
+        return Stall(late.reason, late.message), deletions.overdue_in_s(pod, now)
     if phase_of(pod) == "Pending":
         fault = faults.first_fault([pod])
         since = pod["metadata"].get("creationTimestamp")

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from common.ids import Uid
+from common.times import utc_now
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
 from globalmanager.contract import (
@@ -32,6 +33,7 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
+from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
 from globalmanager.rules.status import WAITING
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
@@ -176,6 +178,13 @@ async def test_a_child_that_is_being_deleted_is_waited_for(bench: Bench, user: U
     told = refusal_of(refused.value)
     assert told is not None
     assert told.reason == WAITING
+    now = utc_now()
+    assert refused.value.refusal(now) == told
+    late = refused.value.refusal(now + timedelta(seconds=OVERDUE_S))
+    assert (late.reason, late.message) == (
+        TERMINATING,
+        f"{told.message}: it has the finalizers t/x and stays until their controllers remove them",
+    )
 
 
 async def test_what_was_done_is_an_event_and_nothing_else_is(bench: Bench, user: User) -> None:

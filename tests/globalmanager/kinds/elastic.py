@@ -9,11 +9,9 @@ import msgspec
 
 from common.times import rfc3339
 from globalmanager.contract import (
-    PODS,
     Action,
     Adopt,
     Create,
-    Delete,
     Execution,
     Object,
     ObjectRef,
@@ -77,8 +75,6 @@ class ElasticWorld(World):
         self.executions: dict[str, tuple[Execution, Result | None]] = {}
         self.results: list[Result] = []
         """What the next commands end with; a command without a result goes on."""
-        self.terminates = False
-        """Whether deleted pods stay until `end_deleted`."""
 
     # ---- scalers --------------------------------------------------------------------------------
 
@@ -177,9 +173,6 @@ class ElasticWorld(World):
                 made = merged(object_, {"metadata": {"creationTimestamp": rfc3339(NOW)}})
                 made["metadata"]["uid"] = f"uid-of-{made['metadata']['name']}"
                 self.scalers.setdefault(ref_of(type_, made), made)
-            case Delete() if self.terminates and action.ref.type == PODS:
-                marked = {"metadata": {"deletionTimestamp": rfc3339(at(30))}}
-                self.children[action.ref] = merged(self.children[action.ref], marked)
             case _:
                 super()._act(action)
 
@@ -192,15 +185,6 @@ class ElasticWorld(World):
                 return self
             self.apply(plan)
         raise AssertionError(f"does not settle: {plan}")
-
-    def end_deleted(self) -> Self:
-        """The pods that are being deleted end."""
-        self.children = {
-            ref: child
-            for ref, child in self.children.items()
-            if "deletionTimestamp" not in child["metadata"]
-        }
-        return self
 
     def commands(self) -> list[str]:
         """What runs in pods: the standard input, or the arguments."""

@@ -258,9 +258,9 @@ def test_a_pod_that_does_not_end_holds_up_no_further_scaler() -> None:
     world.terminates = True
     finish_scale_in(world.scale_in(worker(1)).settle())
     assert world.history("in") == OUT[:3]
-    world.settle(at(30 + 30))
+    world.settle(at(READ + 60))
     assert world.history("in") == OUT
-    assert f"{worker(1)} does not end" in world.state("in")["message"]
+    assert f"pod {worker(1)}: Terminating: " in world.state("in")["message"]
 
 
 # ---- scripts ------------------------------------------------------------------------------------

@@ -70,12 +70,14 @@ def test_a_scale_out_uses_the_last_index_and_none_beyond(
         (workers(0, 5), 6, 6),
         (workers(0, 5), True, 6),
         ([], 7, 7),
-        ([], "7", 0),
+        ([], "7", 2),
+        (workers(0), None, 2),
     ],
 )
 def test_the_next_index_is_never_one_that_a_worker_has(
     target: list[str], written: Any, next_index: int
 ) -> None:
+    """Workers 0 and 1 have pods."""
     world = status_of(training(), targetWorkers=target, nextWorkerIndex=written)
     observed = world.observed()
     assert known_size(observed, observed.spec).next_index == next_index
