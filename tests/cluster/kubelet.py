@@ -19,6 +19,8 @@ class Kubelet:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.lost: set[str] = set()
+        """Nodes whose power is off: nobody says anything of their pods any more."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kubelet")
         self._thread.start()
@@ -31,7 +33,8 @@ class Kubelet:
         while not self._stopping.wait(EVERY_S):
             try:
                 for pod in self._client.list(self._pods):
-                    self._serve(pod)
+                    if pod["spec"].get("nodeName") not in self.lost:
+                        self._serve(pod)
             except (ApiError, OSError, HTTPException):
                 continue  # it is gone already, or next time
 
