@@ -4,7 +4,8 @@
 
 NAME is a key of ATTACKS, JSON has the arguments of that function. Prints one JSON object: what was
 done, and what the attacker was told. So a run shows whether the attack reached its target. The
-attackers with the credential of a node are in `hostile_node`.
+attackers with the credential of a node are in `hostile_node`, those that make large objects are in
+`hostile_tenant`.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import uvloop
 
-from tests.bench import hostile_node
+from tests.bench import hostile_node, hostile_tenant
 
 Told = Counter[str]
 
@@ -138,6 +139,8 @@ ATTACKS: Final[dict[str, Callable[..., Told | Coroutine[Any, Any, Told]]]] = {
     "frames": hostile_node.frames,
     "hellos": hostile_node.hellos,
     "returns": hostile_node.returns,
+    "fat-jobs": hostile_tenant.fat_jobs,
+    "pods-of-nobody": hostile_tenant.pods_of_nobody,
 }
 
 

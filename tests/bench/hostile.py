@@ -44,6 +44,8 @@ LARGE_OBJECTS: Final = 11
 TRAINERS: Final = 24  # of one job, on the attacker's node
 SLOW_WORKER: Final = "slow"  # service of the attacker whose worker is on the neighbour's node
 MANY_TASKS: Final = 12_400
+FAT: Final = "fat"  # the namespace of large objects
+FAT_REPLICAS: Final = 110
 CALM_S: Final = 3.0
 DEADLINE_S: Final = 300.0
 
@@ -109,6 +111,8 @@ class _Bench:
             "path": f"/api/v1/namespaces/{ATTACKER}/jointinferenceservices",
         }
         node = {"url": f"ws://{self._manager.edge_address}", "token": TOKENS[ATTACKER]}
+        token = self._control_plane.token
+        tenant = {"connection": [*self._connection[:2], token], "namespace": FAT}
         honest = self._client.get(f"{_path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
         return {
             "nobody": None,
@@ -121,6 +125,9 @@ class _Bench:
             "frames": ("frames", {**node, "foreign": honest}),
             "large Hellos": ("hellos", node),
             "many tasks": ("returns", node),
+            "fat jobs": ("fat-jobs", {**tenant, "replicas": FAT_REPLICAS}),
+            "fat jobs within the limit": ("fat-jobs", {**tenant, "replicas": FAT_REPLICAS // 2}),
+            "pods of nobody": ("pods-of-nobody", tenant),
         }
 
     # ---- what is there ----
@@ -129,9 +136,11 @@ class _Bench:
         for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
             done = self._control_plane.kubectl(*arguments, "-f", str(CRDS))
             assert done.returncode == 0, done.stderr
-        for name in (SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER):
+        for name in (SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER, FAT):
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             self._client.create(namespace)
+        account = f"/api/v1/namespaces/{FAT}/serviceaccounts/default"
+        eventually("the account of pods", partial(self._client.find, account))
         for name in (NEIGHBOUR, ATTACKER):
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
             self._client.create(node)
@@ -179,6 +188,7 @@ class _Bench:
             self._make_many_tasks()
         self._manager.forget_peak()
         spent_s = self._manager.processor_s()
+        lost = self._leases_lost()
         if attack is not None:
             process = _start("attackers", attack[0], str(seconds), json.dumps(attack[1]))
         seen = json.loads(_said_by(self._neighbour(seconds)))
@@ -187,19 +197,46 @@ class _Bench:
             "report_ms": spread(seen.pop("report_ms")),
             "worker_api_ms": spread(seen.pop("worker_api_ms")),
             "big_model_ms": spread(seen.pop("big_model_ms")),
+            "health_ms": spread(seen.pop("health_ms")),
             **seen,
             "manager_peak_mib": round(self._manager.peak_kib() / 1024, 1),
             "manager_processor_s": round(self._manager.processor_s() - spent_s, 1),
+            "leases_lost": self._leases_lost() - lost,
         }
         if process is not None:
             figures["attacker"] = json.loads(_said_by(process))
+        if attack is not None and attack[1].get("namespace") == FAT:
+            figures["manager_peak_after_restart_mib"] = self._restarted_peak_mib()
+            self._delete_large_objects()
         return figures
+
+    def _leases_lost(self) -> int:
+        return sum("not leading any more" in line for line in self._manager.log_lines())
+
+    def _restarted_peak_mib(self) -> float:
+        """The largest resident set of a new GlobalManager that lists what is there."""
+        self._manager.stop()
+        self._manager.launch()
+        # the API server takes a second of processor time for a list of large custom resources
+        eventually("readiness", lambda: self._manager.readyz()[0], timeout_s=DEADLINE_S)
+        eventually("the tasks of the workers", self._has_tasks)
+        eventually("the end of the work after a restart", self._is_calm, timeout_s=DEADLINE_S)
+        return round(self._manager.peak_kib() / 1024, 1)
+
+    def _delete_large_objects(self) -> None:
+        for what in ("tfjobs.kubeflow.org", "pods"):
+            done = self._control_plane.kubectl(
+                *("delete", what, "--all", "-n", FAT, "--grace-period=0", "--force")
+            )
+            assert done.returncode == 0, done.stderr
+        eventually("the end of the work about them", self._is_calm, timeout_s=DEADLINE_S)
 
     def _neighbour(self, seconds: float) -> subprocess.Popen[str]:
         urls = [self._worker_url(NEIGHBOUR, name) for name in WORKERS]
+        health = f"http://127.0.0.1:{self._manager.http_port}/healthz"
         return _start(
             "neighbour",
-            *(*self._connection, NEIGHBOUR, NEIGHBOUR, self._edge.status_url),
+            *(*self._connection, NEIGHBOUR, NEIGHBOUR, self._edge.status_url, health),
             *(str(seconds), str(self._big_model_port), *urls),
         )
 

@@ -1,12 +1,12 @@
 """The honest neighbour of the section `hostile`: makes jobs and reports, and measures both.
 
-    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL SECONDS BIG_MODEL
-        WORKER_URL...
+    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL HEALTH_URL SECONDS
+        BIG_MODEL WORKER_URL...
 
 Creates JointInferenceServices on NODE and asks the LocalController at STATUS_URL when it holds
 each. Reports as the workers of WORKER_URLs, and watches until each report stands in the status.
 Asks the service of the big model at the port BIG_MODEL, by one connection that stays and by new
-ones in turn.
+ones in turn. Asks for the health of the GlobalManager at HEALTH_URL.
 Everything is done at its time, whether what came before is done or not. A sample that takes longer
 than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON object.
 """
@@ -38,6 +38,7 @@ REPORT_EVERY_S: Final = 0.5  # of one worker
 HEARTBEAT_S: Final = 5.0  # what each worker promises; after three times as long it counts as lost
 POLL_S: Final = 0.002  # between two questions for the tasks of the LocalController
 SAMPLE_EVERY_S: Final = 0.1
+HEALTH_EVERY_S: Final = 0.1
 AGAIN_S: Final = 0.2  # between two attempts at one report
 PATIENCE_S: Final = 30.0
 LINE_BYTES: Final = 2**20
@@ -186,6 +187,22 @@ class Reports:
                     future.set_result(now_s)
 
 
+class Health:
+    """How long the GlobalManager takes to say that it is alive."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.took_ms: list[float] = []
+
+    async def run(self, seconds: float) -> None:
+        async with aiohttp.ClientSession() as manager:
+            async for _ in paced(HEALTH_EVERY_S, seconds):
+                began_s = time.monotonic()
+                async with manager.get(self._url) as answer:
+                    answer.raise_for_status()
+                self.took_ms.append((time.monotonic() - began_s) * 1000)
+
+
 class Samples:
     """Hard samples for the big model: how long each answer takes."""
 
@@ -236,16 +253,18 @@ async def admin(url: str, ca: str, token: str) -> AsyncIterator[aiohttp.ClientSe
 async def run(
     url: str, ca: str, token: str, *where: str, seconds: float, big_model: int, urls: list[str]
 ) -> dict[str, Any]:
-    namespace, node, status_url = where
+    namespace, node, status_url, health_url = where
     path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
     async with admin(url, ca, token) as api:
         jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
-        samples = Samples(big_model)
+        samples, health = Samples(big_model), Health(health_url)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(jobs.run(seconds))
             tasks.create_task(reports.run(seconds))
             tasks.create_task(samples.run(seconds))
+            tasks.create_task(health.run(seconds))
     return {
+        "health_ms": health.took_ms,
         "cr_to_edge_ms": jobs.took_ms,
         "report_ms": reports.took_ms,
         "worker_api_ms": reports.answered_ms,
@@ -258,9 +277,9 @@ async def run(
 
 
 if __name__ == "__main__":
-    url, ca, token_file, namespace, node, status_url, seconds, big_model, *urls = sys.argv[1:]
+    url, ca, token_file, *where, seconds, big_model = sys.argv[1:10]
+    urls = sys.argv[10:]
     token = Path(token_file).read_text().strip()
-    where = (namespace, node, status_url)
     figures = run(
         *(url, ca, token, *where), seconds=float(seconds), big_model=int(big_model), urls=urls
     )

@@ -1,0 +1,100 @@
+"""The attackers of the section `hostile` that have the rights of a tenant in one namespace.
+
+They make large objects and leave them there; the bench deletes them after their attack.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from typing import Any, Final
+
+import aiohttp
+
+from edgeai.api import Object
+from globalmanager.rules.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
+from tests.bench.neighbour import admin
+
+Told = Counter[str]
+
+VARIABLES: Final = 30_000
+JOBS: Final = 5
+PODS_OF_NOBODY: Final = 40
+COUNT_EVERY_S: Final = 2.0
+PARALLEL: Final = 4
+
+
+async def fat_jobs(seconds: float, *, connection: list[str], namespace: str, replicas: int) -> Told:
+    """Five TFJobs of 1.1 MB, each with so many replicas."""
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
+    jobs = [_fat_job(f"fat-{number}", replicas) for number in range(JOBS)]
+    return await _make(seconds, connection, namespace, path, jobs)
+
+
+async def pods_of_nobody(seconds: float, *, connection: list[str], namespace: str) -> Told:
+    """Pods of 1 MB with the labels of edgeai's own pods, and without an owner."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    pods = [_pod_of_nobody(number) for number in range(PODS_OF_NOBODY)]
+    return await _make(seconds, connection, namespace, path, pods)
+
+
+async def _make(
+    seconds: float, connection: list[str], namespace: str, path: str, objects: list[Object]
+) -> Told:
+    """Create the objects, and count the pods of the namespace until the end."""
+    told: Told = Counter()
+    end_s = time.monotonic() + seconds
+    url, ca, token = connection
+    async with admin(url, ca, token) as api:
+        limit = asyncio.Semaphore(PARALLEL)
+
+        async def create(object_: Object) -> None:
+            body = json.dumps(object_).encode()
+            told["bytes"] += len(body)
+            async with limit, api.post(path, data=body, headers=_JSON) as answer:
+                told[f"answer {answer.status}"] += 1
+                await answer.read()
+
+        await asyncio.gather(*map(create, objects))
+        while time.monotonic() < end_s:
+            await asyncio.sleep(COUNT_EVERY_S)
+            told["pods at the end"] = await _count(api, namespace)
+    return told
+
+
+_JSON: Final = {"Content-Type": "application/json"}
+_METADATA: Final = {
+    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+}
+
+
+async def _count(api: aiohttp.ClientSession, namespace: str) -> int:
+    path = f"/api/v1/namespaces/{namespace}/pods?limit=1"
+    async with api.get(path, headers=_METADATA) as answer:
+        listed: dict[str, Any] = await answer.json()
+    return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount") or 0)
+
+
+def _template() -> Object:
+    env = [{"name": f"V{number:05}", "value": "x" * 8} for number in range(VARIABLES)]
+    return {"spec": {"containers": [{"name": "tensorflow", "image": "none", "env": env}]}}
+
+
+def _fat_job(name: str, replicas: int) -> Object:
+    worker = {"replicas": replicas, "template": _template()}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def _pod_of_nobody(number: int) -> Object:
+    labels = {
+        LABEL_MANAGED_BY: MANAGER,
+        LABEL_KIND: "tfjobs.kubeflow.org",
+        LABEL_NAME: f"none-{number}",
+    }
+    metadata = {"name": f"nobody-{number}", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **_template()}
