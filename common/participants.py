@@ -1,4 +1,5 @@
-"""The secret by which a trainer proves its name to the aggregator of its federation.
+"""What the GlobalManager and the aggregator of a federation compute alike: the secrets and the
+weights of its trainers.
 
 The GlobalManager gives each trainer its own secret, and the aggregator the secret of the job. The
 aggregator derives the secret of any trainer from the secret of the job. A trainer knows neither the
@@ -7,9 +8,28 @@ secret of the job nor the secret of another trainer.
 
 import hashlib
 import hmac
+import statistics
+from collections.abc import Mapping
 
 
 def participant_secret(job_secret: str, name: str) -> str:
     """The secret of the trainer `name`: 64 hex digits."""
     text = f"edgeai participant/{name}".encode()
     return hmac.new(job_secret.encode(), text, hashlib.sha256).hexdigest()
+
+
+def weights(told: Mapping[str, int], counted: Mapping[str, int]) -> dict[str, int]:
+    """The number of samples with which each trainer counts in a mean.
+
+    A trainer counts with the number that it tells, at most the number that its node has counted in
+    its Dataset. Where its node has counted nothing, the bound is the largest count among all
+    trainers; where nothing is counted at all, the lower median of the told numbers. So no trainer
+    becomes the model by the number that it tells (docs/decisions/0029-weights-without-a-count.md).
+
+    Args:
+        told: trainer -> number of samples that it tells
+        counted: trainer -> number of samples in its Dataset; also trainers that tell nothing
+    """
+    useful = [number for number in told.values() if number > 0]
+    bound = max(counted.values(), default=0) or (statistics.median_low(useful) if useful else 0)
+    return {name: min(number, counted.get(name, bound)) for name, number in told.items()}

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -248,12 +248,15 @@ class Aggregator:
         Raises: OSError, AggregationError, the errors of stop_when
         """
         self._store.close()
-        result = self._result()
+        weights = self._weights()
+        result = self._result(weights)
         is_last = stop_when(result) or result.round >= self._settings.rounds
         with self._change:
             recipients = sorted(self._rounds.present(time.monotonic()))
         try:
-            self._store.aggregate(self._aggregation, is_last=is_last, recipients=recipients)
+            self._store.aggregate(
+                self._aggregation, weights, is_last=is_last, recipients=recipients
+            )
         except NotFinite as error:  # a second try would fail, too
             if is_last and not self._store.state.has_learned:
                 raise  # a model that was never trained is no result
@@ -348,13 +351,27 @@ class Aggregator:
         if not self._rounds.note_beat(name, time.monotonic()):
             raise Refused(404, f"participant {name} has not joined: join first")
 
-    def _result(self) -> RoundResult:
+    def _weights(self) -> dict[str, int]:
+        """Participant -> the number of samples with which its update counts in this round."""
+        told = {name: commit.samples for name, commit in self._store.commits().items()}
+        weights = self._participants.weights(told)
+        bounded = [name for name, number in told.items() if number > weights.get(name, 0)]
+        if bounded:
+            log.warning(
+                "updates weigh less than their trainers tell: participants=%d first=%s samples=%d "
+                "weight=%d remedy=%s",
+                *(len(bounded), bounded[0], told[bounded[0]], weights.get(bounded[0], 0)),
+                "see condition Accepted of the job",
+            )
+        return weights
+
+    def _result(self, weights: Mapping[str, int]) -> RoundResult:
         commits = self._store.commits()
         keys = sorted({key for commit in commits.values() for key in commit.metrics})
         return RoundResult(
             round=self._store.state.round,
-            samples={name: commit.samples for name, commit in commits.items()},
-            metrics={key: _mean(key, commits.values()) for key in keys},
+            samples={name: weights.get(name, 0) for name in commits},
+            metrics={key: _mean(key, commits, weights) for key in keys},
         )
 
     @contextmanager
@@ -382,10 +399,10 @@ def _settings_for(aggregation: Aggregation, settings: RoundSettings) -> RoundSet
     return msgspec.structs.replace(settings, min_participants=least)
 
 
-def _mean(key: str, commits: Iterable[Commit]) -> float:
+def _mean(key: str, commits: Mapping[str, Commit], weights: Mapping[str, int]) -> float:
     """The mean of a metric over the participants that sent it, weighted by their samples."""
-    having = [commit for commit in commits if key in commit.metrics]
-    total = sum(commit.samples for commit in having)
+    having = [name for name, commit in commits.items() if key in commit.metrics]
+    total = sum(weights.get(name, 0) for name in having)
     if not total:
         return 0.0
-    return sum(commit.metrics[key] * commit.samples for commit in having) / total
+    return sum(commits[name].metrics[key] * weights.get(name, 0) for name in having) / total

@@ -2,16 +2,19 @@
 
 The aggregator reads the file FEDERATION_PARTICIPANTS. The GlobalManager writes the file, a JSON map
 from the name of each trainer to the number of samples in its Dataset, or null while the number is
-not known. Kubernetes replaces the file when the map changes.
+not known: then the trainer's weight is bounded by what is known of the others. Kubernetes replaces
+the file when the map changes.
 """
 
 import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from common import participants
 from common.errors import SettingsError
 
 log = logging.getLogger(__name__)
@@ -43,8 +46,24 @@ class Participants:
         return self._path is None or name in self._current()
 
     def limit(self, name: str) -> int | None:
-        """The largest number of samples of `name`; None: no limit is known."""
+        """The number of samples in the Dataset of `name`; None: it is not known."""
         return self._current().get(name)
+
+    def weights(self, told: Mapping[str, int]) -> dict[str, int]:
+        """Participant -> the number of samples with which it counts; those without samples are left
+        out. Without a file each participant is taken at its word.
+
+        Args: told: participant -> the number of samples that it tells
+        """
+        useful = {name: number for name, number in told.items() if number > 0}
+        if self._path is None:
+            return useful
+        limits = self._current().items()
+        counted = {name: number for name, number in limits if number is not None}
+        bounded = participants.weights(useful, counted)
+        weights = {name: number for name, number in bounded.items() if number > 0}
+        # A Dataset may turn out to be empty after its trainer has sent its update.
+        return weights or dict.fromkeys(useful, 1)
 
     def _current(self) -> Limits:
         with self._lock:

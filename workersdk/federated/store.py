@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
@@ -214,20 +214,30 @@ class RoundStore:
         self._start_round(FIRST)
 
     def aggregate(
-        self, aggregation: Aggregation, *, is_last: bool, recipients: Iterable[str] = ()
+        self,
+        aggregation: Aggregation,
+        weights: Mapping[str, int] | None = None,
+        *,
+        is_last: bool,
+        recipients: Iterable[str] = (),
     ) -> None:
         """Close the round: the updates become the next model.
 
-        Args: recipients: after the last round, the participants that must get the result
+        Args:
+            weights: participant -> weight of its update, more than 0; None: the samples that each
+                participant tells
+            recipients: after the last round, the participants that must get the result
+
         Raises: OSError; AggregationError for a result of another shape; NotFinite
         """
         next_ = self.state.round + 1
         with ExitStack() as stack:
-            slices = self._slices(stack)
+            weights = self._useful() if weights is None else weights
+            slices = self._slices(stack, weights)
             model = stack.enter_context(files.NewFile(self._directory / f"model-{next_}"))
             memory = stack.enter_context(files.NewFile(self._directory / f"memory-{next_}"))
             for slice_ in slices:
-                combined, kept = self._combined(aggregation, slice_)
+                combined, kept = self._combined(aggregation, slice_, weights)
                 model.write(vectors.to_bytes(combined))
                 if aggregation.has_memory:
                     memory.write(vectors.to_bytes(kept))
@@ -246,14 +256,16 @@ class RoundStore:
                     shutil.copyfileobj(source, new)
         self._start_round(next_, is_last=is_last, recipients=recipients)
 
-    def _combined(self, aggregation: Aggregation, slice_: Slice) -> tuple[Vector, Vector]:
+    def _combined(
+        self, aggregation: Aggregation, slice_: Slice, names: Collection[str]
+    ) -> tuple[Vector, Vector]:
         with np.errstate(over="ignore", invalid="ignore"):  # a check below raises NotFinite
             combined, kept = aggregation.combine(slice_)
         if combined.shape != slice_.model.shape:
             raise AggregationError(aggregation.name, "gave what is no model")
         if not (self._is_transferable(combined) and np.isfinite(kept).all()):
             largest = np.abs(slice_.updates).max(axis=1)
-            sent = zip(largest.tolist(), self._useful(), strict=True)
+            sent = zip(largest.tolist(), names, strict=True)
             worst = [f"{name} ({number:.3g})" for number, name in sorted(sent, reverse=True)]
             problem = (
                 f"gave what is not finite; largest numbers from {', '.join(worst[:MAX_NAMED])}"
@@ -294,9 +306,11 @@ class RoundStore:
             self._save(done)
         self._remove_leftovers()
 
-    def _slices(self, stack: ExitStack) -> Iterator[Slice]:
-        """Slices of the updates with samples. Their files stay open until `stack` closes."""
-        useful = self._useful()
+    def _slices(self, stack: ExitStack, useful: Mapping[str, int]) -> Iterator[Slice]:
+        """Slices of the updates of these participants. Their files stay open until `stack` closes.
+
+        Args: useful: participant -> weight of its update
+        """
         samples = np.array(list(useful.values()), dtype=np.float64)
         model = stack.enter_context(self._model_path().open("rb"))
         memory_path = self._directory / f"memory-{self.state.round}"

@@ -112,8 +112,12 @@ def ended(observed: Observed) -> bool:
 def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
     if spec is None:
         return ""
-    hints = [hint for hint in (_overwrites(observed, spec), types.shared_dataset(spec)) if hint]
-    return "; but ".join(["the spec can be carried out", *hints])
+    hints = (
+        _overwrites(observed, spec),
+        types.shared_dataset(spec),
+        progress.uncounted(observed, spec),
+    )
+    return "; but ".join(["the spec can be carried out", *filter(None, hints)])
 
 
 def _overwrites(observed: Observed, spec: FederatedLearningJobSpec) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from common import participants
 from common.ids import Uid
 from common.times import rfc3339
 from globalmanager.contract import ObjectRef, Observed, PatchStatus
@@ -17,6 +18,7 @@ from globalmanager.rules import status as rules
 from globalmanager.rules.replication import replica_name
 
 MAX_METRICS: Final = 32
+MAX_NAMED: Final = 3  # trainers that a message names
 ROUND: Final = "round"
 PREFIX: Final = "metrics."
 """A number in a trainer's task info is a metric when its name begins with this prefix."""
@@ -56,6 +58,29 @@ def counted(observed: Observed, *, is_over: bool) -> dict[str, int]:
         if (number := known.get(name) if number is None else number) is not None:
             found[name] = number
     return found
+
+
+def uncounted(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """A hint that names trainers without a counted Dataset, and the bound of their weight. "" when
+    each has one.
+    """
+    known = counted(observed, is_over=False)
+    names = {
+        replica_name(observed.ref.name, TRAIN, index): worker.dataset.name
+        for index, worker in enumerate(spec.training_workers)
+    }
+    missing = [f"{name} (Dataset {names[name]})" for name in names if name not in known]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+    if any(known.values()):
+        bound = f"{max(known.values())}, the largest count among the trainers' Datasets"
+    else:
+        bound = "the median of the numbers that the trainers tell"
+    return (
+        f"the samples of {', '.join(missing[:MAX_NAMED])}{more} are not counted, so an update of "
+        f"such a trainer weighs at most {bound}: condition Counted of the Dataset says why"
+    )
 
 
 def model_status(
@@ -108,7 +133,8 @@ def metrics(trainers: Entries, counted: Mapping[str, int]) -> Iterator[dict[str,
     """The mean of each metric over the trainers that reported the metric. The numbers of samples
     are the weights. The values are text.
     """
-    told = [(_weight(trainers, counted, name), _metrics(trainers[name])) for name in trainers]
+    weights = _weights(trainers, counted)
+    told = [(weights[name], _metrics(trainers[name])) for name in trainers]
     for key in sorted({key for _, given in told for key in given})[:MAX_METRICS]:
         pairs = [(samples, given[key]) for samples, given in told if key in given]
         total = sum(samples for samples, _ in pairs)
@@ -117,13 +143,12 @@ def metrics(trainers: Entries, counted: Mapping[str, int]) -> Iterator[dict[str,
             yield {"key": key, "value": f"{mean:.6g}"}
 
 
-def _weight(trainers: Entries, counted: Mapping[str, int], name: str) -> int:
-    """The trainer's own samples. Sedna's library tells the total of all trainers, which is never
-    less than what the trainer's Dataset has. When a Dataset is not counted, the told numbers of all
-    trainers count, because own samples and totals do not compare.
+def _weights(trainers: Entries, counted: Mapping[str, int]) -> dict[str, int]:
+    """The samples of each trainer, as the aggregator counts them. A trainer with Sedna's library
+    tells the total of all trainers, which is never less than what its own Dataset has.
     """
-    told = _whole(trainers[name], "sampleCount") or 0
-    return min(told, counted[name]) if trainers.keys() <= counted.keys() else told
+    told = {name: _whole(entry, "sampleCount") or 0 for name, entry in trainers.items()}
+    return participants.weights(told, counted)
 
 
 def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:

@@ -142,7 +142,8 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     library never does."""
     metrics: list[Metric] = []
     """Weighted means of the trainers' last reports. A weight is the number of samples that the
-    trainer has told, at most the number in `samples`."""
+    trainer has told, at most the number in `samples`. For a trainer that `samples` lacks, the bound
+    is the largest number there, or the lower median of the told numbers."""
     samples: dict[str, int] = {}
     """Trainer -> number of samples that a LocalController has counted in the trainer's Dataset. It
     does not change after the end of the job."""

@@ -18,6 +18,7 @@ import msgspec
 
 from common.participants import participant_secret
 from globalmanager.contract import SECRETS, Create, Delete, ObjectRef, Observed
+from globalmanager.kinds.federatedlearningjob import progress
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
     TRAIN,
@@ -25,7 +26,6 @@ from globalmanager.kinds.federatedlearningjob.types import (
     worker_name,
 )
 from globalmanager.rules import children
-from globalmanager.rules import references as refs
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
@@ -140,8 +140,7 @@ def _values(
 
 def _limits(observed: Observed, spec: FederatedLearningJobSpec) -> str:
     """Trainer -> the number of samples in its Dataset, in JSON; null where it is not known."""
-    limits = {
-        worker_name(observed.ref.name, index): refs.dataset_samples(observed, worker.dataset.name)
-        for index, worker in enumerate(spec.training_workers)
-    }
+    counted = progress.counted(observed, is_over=False)
+    names = (worker_name(observed.ref.name, index) for index in range(len(spec.training_workers)))
+    limits = {name: counted.get(name) for name in names}
     return msgspec.json.encode(limits).decode()

@@ -239,6 +239,13 @@ def federated_job(trainers: int = 2, **fields: Any) -> World:
     return world
 
 
+def counted(world: World, **datasets: int) -> World:
+    """Their LocalControllers have counted the samples of these Datasets."""
+    for name, number in datasets.items():
+        world.other("Dataset", name)["status"] = {"numberOfSamples": number}
+    return world
+
+
 def sedna_federated_job() -> World:
     world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.resources[1])
     world.model("surface-defect-detection-model", "/model/latest.h5").nodes(

@@ -12,6 +12,7 @@ from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.samples import (
+    counted,
     federated_job,
     federated_learning_spec,
     secrets_of,
@@ -200,7 +201,8 @@ def test_two_trainers_with_datasets_of_their_own_share_a_node(named: tuple[int, 
     workers = federated_learning_spec()["trainingWorkers"]
     for index in named:
         workers[index]["nodeName"] = "edge0"
-    world = federated_job(trainingWorkers=workers).dataset("data1", "edge0").settle()
+    world = federated_job(trainingWorkers=workers).dataset("data1", "edge0")
+    counted(world, data0=100, data1=300).settle()
     assert world.condition("ResolvedRefs")["status"] == "True"
     assert world.condition("Accepted")["message"] == "the spec can be carried out"
     assert pod_names(world) == POD_NAMES
@@ -210,7 +212,8 @@ def test_two_trainers_with_datasets_of_their_own_share_a_node(named: tuple[int, 
 
 def test_one_dataset_for_two_trainers_is_a_hint() -> None:
     workers = federated_learning_spec()["trainingWorkers"]
-    world = federated_job(trainingWorkers=[workers[0], workers[1], workers[0]]).settle()
+    world = federated_job(trainingWorkers=[workers[0], workers[1], workers[0]])
+    counted(world, data0=100, data1=300).settle()
     accepted = world.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("True", "Valid")
     assert accepted["message"] == (

@@ -10,7 +10,7 @@ from common.wire import WorkerStatus
 from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, report
-from tests.globalmanager.kinds.samples import federated_job, federated_learning_spec
+from tests.globalmanager.kinds.samples import counted, federated_job, federated_learning_spec
 from tests.globalmanager.kinds.test_federated_learning_plan import (
     POD_NAMES,
     planned_actions,
@@ -185,7 +185,7 @@ def trainer_report(worker: str, round_: int, samples: int, **metrics: float) -> 
 
 
 def test_round_and_metrics_are_computed_from_all_trainers_reports() -> None:
-    world = federated_job().settle()
+    world = counted(federated_job(), data0=100, data1=300).settle()
     world.pods_become("Running")
     world.receive(trainer_report("digits-train-0", 3, 100, accuracy=0.5))
     world.receive(trainer_report("digits-train-1", 4, 300, accuracy=0.9, loss=1.0))
@@ -304,13 +304,6 @@ def test_the_newer_of_two_jobs_with_one_model_writes_its_status(created: str, me
 # ---- weights ------------------------------------------------------------------------------------
 
 
-def counted(world: World, **datasets: int) -> World:
-    """Their LocalControllers have counted the samples of these Datasets."""
-    for name, number in datasets.items():
-        world.other("Dataset", name)["status"] = {"numberOfSamples": number}
-    return world
-
-
 def told(world: World, first: int, second: int) -> World:
     """Two trainers report accuracies 0.5 and 0.9, and so many samples."""
     world.receive(trainer_report("digits-train-0", 5, first, accuracy=0.5))
@@ -330,16 +323,20 @@ def accuracy(world: World) -> str:
         ({"data0": 100, "data1": 300}, (100, 300), "0.8"),
         ({"data0": 100, "data1": 300}, (10, 30), "0.8"),
         ({"data0": 100}, (400, 400), "0.7"),
+        ({"data0": 100}, (100, 2**53), "0.7"),
+        ({"data0": 300}, (300, 100), "0.6"),
         ({}, (400, 400), "0.7"),
-        ({}, (100, 300), "0.8"),
+        ({}, (100, 2**53), "0.7"),
     ],
     ids=[
         "Sedna's library",
         "edgeai's",
         "a part of the data",
         "one counted",
-        "none",
-        "edgeai's only",
+        "one counted, the other tells any number",
+        "one counted, the other tells a smaller number",
+        "none counted",
+        "none counted, one tells any number",
     ],
 )
 def test_a_trainer_weighs_as_many_samples_as_its_own_dataset_has(
@@ -354,6 +351,25 @@ def test_a_trainer_weighs_as_many_samples_as_its_own_dataset_has(
         if data in datasets
     }
     assert world.plan().status is None
+
+
+def test_the_condition_names_the_trainers_whose_samples_are_not_counted() -> None:
+    world = counted(federated_job(2).settle(), data0=1200).settle()
+    message = world.condition("Accepted")["message"]
+    assert "digits-train-1 (Dataset data1)" in message
+    assert "digits-train-0" not in message
+    assert "at most 1200, the largest count among the trainers' Datasets" in message
+    assert "condition Counted of the Dataset says why" in message
+    counted(world, data1=10).settle()
+    assert world.condition("Accepted")["message"] == "the spec can be carried out"
+
+
+def test_where_no_dataset_is_counted_the_condition_says_so_in_few_words() -> None:
+    world = federated_job(9).settle()
+    message = world.condition("Accepted")["message"]
+    assert "at most the median of the numbers that the trainers tell" in message
+    assert message.count("(Dataset ") == 3
+    assert "and 6 more are not counted" in message
 
 
 def test_a_count_that_changes_changes_the_weights_until_the_job_is_over() -> None:

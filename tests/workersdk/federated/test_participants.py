@@ -101,13 +101,24 @@ def test_only_the_trainers_of_the_job_take_part(federation: MakeFederation, tmp_
     assert aggregator.ask("POST", "/v1/participants/b", join).status == 200
 
 
-def test_samples_are_at_most_those_of_the_dataset(
-    federation: MakeFederation, tmp_path: Path
+BOUNDED = {
+    "by its Dataset": ({"good": 3, "bad": 1}, 2.0),
+    "by the largest counted Dataset": ({"good": 3, "bad": None}, 3.0),
+    "by its own number, which is smaller": ({"good": 8, "bad": None}, 2.6),
+    "by the median where no Dataset is counted": ({"good": None, "bad": None}, 3.0),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDED)
+def test_no_trainer_becomes_the_model_by_the_samples_that_it_tells(
+    federation: MakeFederation, tmp_path: Path, case: str
 ) -> None:
-    """A participant that sends 2**53 samples would have the result to itself."""
+    """The good one has three samples of 1.0. The bad one sends 5.0, as if from 2**53 samples."""
+    counts, expected = BOUNDED[case]
     listed = tmp_path / "participants.json"
-    listed.write_text(json.dumps({"good": 3, "bad": 1}))
+    listed.write_text(json.dumps(counts))
     aggregator = federation(settings=settings(2, rounds=1), participants_file=listed)
+    told = 2 if "smaller" in case else 2**53
     good = Mean()
     with running(trainer(aggregator, "good", good, [1.0, 1.0, 1.0])):
         bad = AggregatorClient(aggregator.server.address, name="bad", secret=own("bad"))
@@ -116,10 +127,10 @@ def test_samples_are_at_most_those_of_the_dataset(
         if state.round == 0:  # asked for the first weights
             bad.send(0, np.zeros(3, dtype=np.float32), commit=Commit("", 1))
             state = bad.next_round()
-        bad.send(state.round, np.full(3, 5.0, dtype=np.float32), commit=Commit("", 2**53))
+        bad.send(state.round, np.full(3, 5.0, dtype=np.float32), commit=Commit("", told))
         assert bad.next_round().is_finished
         bad.close()
-    assert good.weights["mean"].tolist() == [2.0] * 3
+    assert good.weights["mean"].tolist() == pytest.approx([expected] * 3)
 
 
 def test_a_file_that_cannot_be_read_is_named_at_the_start_and_survived_later(
