@@ -7,14 +7,14 @@ Informers watch job resources and the objects that jobs refer to without a label
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from common import logs
 from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings
-from globalmanager.cache.store import Store
+from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import (
     NAMESPACES,
     POD_CONTROLLERS,
@@ -25,13 +25,14 @@ from globalmanager.contract import (
 )
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import Unreadable
+from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME
 
 log = logs.get_logger(__name__)
 
 MANAGED: Final = "app.kubernetes.io/managed-by=edgeai"
 ALL: Final = ""
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
-
+_NAMING_A_JOB: Final = (LABEL_KIND, LABEL_NAME)
 
 OnChange = Callable[["Scope", Object | None, Object | None], None]
 
@@ -44,23 +45,39 @@ class Scope(NamedTuple):
 
 
 def _metadata(object_: Object) -> Object:
-    return {"metadata": object_["metadata"]}
+    """The name, the labels and the owners."""
+    return _part(object_, (*_IDENTITY, "labels", "ownerReferences"))
+
+
+def _stub(object_: Object) -> Object:
+    """What is kept of an object that has the label of a child, but belongs to no job: its name, and
+    the job that its labels name, because this job may wait for the name.
+    """
+    labels = object_["metadata"].get("labels") or {}
+    stub = _part(object_, _IDENTITY)
+    stub["metadata"]["labels"] = {key: labels[key] for key in _NAMING_A_JOB if key in labels}
+    return stub
+
+
+def _part(object_: Object, fields: Iterable[str]) -> Object:
+    metadata = object_["metadata"]
+    return {"metadata": {field: metadata[field] for field in fields if field in metadata}}
 
 
 def _storage_annotations(secret: Object) -> Object:
     """The name and the annotations that plans read. `kubectl apply` writes the keys of a Secret
     into another annotation, so nothing else may stay.
     """
-    metadata = secret["metadata"]
-    given = metadata.get("annotations")
+    given = secret["metadata"].get("annotations")
     annotations = given if isinstance(given, dict) else {}
     found = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}
-    names = {key: metadata[key] for key in _IDENTITY if key in metadata}
-    return {"metadata": {**names, "annotations": found}}
+    part = _part(secret, _IDENTITY)
+    part["metadata"]["annotations"] = found
+    return part
 
 
-def _kept_part(scope: Scope) -> Callable[[Object], Object] | None:
-    """What the store keeps of each object; None for the whole object."""
+def _metadata_part(scope: Scope) -> Callable[[Object], Object] | None:
+    """What the store keeps of objects whose metadata suffice; None for other objects."""
     if scope == (SECRETS, ALL):
         return _storage_annotations
     # A cluster has many ReplicaSets, and plans read only their owner references. Of Namespaces the
@@ -73,6 +90,7 @@ class Informers:
 
     Args:
         namespace: the namespace to watch; "" for all namespaces
+        owners: types of the controllers that a child of a job, or a pod of such a child, can have
         on_change: called with (scope, old, new) after every change in any store
         on_settled: called whenever one more informer has settled, and when the server serves at
             last a type that it did not serve
@@ -86,6 +104,7 @@ class Informers:
         client: KubeClient,
         *,
         namespace: str,
+        owners: Iterable[ResourceType],
         settings: InformerSettings,
         on_change: OnChange,
         on_settled: Callable[[], None],
@@ -95,6 +114,7 @@ class Informers:
     ) -> None:
         self._client = client
         self._namespace = namespace
+        self._owners = frozenset((type_.group, type_.kind) for type_ in owners)
         self._settings = settings
         self._on_change = on_change
         self._on_settled = on_settled
@@ -140,7 +160,7 @@ class Informers:
             scope.type,
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
-            kept=_kept_part(scope),
+            kept=self._part_of(scope),
             clock=self._clock,
         )
         store.subscribe(lambda old, new: self._on_change(scope, old, new))
@@ -152,7 +172,7 @@ class Informers:
             settings=self._settings,
             on_settled=self._on_settled,
             on_set_aside=lambda object_: self._on_set_aside(scope.type, object_),
-            metadata_only=_kept_part(scope) is not None,
+            metadata_only=_metadata_part(scope) is not None,
         )
         self._by_scope[scope] = informer
         self._children.pop(scope.type, None)
@@ -160,6 +180,19 @@ class Informers:
         if self._tasks is not None:
             self._launch(self._tasks, scope, informer)
         return informer
+
+    def _part_of(self, scope: Scope) -> Callable[[Object], Object] | None:
+        """What the store keeps of each object; None for the whole object."""
+        part = _metadata_part(scope)
+        if part is None and scope.label_selector != ALL:
+            return self._child
+        return part
+
+    def _child(self, object_: Object) -> Object:
+        """The object, or its stub when no job can own it: anybody can set a label."""
+        owner = controller_of(object_) or {}
+        group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+        return object_ if (group, owner.get("kind")) in self._owners else _stub(object_)
 
     def _launch(self, tasks: TaskGroup, scope: Scope, informer: Informer) -> None:
         tasks.create_task(informer.run(), name=f"informer {scope.type} {scope.label_selector}")

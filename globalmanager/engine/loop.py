@@ -26,6 +26,7 @@ from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     NAMESPACES,
     NODES,
+    POD_CONTROLLERS,
     SERVICES,
     Event,
     Kind,
@@ -110,6 +111,7 @@ class Engine:
         self._informers = Informers(
             client,
             namespace=self._settings.namespace,
+            owners=(*self._kinds, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
             settings=self._settings.informer,
             on_change=lambda *change: self._changes.changed(*change),
             on_settled=self._settled,

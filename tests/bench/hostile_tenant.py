@@ -1,6 +1,6 @@
 """The attackers of the section `hostile` that have the rights of a tenant in one namespace.
 
-They make large objects and leave them there; the bench deletes them after their attack.
+They make large objects and leave them there.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PARALLEL: Final = 4
 async def fat_jobs(seconds: float, *, connection: list[str], namespace: str, replicas: int) -> Told:
     """Five TFJobs of 1.1 MB, each with so many replicas."""
     path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
-    jobs = [_fat_job(f"fat-{number}", replicas) for number in range(JOBS)]
+    jobs = [_fat_job(f"fat-{replicas}-{number}", replicas) for number in range(JOBS)]
     return await _make(seconds, connection, namespace, path, jobs)
 
 

@@ -87,6 +87,7 @@ def informer_of_secrets(kube: KubeClient) -> Informer:
     informers = Informers(
         kube,
         namespace="",
+        owners=(),
         settings=FAST,
         on_change=lambda _scope, _old, _new: None,
         on_settled=lambda: None,

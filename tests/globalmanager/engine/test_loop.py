@@ -401,7 +401,8 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
 ) -> None:
     """The child was made before a restart; its list comes late. A twin would be an error."""
     made = make("a", namespace="default", spec={"node": "n1"})
-    owner = {"uid": made["metadata"]["uid"], "controller": True}
+    identity = {"apiVersion": made["apiVersion"], "kind": made["kind"]}
+    owner = {**identity, "uid": made["metadata"]["uid"], "controller": True}
     metadata = {"ownerReferences": [owner]}
     child = make("a-config", namespace="default", metadata=metadata, data={"data": ""})
     known = asyncio.Event()

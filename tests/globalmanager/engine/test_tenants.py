@@ -298,6 +298,7 @@ async def test_no_node_loses_its_task_while_replica_sets_are_not_known(
 
 
 def _linked(name: str, owner: Object) -> Object:
-    reference = {"uid": owner["metadata"]["uid"], "controller": True}
+    identity = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    reference = {**identity, "uid": owner["metadata"]["uid"], "controller": True}
     metadata = {"labels": MANAGED, "ownerReferences": [reference]}
     return make(name, namespace="default", metadata=metadata)
