@@ -47,6 +47,7 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.silent_nodes import silent_since
 from globalmanager.rules.status import Finding, Truth
 
 REPLACED_AFTER_S: Final = 30.0
@@ -210,7 +211,8 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
     late, _ = deletions.first_overdue(pods, now)
-    fault = faults.first_fault(pods) or late
+    # A node that is silent for Kubernetes has not said what its pods do now.
+    fault = faults.first_fault(pod for pod in pods if silent_since(pod) is None) or late
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
     return _underway(observed, spec, pods, done)

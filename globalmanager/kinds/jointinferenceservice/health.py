@@ -4,27 +4,42 @@ Called by `main`. This module reads the objects that exist and never the spec. S
 running workers is right also while the spec is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from globalmanager.contract import DEPLOYMENTS, Observed
+from globalmanager.contract import DEPLOYMENTS, Object, Observed
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
 from globalmanager.rules import faults, status
 from globalmanager.rules.faults import PodFault
-from globalmanager.rules.objects import has_role
+from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.silent_nodes import (
+    NODE_NOT_READY,
+    is_in_session,
+    last_report,
+    silent_since,
+)
 from globalmanager.rules.status import STARTING, Finding, Truth
 
 
 def running(observed: Observed) -> tuple[Finding, Phase]:
-    """The condition Running, and the phase that belongs to the condition."""
+    """The condition Running, and the phase that belongs to the condition.
+
+    Of an edge worker whose node is silent for Kubernetes the word of its LocalController counts.
+    """
+    silent = _silent(observed)
+    counting = [pod for pod in silent if _counts(observed, pod)]
     faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role))}
     absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
+    if counting:
+        absent = [role for role in absent if role != EDGE]
     if not absent:
-        message = "both workers are available" + _at_fault(faulty, "; but ")
+        message = "both workers are available" + _at_fault(faulty, "; but ") + _told_of(counting)
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
     culprits = {role: faulty[role] for role in absent if role in faulty}
+    if absent == [EDGE] and silent and not culprits:
+        return _of_a_silent_node(observed, silent[0]), Phase.PENDING
     if not culprits:
         message = f"not available yet: {' and '.join(absent)} worker"
         return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
@@ -58,7 +73,44 @@ def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
 
 
 def _fault(observed: Observed, role: str) -> PodFault | None:
-    return faults.first_fault(pod for pod in observed.pods if has_role(pod, role))
+    """The fault of a worker. A silent node said nothing of what its pods do now."""
+    pods = (pod for pod in observed.pods if has_role(pod, role))
+    return faults.first_fault(pod for pod in pods if role == CLOUD or silent_since(pod) is None)
+
+
+def _silent(observed: Observed) -> list[Object]:
+    """The pods of edge workers whose node is silent for Kubernetes."""
+    pods = (pod for pod in observed.pods if has_role(pod, EDGE) and not is_being_deleted(pod))
+    return [pod for pod in pods if silent_since(pod) is not None]
+
+
+def _counts(observed: Observed, pod: Object) -> bool:
+    """Whether the LocalController of the pod's node says now that the worker runs."""
+    return is_in_session(observed, pod) and last_report(observed, pod).get("status") == "running"
+
+
+def _told_of(counting: Sequence[Object]) -> str:
+    if not counting:
+        return ""
+    return (
+        f"; Kubernetes has not heard of node {faults.node_of(counting[0])}, whose LocalController "
+        "reports that the edge worker runs"
+    )
+
+
+def _of_a_silent_node(observed: Observed, pod: Object) -> Finding:
+    """The condition Running of a service whose edge worker ran before its node fell silent."""
+    text = f"edge worker: Kubernetes has not heard of node {faults.node_of(pod)}, and its "
+    if not is_in_session(observed, pod):
+        text += "LocalController has no session: the worker may run, and its reports wait there"
+        return Finding(RUNNING, Truth.UNKNOWN, NODE_NOT_READY, text)
+    report = last_report(observed, pod)
+    state = str(report.get("status") or "")
+    if not state:
+        text += "LocalController has no report of the worker"
+        return Finding(RUNNING, Truth.UNKNOWN, NODE_NOT_READY, text)
+    text += f"LocalController reports that the worker is {state}: {report.get('reason') or ''}"
+    return Finding(RUNNING, Truth.FALSE, NODE_NOT_READY, text.removesuffix(": "))
 
 
 def _at_fault(faulty: Mapping[str, PodFault], prefix: str = "") -> str:

@@ -30,6 +30,7 @@ from globalmanager.rules.contacts import EDGE_CONNECTED
 from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.silent_nodes import silent_since
 from globalmanager.rules.status import Finding, Truth, mapping
 from globalmanager.rules.training import edge_placement, plan, replicas
 from globalmanager.rules.training.conditions import ENDS, has_ended
@@ -37,7 +38,6 @@ from globalmanager.rules.training.edge_reports import Word, word_of
 
 _ENDED: Final = ("Succeeded", "Failed")
 _NODE_LOST: Final = "NodeLost"
-_BY_NODE_CONTROLLER: Final = ("", "NodeNotReady", _NODE_LOST)
 _ACCEPTED_WITHIN_S: Final = 60.0
 _MAX_NAMED: Final = 10
 
@@ -93,7 +93,7 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         if deletions.is_confirmed(pod):  # no kubelet has a say any more
             continue
         word = word_of(observed, pod)
-        is_silent = _silent_since(pod) is not None
+        is_silent = silent_since(pod) is not None
         if word is not None and _counts(pod, word):
             shown[ref] = _told(pod, word)
             unconfirmed.update({ref} if is_silent else ())
@@ -124,32 +124,13 @@ def _counts(pod: Object, word: Word) -> bool:
     """
     if not word.is_final or (phase_of(pod) in _ENDED and _has_exit_code(pod)):
         return False
-    return not is_being_deleted(pod) or _silent_since(pod) is not None
+    return not is_being_deleted(pod) or silent_since(pod) is not None
 
 
 def _has_exit_code(pod: Object) -> bool:
     entries = mapping(pod.get("status")).get("containerStatuses")
     states = [mapping(mapping(entry).get("state")) for entry in _listed(entries)]
     return any("exitCode" in mapping(state.get("terminated")) for state in states)
-
-
-def _silent_since(pod: Object) -> datetime | None:
-    """Since when the kubelet of a running pod has no contact; None when it has contact.
-
-    The node controller then sets the condition Ready to False. It leaves the reason and
-    ContainersReady as they were. A kubelet itself always gives a reason.
-    """
-    if phase_of(pod) in _ENDED:
-        return None
-    ready = status.condition_of(pod, "Ready")
-    is_marked = (
-        ready.get("status") in ("False", "Unknown")
-        and str(ready.get("reason") or "") in _BY_NODE_CONTROLLER
-        and status.condition_of(pod, "ContainersReady").get("status") != "False"
-    )
-    times = (ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp"))
-    known = next(filter(None, map(status.parse_time, times)), None)
-    return known if is_marked or phase_of(pod) == "Unknown" else None
 
 
 def _unaccepted_since(pod: Object) -> datetime | None:
@@ -175,7 +156,7 @@ def _out_since(
     A node whose LocalController has not been heard of since the start of this GlobalManager may
     connect any moment, so its silence counts from now.
     """
-    silent = _silent_since(pod)
+    silent = silent_since(pod)
     contact = observed.contacts.get(NodeName(node_of(pod)))
     if contact is not None and contact.connected:
         return None

@@ -480,3 +480,14 @@ def test_a_trainer_that_starts_again_reports_its_new_round() -> None:
     world.receive(begun)
     world.settle()
     assert world.status["round"] == 1
+
+
+def test_what_a_silent_node_said_of_a_container_is_no_fault_of_the_job() -> None:
+    world = federated_job().settle().pods_become("Running").settle()
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 255, "reason": "Unknown"}}}
+    silent = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:00:00Z"}
+    world.pods_become(
+        "Running", "digits-train-0", containerStatuses=[ended], conditions=[silent]
+    ).settle()
+    assert world.condition("Training")["status"] == "True"
+    assert world.status["phase"] == "Training"

@@ -349,3 +349,67 @@ def test_a_count_never_falls_whatever_a_local_controller_says(attempt: int) -> N
     entry = world.status["workers"]["digits-edge"]
     assert entry["taskInfo"] == {"seen": 154, "hard": 9, "uploaded": 10, "latency": 3}
     assert world.settle().status["uploadCount"] == 10
+
+
+# ---- a node that is silent for Kubernetes -------------------------------------------------------
+
+
+def silent_node(*, connected: bool) -> World:
+    """A service whose edge worker counted, before Kubernetes lost the node of the worker."""
+    world = running_service().pod("cloud").pod("edge", "edge0", conditions=[NOT_READY])
+    world.receive(report(counts={"seen": 5}))
+    return world.contact("edge0", connected=connected).available("cloud").settle()
+
+
+NOT_READY = {
+    "type": "Ready",
+    "status": "False",
+    "lastTransitionTime": "2026-01-02T03:00:00Z",
+}
+
+
+def test_the_word_of_the_local_controller_wins_over_a_node_that_is_not_ready() -> None:
+    world = silent_node(connected=True)
+    assert world.status["phase"] == "Running"
+    assert world.condition("Running")["status"] == "True"
+    assert world.condition("Running")["message"] == (
+        "both workers are available; Kubernetes has not heard of node edge0, whose LocalController "
+        "reports that the edge worker runs"
+    )
+
+
+def test_a_silent_node_is_no_worker_that_never_ran() -> None:
+    world = silent_node(connected=False)
+    running = world.condition("Running")
+    assert (running["status"], running["reason"]) == ("Unknown", "NodeNotReady")
+    assert running["message"] == (
+        "edge worker: Kubernetes has not heard of node edge0, and its LocalController has no "
+        "session: the worker may run, and its reports wait there"
+    )
+    assert world.status["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_what_a_silent_node_said_before_its_reboot_fails_no_service(*, connected: bool) -> None:
+    world = silent_node(connected=connected)
+    world.pods[-1]["status"] |= EXITED
+    assert world.settle().status["phase"] == ("Running" if connected else "Pending")
+
+
+@pytest.mark.parametrize("status", ["lost", "failed"])
+def test_a_local_controller_that_says_that_the_worker_is_dead_is_believed(status: Any) -> None:
+    world = silent_node(connected=True)
+    world.receive(report(status=status, reason="no heartbeat for 30 s"))
+    running = world.settle().condition("Running")
+    assert (running["status"], running["reason"]) == ("False", "NodeNotReady")
+    assert "no heartbeat for 30 s" in running["message"]
+
+
+def test_a_worker_that_never_ran_is_starting() -> None:
+    world = running_service().available("cloud").settle()
+    assert world.condition("Running")["reason"] == "Starting"
+
+
+def test_a_fault_of_the_cloud_worker_counts_beside_a_silent_node() -> None:
+    world = silent_node(connected=True).available().pod("cloud", **CRASHING).settle()
+    assert world.status["phase"] == "Failed"

@@ -1,0 +1,50 @@
+"""Pods whose node is silent for Kubernetes, and what the LocalController of the node says instead.
+
+A kubelet without contact leaves the last status of its pods in the Kubernetes API. The node
+controller marks these pods, and changes nothing else of their status.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from common.ids import NodeName
+from globalmanager.contract import Object, Observed
+from globalmanager.rules import status, worker_status
+from globalmanager.rules.faults import node_of, phase_of
+
+NODE_NOT_READY: Final = "NodeNotReady"
+_ENDED: Final = ("Succeeded", "Failed")
+_BY_NODE_CONTROLLER: Final = ("", NODE_NOT_READY, "NodeLost")
+
+
+def silent_since(pod: Object) -> datetime | None:
+    """Since when the kubelet of a running pod has no contact; None when it has contact.
+
+    The node controller then sets the condition Ready to False. It leaves the reason and
+    ContainersReady as they were. A kubelet itself always gives a reason.
+    """
+    if phase_of(pod) in _ENDED:
+        return None
+    ready = status.condition_of(pod, "Ready")
+    is_marked = (
+        ready.get("status") in ("False", "Unknown")
+        and str(ready.get("reason") or "") in _BY_NODE_CONTROLLER
+        and status.condition_of(pod, "ContainersReady").get("status") != "False"
+    )
+    times = (ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp"))
+    known = next(filter(None, map(status.parse_time, times)), None)
+    return known if is_marked or phase_of(pod) == "Unknown" else None
+
+
+def is_in_session(observed: Observed, pod: Object) -> bool:
+    """Whether the LocalController of the pod's node has a session."""
+    contact = observed.contacts.get(NodeName(node_of(pod)))
+    return contact is not None and contact.connected
+
+
+def last_report(observed: Observed, pod: Object) -> Mapping[str, Any]:
+    """The entry of .status.workers that the node of the pod reported; empty without a report."""
+    node = node_of(pod)
+    entries = worker_status.workers(status.of(observed)).values()
+    return next((entry for entry in entries if entry.get("node") == node), {})
