@@ -138,7 +138,7 @@ def _elastic_job(namespace: str, place: Place) -> tuple[Object, dict[str, Any], 
 
 def _elastic(kind: str, namespace: str, place: Place) -> Draft:
     job, launcher, worker = _elastic_job(namespace, place)
-    return Draft(kind, namespace, place, job, worker, [launcher], f"{JOB}-worker-0")
+    return Draft(kind, namespace, place, job, worker, [launcher], f"{JOB}-worker")
 
 
 def _scaler(kind: str, namespace: str, place: Place) -> Draft:

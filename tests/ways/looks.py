@@ -60,7 +60,7 @@ def look(site: Site, draft: Draft) -> Looks:
     status = object_.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if not is_good(one)]
     return Looks(
-        described=_first(description, "waits for"),
+        described=_first(description, "waits for") or _first(description, "why it failed"),
         overview=overview,
         page=advice,
         status=(

@@ -213,7 +213,8 @@ def _name_taken(draft: Draft) -> None:
         spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
         taken = other(draft.namespace, "apps/v1", "Deployment", draft.culprit, spec=spec)
     else:
-        taken = other(draft.namespace, "v1", "Pod", draft.culprit, spec=pod_spec(draft.place.image))
+        name = f"{draft.culprit}-0" if draft.kind == ELASTIC else draft.culprit
+        taken = other(draft.namespace, "v1", "Pod", name, spec=pod_spec(draft.place.image))
     draft.before.insert(0, taken)
 
 
