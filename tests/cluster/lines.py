@@ -82,7 +82,8 @@ class ApiLine(CuttingProxy):
         super().__init__(lambda: (self._host, self._api_port))
         self.writes: list[Request] = []
         self.asked_at: list[float] = []  # of requests, and of connections that were refused
-        self.refused_at: list[float] = []  # of requests that were refused in the server's name
+        self.refused: list[tuple[float, Request]] = []
+        """What was refused in the server's name, and when, on the monotonic clock."""
         self._refusals: Iterator[Refusal] | None = None
         self._near: set[asyncio.StreamWriter] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
@@ -158,7 +159,7 @@ class ApiLine(CuttingProxy):
                     if writer in self._forgotten:
                         continue
                     if self._refusals is not None:
-                        self.refused_at.append(time.monotonic())
+                        self.refused.append((time.monotonic(), request))
                         writer.write(next(self._refusals).encoded())
                         continue
                     await asyncio.sleep(self.delay_s)
