@@ -220,6 +220,18 @@ async def test_readiness_writes_nothing_while_there_is_space(tasks: Ledger, api:
     assert sum(changes) == 0
 
 
+async def test_readiness_writes_nothing_after_the_disk_has_space_again(
+    tasks: Ledger, api: Api
+) -> None:
+    with full_disk(), pytest.raises(LedgerFull):
+        await tasks.record(UID, WORKER, [worker_message(1)])
+    assert await api.request("/readyz") == (200, "ok")
+    changes = []
+    tasks.on_commit = lambda commit: changes.append(commit.changes)
+    assert await api.request("/readyz") == (200, "ok")
+    assert sum(changes) == 0
+
+
 @pytest.mark.parametrize("path", ROUTES)
 async def test_without_a_ledger_each_route_has_a_defined_answer(
     path: str, ledger: Ledger, api: Api

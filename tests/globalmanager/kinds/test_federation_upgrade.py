@@ -121,5 +121,17 @@ def test_the_joint_secret_of_a_job_that_has_ended_goes(phase: str) -> None:
     assert world.plan(NOW).actions == ()
 
 
+def test_the_joint_secret_of_a_job_that_has_ended_waits_for_a_pod_that_stays() -> None:
+    """A container that the kubelet starts again reads the Secret."""
+    world = earlier_release().settle()
+    world.terminates = True
+    world.pods_become("Succeeded", "digits-aggregation").settle()
+    world.settle(at(1000)).settle(at(1001))
+    assert world.condition("Complete")["status"] == "True"
+    assert JOINT in world.names()
+    world.end_deleted().settle(at(1002))
+    assert JOINT not in world.names()
+
+
 def test_a_new_job_has_no_joint_secret() -> None:
     assert JOINT not in federated_job(2).settle().names()

@@ -223,6 +223,18 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
     await again.close()
 
 
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal"])
+async def test_nothing_is_acknowledged_into_a_file_that_goes_while_it_is_written(
+    name: str, ledger: Ledger, state_dir: Path
+) -> None:
+    await fill(ledger)
+    before = ledger.view.ledger_id
+    with pytest.raises(Unavailable):
+        await ledger._writer.submit(lambda _: (state_dir / name).unlink())
+    assert await ledger.apply([assign()]) == [""]
+    assert ledger.view.ledger_id != before
+
+
 async def test_a_new_owner_or_name_of_the_file_is_no_damage(
     ledger: Ledger, state_dir: Path
 ) -> None:
