@@ -175,7 +175,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         str,
         Setting(
             "DNS domain of the cluster in the host names of TF_CONFIG, such as cluster.local; "
-            "empty: the names end with .svc"
+            "empty: the names end with .svc, and the relay takes cluster.local"
         ),
     ] = ""
     gang_scheduler_name: Annotated[

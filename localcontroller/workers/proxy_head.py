@@ -2,8 +2,8 @@
 7.3; RFC 9112, 3.2).
 
 `proxy` calls `parse` with the bytes up to the empty line. The forwarded head of a request with an
-absolute URL has the path alone, and no header that is for the proxy. A head that does not say for
-certain where its request ends is refused.
+absolute URL has the path alone, the Host of that URL whatever the worker gave, and no header that
+is for the proxy. A head that does not say for certain where its request ends is refused.
 """
 
 import base64
@@ -23,8 +23,17 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _SIZE: Final = re.compile(rb"[0-9]{1,15}\Z")
 _HOST: Final = re.compile(r"[0-9a-z]([-.0-9a-z]*[0-9a-z])?\.?\Z")
 _FOR_PROXY_ALONE: Final = frozenset(
-    {b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade"}
+    {
+        b"connection",
+        b"host",  # the proxy gives the one of the URL (RFC 9112, 3.2.2)
+        b"keep-alive",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"upgrade",
+    }
 )
+_HTTP_PORT: Final = 80
 _UPGRADE: Final = b"upgrade"
 
 
@@ -68,7 +77,7 @@ def parse(head: bytes) -> ProxyRequest:
     user, password = _credentials(headers)
     is_connect = method == b"CONNECT"
     host, port, path = _authority(url) if is_connect else _absolute(url)
-    forwarded = b"" if is_connect else _forwarded(method, path, headers)
+    forwarded = b"" if is_connect else _forwarded(method, path, _host(host, port), headers)
     is_tunnel = is_connect or bool(_values(headers, _UPGRADE))
     return ProxyRequest(
         is_connect=is_connect,
@@ -131,7 +140,7 @@ def _authority(url: bytes) -> tuple[str, int, bytes]:
 def _absolute(url: bytes) -> tuple[str, int, bytes]:
     try:
         parts = urlsplit(url.decode("ascii"))
-        host, port = parts.hostname or "", parts.port or 80
+        host, port = parts.hostname or "", parts.port or _HTTP_PORT
     except ValueError:
         raise MalformedHead("the URL is malformed") from None
     if parts.scheme != "http" or parts.username is not None:
@@ -148,7 +157,13 @@ def _checked(host: bytes, port: bytes) -> tuple[str, int]:
     return name, int(port)
 
 
-def _forwarded(method: bytes, path: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+def _host(host: str, port: int) -> bytes:
+    return (host if port == _HTTP_PORT else f"{host}:{port}").encode()
+
+
+def _forwarded(
+    method: bytes, path: bytes, host: bytes, headers: list[tuple[bytes, bytes]]
+) -> bytes:
     """The head for the target. Each request has a connection of its own, unless it asks for another
     protocol, for example WebSocket.
     """
@@ -164,5 +179,6 @@ def _forwarded(method: bytes, path: bytes, headers: list[tuple[bytes, bytes]]) -
         kept += [(b"Upgrade", upgrade[0]), (b"Connection", b"Upgrade")]
     else:
         kept.append((b"Connection", b"close"))
-    lines = [b"%s %s HTTP/1.1" % (method, path), *(b"%s: %s" % pair for pair in kept)]
+    first = (b"%s %s HTTP/1.1" % (method, path), b"Host: " + host)
+    lines = [*first, *(b"%s: %s" % pair for pair in kept)]
     return b"\r\n".join(lines) + b"\r\n\r\n"

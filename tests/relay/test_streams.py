@@ -78,19 +78,29 @@ async def test_a_worker_that_dies_ends_its_connection_to_the_service(world: Rela
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (f"GET http://{HOST}:%d/healthz HTTP/1.1", "GET /healthz HTTP/1.1\r\nConnection: close"),
-        (f"GET http://{HOST}:%d?a=b HTTP/1.1", "GET /?a=b HTTP/1.1\r\nConnection: close"),
+        (
+            f"GET http://{HOST}:%d/healthz HTTP/1.1",
+            f"GET /healthz HTTP/1.1\r\nHost: {HOST}:%d\r\nConnection: close",
+        ),
+        (
+            f"GET http://{HOST}:%d?a=b HTTP/1.1",
+            f"GET /?a=b HTTP/1.1\r\nHost: {HOST}:%d\r\nConnection: close",
+        ),
         (
             f"GET http://{HOST}:%d/x HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-Hop\r\n"
             "X-Hop: 1\r\nX-Kept: 2\r\nProxy-Connection: keep-alive",
-            "GET /x HTTP/1.1\r\nHost: a\r\nX-Kept: 2\r\nConnection: close",
+            f"GET /x HTTP/1.1\r\nHost: {HOST}:%d\r\nX-Kept: 2\r\nConnection: close",
         ),
         (
             f"GET http://{HOST}:%d/ws HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
-            "GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade",
+            f"GET /ws HTTP/1.1\r\nHost: {HOST}:%d\r\nUpgrade: websocket\r\nConnection: Upgrade",
+        ),
+        (
+            f"GET http://{HOST}:%d/ HTTP/1.1\r\nhost: kubernetes.default\r\nHOST: other",
+            f"GET / HTTP/1.1\r\nHost: {HOST}:%d\r\nConnection: close",
         ),
     ],
-    ids=["path", "query", "headers of the hop", "upgrade"],
+    ids=["path", "query", "headers of the hop", "upgrade", "another host"],
 )
 async def test_a_request_with_an_absolute_url_is_passed_on(
     tmp_path: Path, head: str, expected: str
@@ -99,7 +109,8 @@ async def test_a_request_with_an_absolute_url_is_passed_on(
         reader, writer = await world.ask(head % world.target_port)
         answer = await reader.read()
         writer.close()
-    assert answer.partition(b"\r\n\r\n")[2].decode() == f"{expected}\r\n\r\n"
+    told = expected % world.target_port
+    assert answer.partition(b"\r\n\r\n")[2].decode() == f"{told}\r\n\r\n"
 
 
 async def test_a_large_body_follows_its_head(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
@@ -31,6 +31,8 @@ from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import Binding, DesiredSets
 
 log = get_logger(__name__)
+
+DEFAULT_DOMAIN: Final = "cluster.local"
 
 ResolveService = Callable[[Uid, str, str], str]
 """(uid of the job, namespace, name of a Service) -> the cluster IP of the job's Service, or ""."""
@@ -62,7 +64,7 @@ class RelayInfo(msgspec.Struct, frozen=True):
 class Relays:
     """Args:
     resolve: finds the address of a job's Service
-    cluster_domain: of the names of Services, for example "cluster.local"
+    cluster_domain: of the names of Services; "" for the default of Kubernetes, "cluster.local"
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Relays:
     ) -> None:
         self._desired = desired
         self._resolve = resolve
-        self._suffixes = ("", ".svc", f".svc.{cluster_domain}")
+        self._suffixes = ("", ".svc", f".svc.{cluster_domain or DEFAULT_DOMAIN}")
         self._metrics = metrics
         self._timing = timing
         self._carrier_timing = carrier_timing

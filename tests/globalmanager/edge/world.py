@@ -192,7 +192,7 @@ class World:
         self.relays = Relays(
             desired=self.desired,
             resolve=lambda *service: self.services.get(service, ""),
-            cluster_domain="cluster.local",
+            cluster_domain="",
             metrics=self.metrics,
             timing=timing,
             limits=relay_limits or RelayLimits(),
