@@ -11,13 +11,15 @@ from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
 from edgeai.client.objects import Resource
+from edgeai.client.strictness import STRICT_SINCE, dropped, refusal, unknown_fields
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
-from globalmanager.contract import Object, ObjectRef
-from globalmanager.kube.client import KubeClient
+from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.kube.errors import ApiError
 from globalmanager.kube.remedies import OF_A_COMMAND
 from globalmanager.kube.sender import ClientSettings
+from globalmanager.kube.user import UserClient
 
 AnyResource = Resource[Any, Any]
 R = TypeVar("R", bound=AnyResource)
@@ -43,13 +45,14 @@ class AsyncClient:
         namespace: where objects are that name none
     """
 
-    def __init__(self, kube: KubeClient, namespace: str = "default") -> None:
+    def __init__(self, kube: UserClient, namespace: str = "default") -> None:
         self._kube = kube
+        self._is_server_strict: bool | None = None  # not known before the first write
         self._is_closed = False
         self.namespace = namespace
 
     @property
-    def kube(self) -> KubeClient:
+    def kube(self) -> UserClient:
         """Raises: ClientUnusable"""
         if self._is_closed:
             raise ClientUnusable(CLOSED)
@@ -66,7 +69,7 @@ class AsyncClient:
         """
         given = None if kubeconfig is None else Path(kubeconfig)
         file = kubeconfig_of(given, default_state_dir())
-        kube = await KubeClient.from_kubeconfig(file, OF_A_USER)
+        kube = await UserClient.from_kubeconfig(file, OF_A_USER)
         return cls(kube, namespace or namespace_of(file))
 
     async def __aenter__(self) -> Self:
@@ -105,7 +108,8 @@ class AsyncClient:
         applied before and that is not there any more goes.
 
         Args: is_forced: take over fields that somebody else has set to other values
-        Raises: Conflict, which names these fields
+        Raises: Conflict, which names these fields; InvalidObject for a field that the kind does not
+            have
         """
         document = await self.apply_document(object_.object, is_forced=is_forced)
         return type(object_)(document)
@@ -122,10 +126,42 @@ class AsyncClient:
         body: Object = {
             key: checked[key] for key in ("apiVersion", "kind", "spec") if key in checked
         }
-        type_ = resource(checked).type
-        return await self.kube.apply(
-            type_, {**body, "metadata": metadata}, manager=MANAGER, is_forced=is_forced
-        )
+        object_ = {**body, "metadata": metadata}
+        return await self._apply_strictly(resource(checked).type, object_, is_forced=is_forced)
+
+    async def _apply_strictly(
+        self, type_: ResourceType, object_: Object, *, is_forced: bool
+    ) -> Object:
+        """Raises: InvalidObject for a field that the API server refuses, or would drop"""
+        what = f"{type_.kind} {object_['metadata']['namespace']}/{object_['metadata']['name']}"
+
+        async def apply(*, is_dry: bool = False) -> Object:
+            return await self.kube.apply(
+                type_,
+                object_,
+                manager=MANAGER,
+                is_forced=is_forced,
+                is_dry=is_dry,
+                is_strict=True,
+            )
+
+        if not await self._is_strict():
+            stored = await apply(is_dry=True)
+            if fields := list(dropped(object_.get("spec"), stored.get("spec"), "spec")):
+                raise refusal(type_, what, fields)
+        try:
+            return await apply()
+        except ApiError as error:
+            if fields := unknown_fields(error):
+                raise refusal(type_, what, fields) from error
+            raise
+
+    async def _is_strict(self) -> bool:
+        """Whether the API server refuses unknown fields where a request says so."""
+        if self._is_server_strict is None:
+            version = (await self.kube.about()).version
+            self._is_server_strict = version is not None and version >= STRICT_SINCE
+        return self._is_server_strict
 
     async def delete(self, object_: AnyResource) -> None:
         """Delete the object, and no other one that may have its name now. Its workers go with it.

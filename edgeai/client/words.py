@@ -7,6 +7,7 @@ from common.errors import InvalidName
 from common.ids import is_subdomain
 from edgeai.client.errors import InvalidObject, UnknownKind
 from edgeai.client.objects import CLASSES, Resource, types_of
+from edgeai.client.strictness import check_head
 from globalmanager.contract import Kind, Object, ResourceType
 
 _MAX_SHOWN_CHARS: Final = 80
@@ -73,6 +74,7 @@ def check_document(document: Any, what: str) -> Object:
     if not isinstance(name, str) or not is_subdomain(name):
         remedy = "use lower-case letters, digits, '-' and '.'"
         raise InvalidObject(what, "metadata.name", f"{name!r} is no name", remedy)
+    check_head(document, what)
     return dict(document)
 
 

@@ -48,6 +48,8 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media types that ask for the metadata of objects, so that the rest never leaves the API
 server."""
+STRICT: Final = {"fieldValidation": "Strict"}
+"""The query of a request whose unknown fields are to be refused."""
 _DEFAULTS: Final = ClientSettings()
 _Items = list[Object | Unreadable]
 
@@ -260,13 +262,21 @@ class KubeClient:
         return await self._object(request, type_)
 
     async def merge_patch(
-        self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
+        self,
+        ref: ObjectRef,
+        patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        is_strict: bool = False,
     ) -> Object:
         """Send a JSON merge patch. The server checks metadata.resourceVersion if the patch has
         it.
+
+        Args: is_strict: as in `apply`
         """
         request = request_for("patch", "PATCH", ref, body=patch, subresource=subresource)
-        request = msgspec.structs.replace(request, content_type=MERGE_PATCH)
+        query = {**request.query, **(STRICT if is_strict else {})}
+        request = msgspec.structs.replace(request, query=query, content_type=MERGE_PATCH)
         return await self._object(request, ref.type)
 
     async def apply(
@@ -277,18 +287,22 @@ class KubeClient:
         manager: str,
         is_forced: bool = False,
         is_dry: bool = False,
+        is_strict: bool = False,
     ) -> Object:
         """Create the object, or change the fields that `manager` applies. Fields of others stay.
 
         Args:
             is_forced: take over the fields that another manager has set to other values
             is_dry: only say what would come of it
+            is_strict: refuse fields that the type does not have. A server before Kubernetes 1.25
+                drops them all the same
         Raises: Conflict when another manager has set them and `is_forced` is False
         """
         body = _typed(type_, object_)
         request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
         query |= {"dryRun": "All"} if is_dry else {}
+        query |= STRICT if is_strict else {}
         request = msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
         return await self._object(request, type_)
 

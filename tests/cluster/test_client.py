@@ -11,6 +11,7 @@ import yaml
 
 from edgeai.api import Object
 from edgeai.client import AsyncClient, Model, ModelSpec, ObjectGone, PyTorchJob, WaitTimeout
+from edgeai.client.errors import InvalidObject
 from edgeai.status_sources import from_api
 from globalmanager.contract import PODS
 from globalmanager.kube import errors
@@ -22,6 +23,11 @@ from tests.globalmanager.kinds.training import pytorch_spec
 from tests.waiting import eventually
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
+
+
+def pytorch_job(name: str, spec: Object) -> Object:
+    head = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name}}
+    return {**head, "spec": spec}
 
 
 @pytest.fixture
@@ -54,9 +60,22 @@ async def test_a_field_of_another_manager_is_named_and_taken_only_by_force(
     assert (await users_client.apply(MODEL, is_forced=True)).spec == MODEL.spec
 
 
+async def test_a_field_that_the_kind_lacks_is_refused_and_nothing_is_stored(
+    users_client: AsyncClient,
+) -> None:
+    """Also where the API server is older than fieldValidation, and would drop the field."""
+    spec = pytorch_spec(1, master=False)
+    (replicas,) = spec["pytorchReplicaSpecs"].values()
+    await users_client.apply_document(pytorch_job("right", spec))
+    replicas["restartPolcy"] = "Never"
+    field = r"spec\.pytorchReplicaSpecs\.Worker\.restartPolcy.*did you mean restartPolicy\?"
+    with pytest.raises(InvalidObject, match=field):
+        await users_client.apply_document(pytorch_job("wrong", spec))
+    assert [each.name for each in await users_client.list(PyTorchJob)] == ["right"]
+
+
 async def test_a_typed_spec_of_a_training_job_is_accepted(users_client: AsyncClient) -> None:
-    head = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "mnist"}}
-    typed = PyTorchJob({**head, "spec": pytorch_spec()})
+    typed = PyTorchJob(pytorch_job("mnist", pytorch_spec()))
     made = await users_client.apply(PyTorchJob.of("mnist", typed.spec))
     assert made.spec == typed.spec
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.conformance.client import JSON_PATCH, MERGE_PATCH, Client, Object
+from tests.conformance.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Client, Object
 from tests.conformance.clusters import Cluster
 from tests.conformance.objects import GROUP, widget, widget_crd
 from tests.conformance.space import Space
@@ -159,6 +159,27 @@ def test_unknown_fields_are_an_error_a_warning_or_nothing(strict: Space) -> None
     assert 'unknown field \\"spec.colour\\"' in warned.headers["Warning"]
     ignored = strict.post("widgets", typo, fieldValidation="Ignore")
     assert (ignored.status, "Warning" in ignored.headers) == (201, False)
+
+
+def test_unknown_fields_are_an_error_in_every_way_to_write(strict: Space) -> None:
+    """Where a request says so; and what was stored before stays as it was."""
+    made = strict.create("widgets", widget(note="a"))
+    typo = {**made, "spec": {**made["spec"], "colour": "red"}}
+    replaced = strict.put("widgets", typo, fieldValidation="Strict")
+    assert replaced.refusal == (400, "BadRequest")
+    patched = strict.patch("widgets", "one", {"spec": {"colour": "red"}}, fieldValidation="Strict")
+    applied = strict.patch(
+        "widgets",
+        "one",
+        {**widget(), "spec": {"colour": "red"}},
+        content_type=APPLY_PATCH,
+        fieldManager="somebody",
+        fieldValidation="Strict",
+    )
+    for answer in (replaced, patched, applied):
+        assert answer.status >= 400
+        assert "spec.colour" in answer.body["message"]
+    assert strict.get("widgets", "one") == made
 
 
 @pytest.mark.parametrize(

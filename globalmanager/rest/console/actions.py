@@ -45,7 +45,7 @@ class KubeCallersApi:
 
     async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
         with _told():
-            await self._client.bearing(token).merge_patch(ref, patch)
+            await self._client.bearing(token).merge_patch(ref, patch, is_strict=True)
 
     async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None:
         with _told():

@@ -24,6 +24,7 @@ from globalmanager.contract import DEPLOYMENTS, NODES, Object, ObjectRef
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
+from globalmanager.kube.user import UserClient
 from localcluster.objects import errors as refusals
 from localcluster.objects.podlogs import LogQuery
 from tests.edgeai.client.conftest import add_pod, condition, tell
@@ -355,7 +356,7 @@ async def test_pods_of_others_cost_no_requests_while_a_log_is_followed(
     cluster.serve_logs(Logs(**{"digits-a": ["2026-01-01T00:00:01Z hello"]}))
     requests: list[str] = []
     async with (
-        await KubeClient.from_kubeconfig(
+        await UserClient.from_kubeconfig(
             cluster.kubeconfig, on_request=lambda verb, _code, _s: requests.append(verb)
         ) as kube,
         aclosing(AsyncClient(kube).logs(made, follow=True)) as lines,

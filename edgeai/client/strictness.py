@@ -1,0 +1,91 @@
+"""Fields that a kind does not have: a typo that an API server would drop without a word.
+
+An API server of Kubernetes 1.25 or newer refuses them where a request says so. An older one knows
+no such request: there a dry run shows what it would drop. No server checks the fields of a pod
+template in a job, which a definition leaves open.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from edgeai.client.errors import InvalidObject
+from edgeai.client.objects import CLASSES
+from globalmanager.contract import ResourceType
+from globalmanager.kube.errors import ApiError
+from globalmanager.kube.user import Version
+
+STRICT_SINCE: Final = Version(1, 25)
+TOP: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+METADATA: Final = (
+    *("name", "generateName", "namespace", "labels", "annotations", "finalizers"),
+    *("ownerReferences", "uid", "resourceVersion", "generation", "creationTimestamp"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"),
+)
+_UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"|\.(\S+): field not declared in schema')
+_INDEX: Final = re.compile(r"\[[^]]*\]")
+_MAX_NAMED: Final = 5
+_CORRECT: Final = "correct it, or leave it out"
+
+
+def unknown_fields(error: ApiError) -> list[str]:
+    """The unknown fields that the API server names in its refusal; none of another refusal."""
+    return [first or second for first, second in _UNKNOWN.findall(error.message)]
+
+
+def dropped(given: Any, stored: Any, path: str) -> Iterator[str]:
+    """The fields of `given` that `stored` lacks, for example "spec.workers[0].nam". A null says
+    nothing.
+    """
+    if isinstance(given, Mapping) and isinstance(stored, Mapping):
+        for key, value in given.items():
+            if key in stored:
+                yield from dropped(value, stored[key], f"{path}.{key}")
+            elif value is not None:
+                yield f"{path}.{key}"
+    elif isinstance(given, list) and isinstance(stored, list):
+        for index, (one, other) in enumerate(zip(given, stored, strict=False)):
+            yield from dropped(one, other, f"{path}[{index}]")
+
+
+def check_head(document: Mapping[str, Any], what: str) -> None:
+    """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
+    for fields, known, path in (
+        (document, TOP, ""),
+        (document.get("metadata") or {}, METADATA, "metadata."),
+    ):
+        unknown = [str(field) for field in fields if field not in known]
+        if unknown:
+            raise _refusal(what, "an object", [f"{path}{each}" for each in unknown], known)
+
+
+def refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObject:
+    """The error for unknown fields of the spec. Args: what: the object"""
+    return _refusal(what, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
+
+
+def _refusal(what: str, whose: str, fields: Sequence[str], known: Iterable[str]) -> InvalidObject:
+    others = fields[1:_MAX_NAMED]
+    problem = f"is no field of {whose}"
+    problem += f", nor is {', nor '.join(others)}" if others else ""
+    problem += f", and {len(fields) - _MAX_NAMED} more" if len(fields) > _MAX_NAMED else ""
+    name = fields[0].rpartition(".")[2]
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    remedy = f"did you mean {similar[0]}? {_CORRECT}" if similar else _CORRECT
+    return InvalidObject(what, fields[0], problem, remedy)
+
+
+def _siblings(type_: ResourceType, field: str) -> list[str]:
+    """The fields that the definition of the type has in the place of `field`."""
+    from globalmanager.manifests.crds import structural  # only a refusal needs it
+
+    schema_of = next(each.KIND.types[type_] for each in CLASSES if type_ in each.KIND.types)
+    schema = {"properties": {"spec": structural(schema_of.spec)}}
+    for step in field.split(".")[:-1]:
+        properties = schema.get("properties") or {}
+        inner = properties.get(_INDEX.sub("", step)) or schema.get("additionalProperties") or {}
+        for _ in _INDEX.findall(step):
+            inner = inner.get("items") or {}
+        schema = inner
+    return list(schema.get("properties") or {})
