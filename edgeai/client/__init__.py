@@ -27,6 +27,7 @@ from edgeai.client.objects import (
     TrainingJob,
 )
 from edgeai.client.state import State, state_of
+from edgeai.client.words import resource
 from globalmanager.kinds.dataset.types import DatasetSpec
 from globalmanager.kinds.federatedlearningjob.types import FederatedLearningJobSpec
 from globalmanager.kinds.jointinferenceservice.types import JointInferenceServiceSpec
@@ -67,5 +68,6 @@ __all__ = [
     "TrainingJobSpec",
     "UnknownKind",
     "WaitTimeout",
+    "resource",
     "state_of",
 ]

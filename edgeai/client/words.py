@@ -88,7 +88,7 @@ def type_of(kind: Kind, object_: Object) -> ResourceType:
 
 
 def resource(object_: Object) -> Resource[Any, Any]:
-    """The typed object. Raises: UnknownKind"""
+    """The typed object of one that `apply_document` returns. Raises: UnknownKind"""
     for each in CLASSES:
         for type_ in each.KIND.types:
             if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):

@@ -7,6 +7,8 @@ from typing import Final
 import pytest
 
 from edgeai import environment
+from edgeai.client import Client, Model, ModelSpec
+from edgeai.client.objects import CLASSES
 from edgeai.environment import Environment
 from tests.examples.notebooks import NOTEBOOKS, printed
 
@@ -28,7 +30,17 @@ def three_edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
 @pytest.mark.parametrize(
     "file", [each for each in NOTEBOOKS if each.stem in SHOWN], ids=lambda file: file.stem
 )
-def test_a_notebook_runs(three_edges: Environment, file: Path, tmp_path: Path) -> None:
-    text = printed(file, three_edges.kubeconfig, tmp_path)
+def test_a_notebook_runs_and_deletes_what_it_made(
+    three_edges: Environment, file: Path, tmp_path: Path
+) -> None:
+    with Client(three_edges.kubeconfig) as client:
+        client.apply(Model.of("of-somebody-else", ModelSpec(url="/models/a.npz")))
+        before = _objects(client)
+        text = printed(file, three_edges.kubeconfig, tmp_path)
+        assert _objects(client) == before
     for words in SHOWN[file.stem]:
         assert words in text, text
+
+
+def _objects(client: Client) -> set[str]:
+    return {str(each) for kind in CLASSES for each in client.list(kind)}
