@@ -260,12 +260,12 @@ class World:
                 self.children[ref] = {**child, **became}
         return self
 
-    def end_deleted(self) -> Self:
-        """The pods that are being deleted end."""
+    def end_deleted(self, *stay: str) -> Self:
+        """The pods that are being deleted end, but those that stay."""
         self.children = {
             ref: child
             for ref, child in self.children.items()
-            if "deletionTimestamp" not in child["metadata"]
+            if "deletionTimestamp" not in child["metadata"] or ref.name in stay
         }
         return self
 

@@ -31,6 +31,8 @@ class Case(NamedTuple):
     """Whether new pods start."""
     terminates: bool = False
     """Whether deleted pods need a moment."""
+    stay: tuple[int, ...] = ()
+    """The indices of the workers whose pods never go."""
 
 
 def replicas(world: ElasticWorld, number: int) -> ElasticWorld:
@@ -63,6 +65,21 @@ CASES = {
         {"out": "ScaleSucceeded", "in": "ScaleSucceeded"},
         terminates=True,
     ),
+    "in, whose pod stays, and out": Case(
+        lambda w: w.scale_in(worker(1), timeout=20, age=9).scale_out(1),
+        [0, 2, 3],
+        {"in": "ScaleSucceeded", "out": "ScaleSucceeded"},
+        terminates=True,
+        stay=(1,),
+    ),
+    "out in vain, whose pods stay": Case(
+        lambda w: w.scale_out(2, timeout=30),
+        [0, 1, 2],
+        {"out": "ScaleFailed"},
+        starts=False,
+        terminates=True,
+        stay=(3, 4),
+    ),
     "kubectl scale up": Case(lambda w: replicas(w, 5), [0, 1, 2, 3, 4], {}),
     "kubectl scale down": Case(lambda w: replicas(w, 1), [0], {}),
 }
@@ -87,7 +104,7 @@ def drive(case: Case, cut: Cut | None = None) -> tuple[ElasticWorld, list[int]]:
         if is_quiet:
             quiet += 1
             now += 11
-            world.end_deleted().end(exit_code=0)
+            world.end_deleted(*(worker(index) for index in case.stay)).end(exit_code=0)
             if case.starts:
                 world.pods_become("Running")
             if quiet > 20:
@@ -98,7 +115,7 @@ def drive(case: Case, cut: Cut | None = None) -> tuple[ElasticWorld, list[int]]:
 
 
 def check(case: Case, world: ElasticWorld, cut: Cut | None) -> None:
-    assert world.workers() == case.workers, cut
+    assert world.workers() == sorted([*case.workers, *case.stay]), cut
     hosts = [worker(index) for index in case.workers]
     assert world.status["targetWorkers"] == hosts, cut
     assert sorted(world.hosts()) == sorted(hosts), cut
