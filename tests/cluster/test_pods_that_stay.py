@@ -4,6 +4,7 @@ tests/globalmanager/kinds/test_pods_that_stay.py has all places. Here a finalize
 power keep the pods.
 """
 
+import signal
 from collections.abc import Iterator
 from typing import Final
 
@@ -96,6 +97,7 @@ def with_a_worker_on(client: Client, namespace: str, node: str) -> None:
 def test_a_scale_in_ends_and_the_next_scaler_gets_another_index(
     client: Client, manager: GlobalManager, namespace: str, node: Kubelet, cause: str, words: str
 ) -> None:
+    """Also when the GlobalManager is killed while it waits for the end of the pod."""
     with_a_worker_on(client, namespace, LOST)
     if cause == "finalizer":
         hold(client, namespace, worker(2))
@@ -103,6 +105,11 @@ def test_a_scale_in_ends_and_the_next_scaler_gets_another_index(
         node.lost.add(LOST)
     removed = client.create(scale_in(namespace, "in", podNames=[worker(2)]))
     added = client.create(scale_out(namespace, "next", 1))
+    ending = f"the deletion of {worker(2)}"
+    path = f"/api/v1/namespaces/{namespace}/pods/{worker(2)}"
+    eventually(ending, lambda: "deletionTimestamp" in client.get(path)["metadata"], timeout_s=60)
+    manager.stop(signal.SIGKILL)
+    manager.start()
     status = wait_for_end(client, removed)
     assert status["phase"] == "ScaleSucceeded", status
     assert f"pod {worker(2)} on node {LOST}: Terminating: {words}" in status["message"], status
