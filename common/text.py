@@ -8,6 +8,7 @@ _TABLE: Final = {
     **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *map(ord, _DIRECTIONS), 0xFEFF)),
     **{ord(each): " " for each in _SPACES},
 }
+_LONG_WORD: Final = 40  # characters
 
 
 def printable(text: str) -> str:
@@ -15,3 +16,15 @@ def printable(text: str) -> str:
     tabs become spaces.
     """
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, or as many of its first words as fit into `limit` characters with a "…" after them.
+    A long word at the end is cut.
+    """
+    if len(text) <= limit:
+        return text
+    head = text[: limit - 1]
+    place = head.rfind(" ")
+    is_long = len(head) - place > _LONG_WORD
+    return (head if is_long else head[:place].rstrip(" ,;:")) + "…"

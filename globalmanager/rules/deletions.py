@@ -5,15 +5,12 @@ finalizers stays after that, until the controllers of the finalizers remove them
 """
 
 import math
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from common.text import printable
 from globalmanager.contract import Object
-from globalmanager.rules.faults import PodFault, node_of
-from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.status import left_s
 
 TERMINATING: Final = "Terminating"
 """Reason of a condition that tells of such a pod."""
@@ -21,7 +18,6 @@ OVERDUE_S: Final = 30.0
 """A pod that is still there this number of seconds after its grace period is told. Its node counts
 as lost. The name of the pod is free only when the pod is gone."""
 _MAX_NAMED: Final = 3  # finalizers in one message
-_MAX_MESSAGE_CHARS: Final = 400
 
 
 def left_of(pod: Object, limit_s: float, now: datetime) -> float:
@@ -29,10 +25,8 @@ def left_of(pod: Object, limit_s: float, now: datetime) -> float:
     deletion that begins later than in `limit_s` has the time of another clock, and the limit has
     passed.
     """
-    left = left_s(
-        pod["metadata"].get("deletionTimestamp"), limit_s - _grace_s(pod), now, unknown=0.0
-    )
-    return left if left <= 2 * limit_s else 0.0
+    left = left_s(pod["metadata"].get("deletionTimestamp"), limit_s - _grace_s(pod), now)
+    return left if left is not None and left <= 2 * limit_s else 0.0
 
 
 def _grace_s(pod: Object) -> int:
@@ -44,7 +38,7 @@ def overdue_in_s(pod: Object, now: datetime) -> float:
     """Seconds until the pod is overdue; infinite for a pod that nobody deletes."""
     if not is_being_deleted(pod):
         return math.inf
-    return left_s(pod["metadata"]["deletionTimestamp"], OVERDUE_S, now, unknown=0.0)
+    return left_s(pod["metadata"]["deletionTimestamp"], OVERDUE_S, now) or 0.0
 
 
 def is_confirmed(pod: Object) -> bool:
@@ -53,21 +47,6 @@ def is_confirmed(pod: Object) -> bool:
     """
     is_over = pod["metadata"].get("deletionGracePeriodSeconds") == 0
     return is_being_deleted(pod) and is_over
-
-
-def first_overdue(pods: Iterable[Object], now: datetime) -> tuple[PodFault | None, Timers]:
-    """(the fault of the first overdue pod, the waits until others are overdue)"""
-    waits = [(pod, overdue_in_s(pod, now)) for pod in pods]
-    late = (fault(pod) for pod, wait_s in waits if wait_s <= 0)
-    return next(late, None), Timers().add(*(wait_s for _, wait_s in waits))
-
-
-def fault(pod: Object) -> PodFault:
-    """Why a pod that should be gone is still there."""
-    node = node_of(pod)
-    where = f" on node {node}" if node else ""
-    message = f"pod {pod['metadata']['name']}{where}: {TERMINATING}: {why(pod)}"
-    return PodFault(TERMINATING, printable(message)[:_MAX_MESSAGE_CHARS], is_pending=True)
 
 
 def why(pod: Object) -> str:

@@ -56,10 +56,10 @@ def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float =
         limit_s: seconds; None for no limit
         unknown: the result when `since` is not a time
     """
-    began = status.parse_time(since)
     if limit_s is None:
         return math.inf
-    return unknown if began is None else limit_s - (now - began).total_seconds()
+    left = status.left_s(since, limit_s, now)
+    return unknown if left is None else left
 
 
 def pause_left_s(since: Any, pause_s: float, now: datetime) -> float:

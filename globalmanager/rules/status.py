@@ -81,6 +81,14 @@ def parse_time(value: Any) -> datetime | None:
         return None
 
 
+def left_s(since: Any, limit_s: float, now: datetime) -> float | None:
+    """Seconds from `now` until `limit_s` after `since`; None when `since` is not an RFC 3339
+    time.
+    """
+    began = parse_time(since)
+    return None if began is None else limit_s - (now - began).total_seconds()
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` if it is a map, else an empty map, because a .status can contain anything."""
     return value if isinstance(value, dict) else {}

@@ -35,7 +35,6 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.rules import (
     children,
-    deletions,
     faults,
     lifecycle,
     references,
@@ -184,8 +183,7 @@ def _timers(observed: Observed, now: datetime) -> Timers:
     """
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
-    _, ends = deletions.first_overdue(pods, now)
-    timers = timers.add(*ends.waits_s)
+    timers = timers.add(faults.examine(pods, now).next_s)
     if _has_result(observed) and any(map(faults.is_active, pods)):
         return timers.add(_wait_for_trainers_s(observed, now))
     return timers
@@ -210,9 +208,8 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
-    late, _ = deletions.first_overdue(pods, now)
     # A node that is silent for Kubernetes has not said what its pods do now.
-    fault = faults.first_fault(pod for pod in pods if silent_since(pod) is None) or late
+    fault = faults.first_fault((pod for pod in pods if silent_since(pod) is None), now)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
     return _underway(observed, spec, pods, done)

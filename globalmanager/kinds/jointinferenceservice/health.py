@@ -12,7 +12,7 @@ from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
 from globalmanager.rules import faults, status
-from globalmanager.rules.faults import PodFault
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.objects import has_role, is_being_deleted
 from globalmanager.rules.silent_nodes import (
     NODE_NOT_READY,
@@ -72,7 +72,7 @@ def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def _fault(observed: Observed, role: str) -> PodFault | None:
+def _fault(observed: Observed, role: str) -> Fault | None:
     """The fault of a worker. A silent node said nothing of what its pods do now."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
     return faults.first_fault(pod for pod in pods if role == CLOUD or silent_since(pod) is None)
@@ -113,7 +113,7 @@ def _of_a_silent_node(observed: Observed, pod: Object) -> Finding:
     return Finding(RUNNING, Truth.FALSE, NODE_NOT_READY, text.removesuffix(": "))
 
 
-def _at_fault(faulty: Mapping[str, PodFault], prefix: str = "") -> str:
+def _at_fault(faulty: Mapping[str, Fault], prefix: str = "") -> str:
     told = "; ".join(f"{role} worker: {fault.message}" for role, fault in faulty.items())
     return prefix + told if told else ""
 

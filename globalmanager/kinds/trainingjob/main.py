@@ -34,8 +34,9 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import children, lifecycle, status
+from globalmanager.rules import children, faults, lifecycle, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
+from globalmanager.rules.faults import Fault, fault_of
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
@@ -243,32 +244,29 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
-    known = stalls.of_refusal(job.observed, job.conditions)
-    if known is not None:
-        job.conditions.stall(known.reason, known.message)
+    refused = stalls.of_refusal(job.observed, job.conditions)
+    if refused is not None:
+        job.conditions.stall([refused])
         return Timers()
-    fault = _fault_of_size(job, scaled, replaced)
-    if fault is not None:
-        job.conditions.stall(*fault)
+    size_fault = _fault_of_size(job, scaled, replaced)
+    if size_fault is not None:
+        job.conditions.stall([size_fault])
         return Timers()
     pods = job.pods
     launcher = present.launcher_pod(job.observed)
-    wanted = (pods[name] for name in scaled.size.target if name in pods)
-    looked_at = [stalls.of_pod(pod, job.now) for pod in wanted if not room.is_queued(job, pod)]
-    if launcher is not None:
-        looked_at.insert(0, stalls.of_pod(launcher, job.now))
-    told = next((stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0), None)
-    if told is not None:
-        job.conditions.stall(told.reason, told.message)
-    return Timers().add(*(wait_s for _, wait_s in looked_at))
+    wanted = [pods[name] for name in scaled.size.target if name in pods]
+    looked_at = [pod for pod in wanted if not room.is_queued(job, pod)]
+    examined = faults.examine([launcher, *looked_at] if launcher else looked_at, job.now)
+    job.conditions.stall(examined.faults)
+    return Timers().add(examined.next_s)
 
 
-def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> tuple[str, str] | None:
-    """(reason, message) of a job that cannot have the number of workers that it is to have."""
+def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Fault | None:
+    """Why the job cannot have the number of workers that it is to have."""
     fault, size = job.spec.limits_fault, scaled.size
     if fault is not None:
         text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
-        return invalid.INVALID_SPEC, text
+        return fault_of(invalid.INVALID_SPEC, text)
     count, template_bytes = len(size.target), job.spec.worker_bytes
     is_complete = all(name in job.pods for name in size.target)
     if not is_complete and workers.are_too_large(job.observed, job.spec, count):
@@ -281,12 +279,12 @@ def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> tupl
         )
     usable = len(size.target) - len(replaced.spent)
     if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
-        return TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}"
-    return (_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
+        return fault_of(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
+    return fault_of(_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
 
 
 def _missing(job: Present, reason: str, message: str) -> Timers:
-    job.conditions.stall(reason, message)
+    job.conditions.stall([fault_of(reason, message)])
     return Timers().add(present.missing_left_s(job, reason))
 
 

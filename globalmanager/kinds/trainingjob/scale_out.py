@@ -11,7 +11,7 @@ from typing import Final
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import deletions, faults, lifecycle, status
+from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
@@ -156,7 +156,7 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
     limit = current.script.timeout_s
     text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
     pods = [view.pods[name] for name in names if name in view.pods]
-    ending = (deletions.fault(pod) for pod in pods if is_being_deleted(pod))
+    ending = map(faults.of_end, filter(is_being_deleted, pods))
     fault = faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return f"{text}: {fault.message}"

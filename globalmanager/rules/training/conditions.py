@@ -7,14 +7,15 @@ Source: kubeflow/training-operator 1.9, pkg/util/status.go.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from common.text import printable
+from common.text import printable, shortened
 from common.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
+from globalmanager.rules.faults import Fault, is_same_summary, summary
 from globalmanager.rules.status import MAX_MESSAGE_CHARS, Finding, Truth
 
 
@@ -118,18 +119,21 @@ class Conditions:
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
 
-    def stall(self, reason: str, message: str) -> None:
+    def stall(self, found: Sequence[Fault]) -> None:
         """Set the condition Stalled. A job that no call says to have stalled does not have the
         condition. The condition is the first in the list, so the last one is still the job's state.
 
-        Args: message: "<what>: <why>". With the same reason and the same <what> it stays as it is
+        Args: found: in causal order; the condition has the reason of the first one
         """
-        message = printable(message)[:MAX_MESSAGE_CHARS]
+        if not found:
+            return
+        reason, message = found[0].reason, shortened(summary(found), MAX_MESSAGE_CHARS)
         known = self.known_stall
-        what = str(known.get("message", "")).partition(":")[0]
+        told = str(known.get("message", ""))
         began = status.parse_time(known.get("lastUpdateTime"))
         is_ahead = began is not None and began > self._now + _SKEW  # written by another clock
-        if not is_ahead and (known.get("reason"), what) == (reason, message.partition(":")[0]):
+        is_same = told == message or is_same_summary(told, found)
+        if not is_ahead and known.get("reason") == reason and is_same:
             self._entries = [dict(known), *self._entries]
             return
         at = rfc3339(self._now)

@@ -141,10 +141,9 @@ def _living(job: Present) -> Plan:
         **present.elastic(job),
     }
     stages, timers = changes.of_a_living_job(job) if history == job.history else ((), Timers())
-    stall, stall_timers = stalls.find(job)
+    found, stall_timers = stalls.find(job)
     timers = timers.add(*stall_timers.waits_s)
-    if stall is not None:
-        job.conditions.stall(stall.reason, stall.message)
+    job.conditions.stall(found)
     job.conditions.events.extend(_warnings(job, stages))
     deadline = left_s(started, job.spec.policy.active_deadline_seconds, job.now)
     return written_plan(

@@ -1,62 +1,96 @@
-"""Why a training job does not get on: a pod pends for long, a node is lost, the API refuses a pod.
+"""Why a training job does not get on: the API refuses a pod, or a pod has a fault.
 
-Called by `plan`, and by the kind trainingjob. The condition Stalled tells the first of these
-reasons. The job has the condition only as long as the reason lasts.
+The condition Stalled tells these faults. The job has the condition only as long as they last.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from globalmanager.contract import Object, Observed
-from globalmanager.rules import deletions, faults, status
-from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules import faults, status
+from globalmanager.rules.faults import PENDING_S, Fault, fault_of, phase_of
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.status import mapping
+from globalmanager.rules.remedies import Cause
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.present import Present, has_enough
-
-PENDING_S: Final = 60.0
-"""A pod or PodGroup that pends for this number of seconds stalls its job. Most start sooner."""
-
+from globalmanager.rules.training.replicas import attempt_of
 
 TOO_LARGE: Final = "TooLarge"
+RESTARTED_S: Final = 60.0
+"""Seconds that a replica must run after the job has started it again. Before, its failure is still
+told."""
 
 
-class Stall(NamedTuple):
-    reason: str
-    message: str
-    """ "<what>: <why>". A stall with the same reason and the same <what> is the same stall."""
-
-
-def find(job: Present) -> tuple[Stall | None, Timers]:
-    """The first reason why the job does not get on, and the waits until further reasons."""
-    pods = histories.pods_by_name(job.observed)
+def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
+    """What keeps the job from getting on, in causal order, and the waits until that changes."""
     known = (
         of_refusal(job.observed, job.conditions)
         or _of_missing_type(job)
         or _of_limits(job)
-        or _of_size(job, pods)
+        or _of_size(job)
     )
     if known is not None:
-        return known, Timers()
+        return (known,), Timers()
+    examined = faults.examine(_troubled_pods(job), job.now)
+    earlier, earlier_s = _of_restarts(job, {fault.worker for fault in examined.faults})
+    group, group_in_s = _of_pod_group(job)
+    timers = Timers().add(examined.next_s, earlier_s, group_in_s)
+    group_faults = () if group is None or group_in_s > 0 else (group,)
+    return faults.in_order((*group_faults, *earlier, *examined.faults)), timers
+
+
+def _troubled_pods(job: Present) -> list[Object]:
+    """The pods whose faults keep the job from getting on. An elastic job with enough replicas may
+    wait for room. The first failure of a replica that starts again is told by Restarting.
+    """
+    pods = histories.pods_by_name(job.observed)
+    failures = histories.failures(job.observed, job.spec, job.history)
+    final = {one.name for one in failures if not one.is_retryable}
     may_wait = has_enough(job)
-    present = [
+
+    def is_told(name: str, type_: str) -> bool:
+        pod = pods[name]
+        is_waiting = waiting.is_queued(pod) or waiting.has_lost_room(
+            job.observed, job.spec, type_, pod
+        )
+        is_first = phase_of(pod) == "Failed" and name not in final and not attempt_of(pod)
+        return not (may_wait and is_waiting) and not is_first
+
+    return [
         pods[name]
-        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
-        if name in pods
-        and name not in job.history.finished
-        and not (may_wait and waiting.is_queued(pods[name]))
+        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+        if name in pods and name not in job.history.finished and is_told(name, each.type)
     ]
-    looked_at = [_of_pod_group(job), *(of_pod(pod, job.now) for pod in present)]
-    told = (stall for stall, wait_s in looked_at if stall is not None and wait_s <= 0)
-    return next(told, None), Timers().add(*(wait_s for _, wait_s in looked_at))
 
 
-def of_refusal(observed: Observed, conditions: Conditions) -> Stall | None:
+def _of_restarts(job: Present, faulty: Collection[str]) -> tuple[list[Fault], float]:
+    """The crashes of replicas that the job has started again and again, each until the replica has
+    run for RESTARTED_S, and the seconds until one of them is over. The pods that crashed are gone,
+    so the condition Stalled has the only word about them.
+
+    Args: faulty: replicas whose present pods have faults
+    """
+    known = job.conditions.known_stall
+    pods = histories.pods_by_name(job.observed)
+    found, waits_s = [], [math.inf]
+    for fault in faults.faults_in(str(known.get("reason")), str(known.get("message"))):
+        name = fault.worker
+        is_loop = fault.cause is Cause.CRASH and job.history.attempt(name) > 1
+        if not is_loop or name in faulty or name in job.history.finished:
+            continue
+        made_at = pods[name]["metadata"].get("creationTimestamp") if name in pods else None
+        waits_s.append(left_s(made_at, RESTARTED_S, job.now))
+        if waits_s[-1] > 0:
+            found.append(fault)
+    return found, min(each for each in waits_s if each > 0)
+
+
+def of_refusal(observed: Observed, conditions: Conditions) -> Fault | None:
     """Why the API refuses a child. The API may name another child in each answer, so the first
     answer about a generation of the job stays.
     """
@@ -68,10 +102,10 @@ def of_refusal(observed: Observed, conditions: Conditions) -> Stall | None:
         refusal.reason,
         observed.generation,
     )
-    return Stall(refusal.reason, str(known.get("message")) if is_same else refusal.message)
+    return fault_of(refusal.reason, str(known.get("message")) if is_same else refusal.message)
 
 
-def _of_missing_type(job: Present) -> Stall | None:
+def _of_missing_type(job: Present) -> Fault | None:
     gang = gangs.of(job.observed.settings)
     if gang is None or gang.type not in job.observed.absent:
         return None
@@ -79,19 +113,19 @@ def _of_missing_type(job: Present) -> Stall | None:
         f"the API server does not serve {gang.type.api_version}; install the definitions of "
         f"{gang.scheduler}, or start the GlobalManager without --gang-scheduler-name"
     )
-    return Stall("PodGroupsNotServed", f"{gang.type}: {detail}")
+    return fault_of("PodGroupsNotServed", f"{gang.type}: {detail}")
 
 
-def _of_limits(job: Present) -> Stall | None:
+def _of_limits(job: Present) -> Fault | None:
     fault = job.spec.start_fault
     if fault is None:
         return None
     detail = f"{fault.remedy}; {job.text} goes on as it is"
-    return Stall("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
+    return fault_of("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
-def _of_size(job: Present, pods: Collection[str]) -> Stall | None:
-    spec = job.spec
+def _of_size(job: Present) -> Fault | None:
+    spec, pods = job.spec, histories.pods_by_name(job.observed)
     is_complete = all(
         name in pods or name in job.history.finished
         for name, _, _ in replicas.names(job.observed.ref.name, spec)
@@ -107,7 +141,7 @@ def _of_size(job: Present, pods: Collection[str]) -> Stall | None:
 
 def of_size(
     observed: Observed, field: str, count: int, template_bytes: int, *, total_bytes: int
-) -> Stall:
+) -> Fault:
     """The stall of a job whose pods together are too large.
 
     Args:
@@ -120,19 +154,19 @@ def of_size(
         f"{limit} bytes, and have {total_bytes}: make the template smaller, for example with a "
         "ConfigMap in place of many variables, or use fewer replicas. Pods that exist go on"
     )
-    return Stall(TOO_LARGE, f"{field}: {detail}")
+    return fault_of(TOO_LARGE, f"{field}: {detail}")
 
 
-def _of_pod_group(job: Present) -> tuple[Stall | None, float]:
-    """(stall, seconds until it counts)"""
+def _of_pod_group(job: Present) -> tuple[Fault | None, float]:
+    """(fault, seconds until it counts)"""
     gang = gangs.of(job.observed.settings)
     group = gangs.found(gang, job.observed) if gang is not None else None
     if group is None or gangs.admits_pods(job.observed):
-        return None, 0.0
+        return None, math.inf
     since = group["metadata"].get("creationTimestamp")
     detail = "its scheduler has not admitted it yet, so there are no pods"
-    stall = Stall("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
-    return stall, left_s(since, PENDING_S, job.now)
+    fault = fault_of("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
+    return fault, left_s(since, PENDING_S, job.now)
 
 
 def of_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime) -> Timers:
@@ -141,43 +175,6 @@ def of_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime)
 
     Args: pods: the pods that the job still has
     """
-    fault, timers = deletions.first_overdue(pods, now)
-    if fault is not None:
-        conditions.stall(fault.reason, fault.message)
-    return timers
-
-
-def of_pod(pod: Object, now: datetime) -> tuple[Stall | None, float]:
-    """(stall of the job of this pod, seconds until it counts)"""
-    name, node = pod["metadata"]["name"], node_of(pod)
-    what = f"pod {name} on node {node}" if node else f"pod {name}"
-    if is_being_deleted(pod):
-        late = deletions.fault(pod)
-        return Stall(late.reason, late.message), deletions.overdue_in_s(pod, now)
-    if phase_of(pod) == "Pending":
-        fault = faults.first_fault([pod])
-        since = pod["metadata"].get("creationTimestamp")
-        stall = Stall("Pending", f"{what}: it does not start")
-        if fault is not None:
-            stall = Stall(_steady(fault.reason), fault.message)
-        return stall, left_s(since, PENDING_S, now)
-    if phase_of(pod) == "Unknown" or _is_cut_off(pod):
-        return Stall("NodeNotReady", f"{what}: the node does not report any more"), 0.0
-    return None, 0.0
-
-
-def _steady(reason: str) -> str:
-    """A node that cannot pull an image tells two reasons in turn."""
-    return "ImagePullBackOff" if reason == "ErrImagePull" else reason
-
-
-def _is_cut_off(pod: Object) -> bool:
-    """Whether the node controller has marked the pod, because its node is silent. A node itself
-    never says that all containers are ready and the pod is not, unless the pod has readiness gates.
-    """
-    entries = mapping(pod.get("status")).get("conditions")
-    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-    told = {str(entry.get("type")): entry.get("status") for entry in listed}
-    has_gates = bool(mapping(pod.get("spec")).get("readinessGates"))
-    is_marked = (told.get("ContainersReady"), told.get("Ready")) == ("True", "False")
-    return phase_of(pod) == "Running" and is_marked and not has_gates
+    examined = faults.examine(filter(is_being_deleted, pods), now)
+    conditions.stall(examined.faults)
+    return Timers().add(examined.next_s)

@@ -75,15 +75,15 @@ def test_a_service_runs_once_both_deployments_are_available() -> None:
         pytest.param(CREATING, "Starting", "Pending", "edge worker", id="starting"),
         pytest.param(
             CRASHING,
-            "CrashLoopBackOff",
+            "OOMKilled",
             "Failed",
-            "pod edge-0 on node edge0: CrashLoopBackOff: container main: back-off (exit code "
-            "137: OOMKilled)",
+            "pod edge-0 on node edge0: OOMKilled: container main ended with exit code 137 "
+            "(SIGKILL): OOMKilled",
             id="crashing",
         ),
         pytest.param(UNSCHEDULABLE, "Unschedulable", "Pending", "0/3 nodes", id="unschedulable"),
         pytest.param(NO_INIT_IMAGE, "ImagePullBackOff", "Failed", "storage-init", id="no image"),
-        pytest.param(EXITED, "Error", "Failed", "exit code 2: no such model", id="ended"),
+        pytest.param(EXITED, "CrashLoopBackOff", "Failed", "code 2: no such model", id="ended"),
         pytest.param(EVICTED, "Evicted", "Failed", "disk pressure", id="evicted"),
     ],
 )
@@ -100,7 +100,7 @@ def test_the_status_says_why_a_worker_does_not_run(
 
 def test_a_lasting_fault_comes_before_a_pending_fault() -> None:
     world = small_service().settle().pod("edge", **UNSCHEDULABLE).pod("edge", "edge0", **CRASHING)
-    assert world.settle().condition("Running")["reason"] == "CrashLoopBackOff"
+    assert world.settle().condition("Running")["reason"] == "OOMKilled"
 
 
 def test_a_crashing_pod_of_an_available_worker_does_not_explain_the_other() -> None:
@@ -196,7 +196,7 @@ def test_a_change_of_running_makes_an_event() -> None:
     (up,) = world.plan().events
     assert (up.severity, up.reason) == (Severity.NORMAL, "WorkersAvailable")
     (down,) = world.settle().available("cloud").pod("edge", "edge0", **CRASHING).plan().events
-    assert (down.severity, down.reason) == (Severity.WARNING, "CrashLoopBackOff")
+    assert (down.severity, down.reason) == (Severity.WARNING, "OOMKilled")
 
 
 # ---- numbers ------------------------------------------------------------------------------------

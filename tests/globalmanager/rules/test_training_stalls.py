@@ -27,29 +27,43 @@ def stall(world: World) -> tuple[str, str]:
     return condition.get("reason", ""), condition.get("message", "")
 
 
-PENDING = [
+AT_ONCE = [
     (unschedulable(), "Unschedulable", "0/3 nodes"),
     (waiting("ErrImagePull"), "ImagePullBackOff", "no such image"),
     (waiting("ImagePullBackOff"), "ImagePullBackOff", "no such image"),
-    (waiting("ContainerCreating"), "Pending", "does not start"),
-    ({}, "Pending", "does not start"),
+    (waiting("CreateContainerConfigError"), "CreateContainerConfigError", "no such image"),
+]
+LATER = [
+    (waiting("ContainerCreating"), "edge1", "ContainerCreating", "does not start it"),
+    ({}, "edge1", "Pending", "its node says nothing about it"),
+    ({}, "", "NotScheduled", "no scheduler has looked at it"),
 ]
 
 
-@pytest.mark.parametrize(("state", "reason", "told"), PENDING)
-def test_a_pod_that_pends_for_long_is_told(state: dict[str, Any], reason: str, told: str) -> None:
+@pytest.mark.parametrize(("state", "reason", "told"), AT_ONCE)
+def test_what_a_pod_calls_a_fault_is_told_at_once(
+    state: dict[str, Any], reason: str, told: str
+) -> None:
     world = started(KIND, pytorch_spec()).pods_become("Running")
     world.pods_become("Pending", WORKER, **state).settle()
+    # The last condition is the job's state, which kubectl shows.
+    assert conditions(world) == ["Stalled", "Created", "Running"]
+    assert stall(world)[0] == reason
+    assert (WORKER in stall(world)[1], told in stall(world)[1]) == (True, True)
+
+
+@pytest.mark.parametrize(("state", "node", "reason", "told"), LATER)
+def test_a_pod_that_does_not_start_for_long_is_told(
+    state: dict[str, Any], node: str, reason: str, told: str
+) -> None:
+    world = started(KIND, pytorch_spec()).pods_become("Running")
+    world.pods_become("Pending", WORKER, **state)
+    world.children[ObjectRef(PODS, "default", WORKER)]["spec"]["nodeName"] = node
+    world.settle()
     assert conditions(world) == ["Created", "Running"]
     assert world.plan(at(10)).requeue_after_s == 50
     world.settle(at(60))
-    # The last condition is the job's state, which kubectl shows.
-    assert conditions(world) == ["Stalled", "Created", "Running"]
-    assert (stall(world)[0], WORKER in stall(world)[1], told in stall(world)[1]) == (
-        reason,
-        True,
-        True,
-    )
+    assert (stall(world)[0], told in stall(world)[1]) == (reason, True)
 
 
 def test_the_condition_goes_with_its_reason() -> None:

@@ -1,0 +1,157 @@
+"""A job whose worker has a fault says so: the condition Stalled, at once, with the cause first."""
+
+from typing import Any
+
+import pytest
+
+from common.times import rfc3339
+from globalmanager.contract import PODS, ObjectRef
+from globalmanager.kinds.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.tfjob import KIND as TENSORFLOW
+from tests.globalmanager.builders import World, at
+from tests.globalmanager.kinds.training import conditions, ended, pytorch_spec, started, tf_spec
+
+MASTER, WORKER = "mnist-master-0", "mnist-worker-0"
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed"}}
+
+
+def crashed(
+    code: int,
+    *,
+    restarts: int = 1,
+    ran_s: int = 1,
+    state: dict[str, Any] = BACK_OFF,
+    container: str = "pytorch",
+) -> dict[str, Any]:
+    """The state of a pod whose container has ended with an exit code."""
+    times = {"startedAt": rfc3339(at(-ran_s)), "finishedAt": rfc3339(at(0))}
+    last = {"terminated": {"exitCode": code, "reason": "Error", **times}}
+    entry = {"name": container, "restartCount": restarts, "state": state, "lastState": last}
+    return {"containerStatuses": [entry]}
+
+
+def runs_since(seconds: float) -> dict[str, Any]:
+    return {"running": {"startedAt": rfc3339(at(seconds))}}
+
+
+def waits_for_master() -> dict[str, Any]:
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    return {
+        "initContainerStatuses": [{"name": "init-pytorch", "state": runs_since(0)}],
+        "containerStatuses": [{"name": "pytorch", "state": waiting}],
+    }
+
+
+def stalled(world: World) -> tuple[str, str]:
+    condition = world.condition("Stalled")
+    return condition.get("reason", ""), condition.get("message", "")
+
+
+def on_nodes(world: World) -> World:
+    for ref, child in world.children.items():
+        if ref.type == PODS:
+            child["spec"]["nodeName"] = "cloud"
+    return world
+
+
+def running() -> World:
+    world = started(PYTORCH, pytorch_spec(policy="OnFailure"))
+    return on_nodes(world.pods_become("Running")).settle()
+
+
+def test_a_crash_loop_stalls_the_job_at_once() -> None:
+    world = running().pods_become("Running", MASTER, **crashed(3, restarts=2)).settle()
+    reason, message = stalled(world)
+    assert reason == "CrashLoopBackOff"
+    assert message == (
+        f"pod {MASTER} on node cloud: CrashLoopBackOff: container pytorch ended with exit code 3: "
+        "Error"
+    )
+    assert conditions(world) == ["Stalled", "Created", "Running"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        BACK_OFF,
+        {"terminated": {"exitCode": 3, "reason": "Error"}},
+        runs_since(1),
+    ],
+    ids=["waits", "has ended again", "runs for a second"],
+)
+def test_a_crash_loop_is_one_fault_between_two_crashes(state: dict[str, Any]) -> None:
+    world = running().pods_become("Running", MASTER, **crashed(3)).settle()
+    plan = world.pods_become("Running", MASTER, **crashed(3, restarts=9, state=state)).plan(at(2))
+    assert (plan.status, plan.events) == (None, ())
+
+
+@pytest.mark.parametrize(("ran_s", "left_s"), [(1, 30), (200, 400), (590, 600), (700, 0)], ids=str)
+def test_a_container_has_recovered_when_it_runs_longer_than_before(ran_s: int, left_s: int) -> None:
+    state = crashed(1, ran_s=ran_s, state=runs_since(1))
+    world = running().pods_become("Running", WORKER, **state).settle(at(1))
+    assert bool(stalled(world)[0]) == (left_s > 0)
+    if left_s:
+        assert world.plan(at(11)).requeue_after_s == left_s - 10
+        world.settle(at(left_s)).settle(at(left_s + 1))
+    assert conditions(world) == ["Created", "Running"]
+
+
+def test_a_node_with_a_clock_ahead_does_not_prolong_a_fault() -> None:
+    state = crashed(1, state=runs_since(86_400))
+    assert stalled(running().pods_become("Running", WORKER, **state).settle()) == ("", "")
+
+
+def test_another_exit_code_is_another_fault() -> None:
+    world = running().pods_become("Running", MASTER, **crashed(3)).settle()
+    plan = world.pods_become("Running", MASTER, **crashed(137)).plan()
+    assert "exit code 137 (SIGKILL)" in plan.events[0].message
+
+
+def test_a_master_that_crashes_goes_before_workers_that_wait_for_it() -> None:
+    world = started(PYTORCH, pytorch_spec(policy="OnFailure"))
+    world.pods_become("Pending", **waits_for_master())
+    on_nodes(world).pods_become("Running", MASTER, **crashed(1)).settle(at(61))
+    reason, message = stalled(world)
+    assert reason == "CrashLoopBackOff"
+    assert message.startswith(f"pod {MASTER} on node cloud: CrashLoopBackOff: ")
+    assert message.count("AwaitingMaster") == 2
+    assert message.index("exit code 1") < message.index("AwaitingMaster")
+
+
+def test_more_faults_than_fit_are_counted() -> None:
+    world = started(PYTORCH, pytorch_spec(6)).pods_become("Running", **crashed(1)).settle()
+    message = stalled(world)[1]
+    assert message.startswith(f"pod {MASTER}: ")
+    assert message.endswith("; and 4 more")
+    assert message.count("; pod ") == 2
+    world.pods_become("Running", "mnist-worker-5").settle()
+    assert stalled(world)[1].endswith("; and 3 more")
+
+
+def test_a_worker_that_waits_for_its_master_has_no_fault_of_its_node() -> None:
+    world = on_nodes(started(PYTORCH, pytorch_spec()).pods_become("Running"))
+    world.pods_become("Pending", WORKER, **waits_for_master()).settle(at(59))
+    assert stalled(world) == ("", "")
+    assert stalled(world.settle(at(60)))[0] == "AwaitingMaster"
+
+
+def test_a_replica_that_fails_again_and_again_in_new_pods_does_not_flicker() -> None:
+    world = started(TENSORFLOW, tf_spec(Worker=1, policy="ExitCode")).pods_become("Running")
+    failed = ended(137, container="tensorflow")
+    world.settle().pods_become("Failed", **failed).settle(at(1))
+    assert "Stalled" not in conditions(world)  # once is no loop, and Restarting tells it
+    world.pods_become("Running").settle(at(2)).pods_become("Failed", **failed).settle(at(3))
+    assert "exit code 137 (SIGKILL)" in stalled(world)[1]
+    for moment, phase in ((4, "Pending"), (5, "Running"), (59, "Running")):
+        world.pods_become(phase).settle(at(moment))
+        assert "exit code 137 (SIGKILL)" in stalled(world)[1]
+    assert world.plan(at(59)).requeue_after_s == 1
+    assert conditions(world.settle(at(60)))[-1] == "Running"
+    assert "Stalled" not in conditions(world)
+
+
+def test_a_suspended_job_has_no_fault() -> None:
+    world = running().pods_become("Running", MASTER, **crashed(1)).settle()
+    world.change(pytorch_spec(policy="OnFailure", run={"suspend": True})).settle()
+    assert "Stalled" not in conditions(world)
+    assert ObjectRef(PODS, "default", MASTER) not in world.children
