@@ -21,7 +21,7 @@ from common import times
 from common.errors import EdgeAIError
 from common.text import printable
 from edgeai.api import Object
-from globalmanager.rules.summary import phase_of, progress_of, trouble_of
+from globalmanager.rules.summary import in_one_line, phase_of, progress_of, waits_of
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]
@@ -151,7 +151,7 @@ def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
         progress_of(status) or "-",
         age_text(job["metadata"]["creationTimestamp"], now),
-        Text(trouble_of(status), style="yellow"),
+        Text(in_one_line(waits_of(job)), style="yellow"),
     )
 
 

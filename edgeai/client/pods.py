@@ -3,6 +3,7 @@ who may create a pod may give it any label.
 """
 
 from collections.abc import Iterable, Mapping, Set
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -81,26 +82,31 @@ def owned(objects: Iterable[Object], owners: Set[str]) -> list[Object]:
     ]
 
 
-def workers_of(job: Object, pods: Iterable[Object]) -> list[Worker]:
-    """Every worker that has a pod or has reported, by name."""
+def workers_of(job: Object, pods: Iterable[Object], now: datetime | None = None) -> list[Worker]:
+    """Every worker that has a pod or has reported, by name.
+
+    Args: now: UTC. None: of the pods only what they themselves call a fault
+    """
     reports = dict(workers(mapping(job.get("status"))))
     found = []
     for pod in pods:
         name = str(pod["metadata"]["name"])
         reported = reports.pop(label_of(pod, LABEL_WORKER) or name, None) or reports.pop(name, {})
-        found.append(_worker(name, reported, pod))
-    found += [_worker(name, entry, None) for name, entry in reports.items()]
+        found.append(_worker(name, reported, pod, now))
+    found += [_worker(name, entry, None, now) for name, entry in reports.items()]
     return sorted(found, key=lambda worker: worker.name)
 
 
-def _worker(name: str, entry: Mapping[str, Any], pod: Object | None) -> Worker:
+def _worker(
+    name: str, entry: Mapping[str, Any], pod: Object | None, now: datetime | None
+) -> Worker:
     attempt = entry.get("attempt")
     counts = {
         printable(str(key)): value
         for key, value in mapping(entry.get("taskInfo")).items()
         if isinstance(value, int | float)
     }
-    fault = None if pod is None else first_fault([pod])
+    fault = None if pod is None else first_fault([pod], now)
     phase = str(entry.get("phase") or entry.get("status") or "")
     if pod is not None:
         phase = phase_of(pod)

@@ -1,6 +1,7 @@
 """How far an object is: its phase, its result, and what it waits for. Pure and total."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from common.text import printable
 from globalmanager.contract import Object
 from globalmanager.rules import summary
+from globalmanager.rules.faults import Fault, fault_of
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import condition_of, mapping
 
@@ -38,8 +40,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     """ "" while the object is under way. A service that runs has succeeded, and so has a Dataset
     that is counted."""
-    waits_for: tuple[str, ...]
-    """What keeps the object from going on, or why it has failed."""
+    faults: tuple[Fault, ...] = ()
+    """What keeps the object from going on, or why it has failed: the cause before its
+    consequences."""
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The faults in words."""
+        return tuple(fault.text for fault in self.faults)
 
 
 def conditions_of(object_: Object) -> tuple[Condition, ...]:
@@ -62,15 +70,20 @@ def _condition(entry: Mapping[str, Any]) -> Condition:
     )
 
 
-def state_of(object_: Object) -> State:
+def state_of(object_: Object, pods: Iterable[Object] = (), now: datetime | None = None) -> State:
+    """How far an object is.
+
+    Args:
+        pods: of the object, where the caller has them. They say more than its conditions
+        now: UTC. None: of the pods only what they themselves call a fault
+    """
     found = conditions_of(object_)
     status = mapping(object_.get("status"))
     result = _result(object_, found)
-    return State(
-        phase=printable(summary.phase_of(status)),
-        result=result,
-        waits_for=() if result == "succeeded" else _waits_for(status, found),
-    )
+    faults = () if result == "succeeded" else summary.waits_of(object_, pods, now)
+    if not status and not faults:
+        faults = (fault_of("", _UNSEEN),)
+    return State(phase=printable(summary.phase_of(status)), result=result, faults=faults)
 
 
 def _result(object_: Object, found: tuple[Condition, ...]) -> Result:
@@ -90,14 +103,3 @@ def _is_current(object_: Object, type_: str, truth: str) -> bool:
     entry = condition_of(object_, type_)
     generation = mapping(object_.get("metadata")).get("generation", 1)
     return (entry.get("status"), entry.get("observedGeneration")) == (truth, generation)
-
-
-def _waits_for(status: Mapping[str, Any], found: tuple[Condition, ...]) -> tuple[str, ...]:
-    if not status:
-        return (_UNSEEN,)
-    bad = [f"{each.type}: {each.message or each.reason}" for each in found if not each.good]
-    starting = [each.message for each in found if each.reason in ("Starting", "Waiting")]
-    elastic = mapping(status.get("elastic")).get("message")
-    scaler = status.get("message")  # a scaler that no job executes has no condition
-    told = [printable(text) for text in (elastic, scaler) if isinstance(text, str) and text]
-    return tuple(dict.fromkeys(bad or starting or told))

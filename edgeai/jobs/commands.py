@@ -43,16 +43,19 @@ def describe(
     from edgeai.jobs.finding import find
     from edgeai.jobs.page import described, page
 
+    now = times.utc_now()
+
     async def told() -> Any:
         async with await _client(kubeconfig, state_dir, namespace) as client:
             found = await find(client, job)
-            return described(found, await pods_of(client.kube, found.KIND, found.object))
+            pods = await pods_of(client.kube, found.KIND, found.object)
+            return described(found, pods, now)
 
     description = asyncio.run(told())
     if output is Output.JSON:
         options.print_json(description)
     else:
-        options.console().print(page(description, times.utc_now()), crop=False)
+        options.console().print(page(description, now), crop=False)
 
 
 def logs(

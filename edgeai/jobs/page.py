@@ -15,14 +15,16 @@ from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, conditions_of, state_of
 from edgeai.status import age_text, table
 from globalmanager.contract import Object
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.summary import progress_of
 
+MAX_SHOWN: Final = 10  # faults of the page
 _PENDING: Final = "nothing: it goes on by itself"
 
 
 class Remedy(msgspec.Struct, frozen=True):
     about: str
-    """The condition, or the worker."""
+    """The reason of a fault."""
     remedy: str
 
 
@@ -45,9 +47,10 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     todo: list[Remedy]
 
 
-def described(job: AnyResource, pods: Iterable[Object]) -> Description:
-    """Pure. Texts of the objects have no control characters here."""
-    state, conditions = state_of(job.object), conditions_of(job.object)
+def described(job: AnyResource, pods: Iterable[Object], now: datetime | None = None) -> Description:
+    """Pure. Texts of the objects have no control characters here. Args: now: as for `state_of`"""
+    listed = list(pods)
+    state = state_of(job.object, listed, now)
     return Description(
         api_version=job.type.api_version,
         kind=job.type.kind,
@@ -59,31 +62,47 @@ def described(job: AnyResource, pods: Iterable[Object]) -> Description:
         phase=state.phase,
         result=state.result,
         progress=printable(progress_of(job.object.get("status"))),
-        conditions=conditions,
-        workers=workers_of(job.object, pods),
+        conditions=conditions_of(job.object),
+        workers=workers_of(job.object, listed, now),
         waits_for=state.waits_for,
-        todo=[] if state.result == "succeeded" else _todo(conditions),
+        todo=_todo(state.faults),
     )
 
 
-def _todo(conditions: Iterable[Condition]) -> list[Remedy]:
-    return [Remedy(each.type, each.remedy) for each in conditions if each.remedy]
+def _todo(faults: Iterable[Fault]) -> list[Remedy]:
+    """Each remedy once, for the first reason that has it."""
+    reasons: dict[str, str] = {}
+    for fault in faults:
+        if fault.remedy:
+            reasons.setdefault(fault.remedy, fault.reason)
+    return [Remedy(reason, remedy) for remedy, reason in reasons.items()]
 
 
 def page(told: Description, now: datetime) -> Group:
-    """The page for people."""
+    """The page for people. Its first line has the first thing that the job waits for."""
+    head = Text(f"{told.kind} {told.namespace}/{told.name} ({told.api_version})", style="bold")
+    if told.waits_for:
+        head.append(f": {told.waits_for[0]}", style="yellow")
     parts: list[Any] = [
-        Text(f"{told.kind} {told.namespace}/{told.name} ({told.api_version})", style="bold"),
+        head,
         Text(told.about, style="dim"),
         Text(f"phase {told.phase}, age {age_text(told.created or None, now)}, uid {told.uid}"),
     ]
     parts += [Text(f"progress {told.progress}")] if told.progress else []
     parts += [Text(), _conditions(told.conditions, now)] if told.conditions else []
     parts += [Text(), _workers(told.workers)] if told.workers else []
-    if told.result != "succeeded":
-        parts += _list("waits for", told.waits_for or (_PENDING,))
+    parts += _waits(told)
     parts += _list("what to do", [f"{each.about}: {each.remedy}" for each in told.todo])
     return Group(*parts)
+
+
+def _waits(told: Description) -> list[Text]:
+    if told.result == "failed":
+        return _list("why it failed", told.waits_for)
+    shown = list(told.waits_for[:MAX_SHOWN])
+    more = len(told.waits_for) - len(shown)
+    shown += [f"and {more} more"] if more else []
+    return [] if told.result else _list("waits for", shown or [_PENDING])
 
 
 def _list(title: str, lines: Sequence[str]) -> list[Text]:

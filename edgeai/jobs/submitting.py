@@ -16,6 +16,7 @@ from edgeai.client.waiting import wait_for
 from edgeai.client.words import check_document, resource
 from globalmanager.contract import Object
 from globalmanager.kube import errors
+from globalmanager.rules.faults import summary
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 80
@@ -156,7 +157,7 @@ async def _wait(
 
 
 def _line(one: AnyResource, state: State) -> str:
-    waits = "; ".join(state.waits_for)
+    waits = summary(state.faults)
     word = state.result or (state.phase if state.phase != "-" else "waits")
     return f"{one}: {word}" + (f" ({waits})" if waits else "")
 

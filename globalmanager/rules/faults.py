@@ -168,7 +168,7 @@ def _told(reason: str, text: str) -> Fault:
     found = _POD.search(text)
     if found is None:
         return fault_of(reason, text)
-    own = found[2] if found.start() == 0 and found[2] in REMEDIES else reason
+    own = found[2] if found[2] in REMEDIES else reason
     return msgspec.structs.replace(fault_of(own, text), worker=found[1])
 
 

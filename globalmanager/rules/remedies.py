@@ -33,6 +33,8 @@ class Cause(enum.IntEnum):
     """An edge node has no session, or the cloud worker does not answer it."""
     WAITING = enum.auto()
     """The worker waits for another worker, or for its init container."""
+    OTHER = enum.auto()
+    """Nothing that keeps a worker from running."""
 
 
 _LOGS: Final = "read its last words with `edgeai logs`"
@@ -74,6 +76,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "CredentialsDiffer": "put all keys that the job needs into one Secret",
         "NameConflict": "rename the job, or delete the object that has the name already",
         "TooLarge": "make the worker's template smaller",
+        "ManagedByOthers": (
+            "see the controller that spec.runPolicy.managedBy names, or create the job again "
+            "without this field"
+        ),
         "NoIndexLeft": "start a new job: this one has used all the indexes of its workers",
         "InvalidURL": _SPEC,
         "UnknownFormat": "set spec.format to txt, csv, jsonl or dir",
@@ -106,10 +112,6 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "PodGroupsNotServed": (
             "install the scheduler's definitions, or start the GlobalManager without "
             "--gang-scheduler-name"
-        ),
-        "SetByOthers": (
-            "find who sets these fields (`kubectl get -o yaml --show-managed-fields`) and stop it, "
-            "or write what it wants into the job"
         ),
         "SchedulingGated": (
             "wait for who set the gate in the pod's schedulingGates, or remove the gate"
@@ -175,7 +177,13 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "Initializing": f"wait for the init container that the message names, or {_LOGS}",
         "CloudWorkerUnavailable": "see the condition Running: the cloud worker is not available",
         "LauncherPending": "make room for the launcher first: workers wait behind it",
+    },
+    Cause.OTHER: {
         "ScaleInFailed": "see the ScaleIn of the job: its message says why it failed",
+        "SetByOthers": (
+            "find who sets these fields (`kubectl get -o yaml --show-managed-fields`) and stop it, "
+            "or write what it wants into the job"
+        ),
     },
 }
 """Cause -> reason of a condition, of a pod, or of .status.elastic -> what to do."""
@@ -214,7 +222,7 @@ _BY_PATTERN: Final = (
         Cause.CRASH,
         f"wait: the job starts again by itself; if it repeats, {_LOGS}",
     ),
-    (".+Suspended", Cause.WAITING, "resume the job when it is to go on"),
+    (".+Suspended", Cause.OTHER, "resume the job when it is to go on"),
     (".+Failed", Cause.CRASH, f"{_LOGS}; correct the job, and create it again"),
 )
 """Reasons that begin with the name of a kind or end with a level."""
@@ -259,7 +267,7 @@ def cause_of(reason: str, message: str = "") -> Cause:
 
 def _entry(reason: str, message: str) -> tuple[Cause, str]:
     if not reason or _NOTHING_TO_DO.fullmatch(reason):
-        return Cause.WAITING, ""
+        return Cause.OTHER, ""
     if reason == "Forbidden" and message.startswith("spec."):  # a LocalController reads data
         return Cause.REFERENCES, _OF_DATA
     if reason == "Forbidden" and "exceeded quota" in message:  # the words of the API server

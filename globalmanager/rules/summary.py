@@ -1,20 +1,27 @@
-"""What a status says in a few words: phase, progress, and what keeps the job from going on.
+"""What a job says in a few words: phase, progress, and what keeps the job from going on.
 
-Called by `edgeai status` and by the web console, so that both use the same words. Pure and total:
-the status may be whatever another release, or somebody else, has written.
+The command line, the client and the web console use the same words. Pure and total: the status may
+be whatever another release, or somebody else, has written.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
-from globalmanager.rules.status import mapping
+from globalmanager.contract import Object
+from globalmanager.rules.faults import Fault, examine, fault_of, faults_in, in_order
+from globalmanager.rules.remedies import is_good
+from globalmanager.rules.status import STARTING, WAITING, mapping
 
 MAX_SHOWN: Final = 6  # largest number of values that the progress of a job shows
 CURVES: Final = 6  # metrics of a job that have a curve, the first ones by name
 MAX_METRICS: Final = 200  # metrics of a job that are looked at
 REPLICA_STATES: Final = ("active", "succeeded", "failed")
-_TRAINING_TROUBLE: Final = ("Restarting", "Suspended", "Failed")  # last conditions of training jobs
+OPERATOR: Final = "kubeflow.org/training-operator"
+"""The value of managedBy with which a training job is ours. A job without managedBy is ours too."""
+_GOOD_ENDS: Final = frozenset({"Succeeded", "Complete", "ScaleSucceeded"})
+_MAX_NAME_CHARS: Final = 80
 
 
 def conditions_of(status: Any) -> tuple[Mapping[str, Any], ...]:
@@ -83,24 +90,83 @@ def _numbers(type_: str, entry: Mapping[str, Any]) -> str:
     return f"{type_} {', '.join(told) or '0 active'}"
 
 
-def trouble_of(status: Any) -> str:
-    """What keeps a job from going on: the message of the first condition that is not True. The
-    conditions of a training job are a history, so there the message of the condition Stalled or of
-    the phase counts. "" for a job that has succeeded.
+def faults_of(
+    job: Object, pods: Iterable[Object] = (), now: datetime | None = None
+) -> tuple[Fault, ...]:
+    """What is wrong with a job of any kind, in causal order; empty when nothing is.
+
+    Args:
+        pods: of the job, where the caller has them. They say more than the conditions, and sooner
+        now: UTC. None: only what the pods themselves call a fault, however long they wait
     """
-    found = trouble_condition(status)
-    return "" if found is None else str(found.get("message") or "")
+    status = mapping(job.get("status"))
+    conditions = conditions_of(status)
+    types = {str(each.get("type")) for each in conditions if is_true(each)}
+    if phase_of(status) in _GOOD_ENDS or types.intersection(_GOOD_ENDS):
+        return ()
+    is_over = bool(status.get("completionTime")) or "Suspended" in types
+    is_at_work = not is_over and not ("Failed" in types and _is_history(conditions))
+    examined = examine(pods, now).faults if is_at_work else ()
+    told = [
+        fault
+        for each in conditions
+        if not is_good(each)
+        for fault in faults_in(_text(each, "reason"), _text(each, "message"))
+    ]
+    return in_order(_without_repetitions([*examined, *told]))
 
 
-def trouble_condition(status: Any) -> Mapping[str, Any] | None:
-    """The condition that says what keeps a job from going on."""
-    phase, conditions = phase_of(status), conditions_of(status)
-    if phase == "Succeeded":
-        return None
-    if _is_history(conditions):
-        told = {str(each.get("type")): each for each in conditions if is_true(each)}
-        return told.get("Stalled") or (told.get(phase) if phase in _TRAINING_TROUBLE else None)
-    return next((each for each in conditions if not is_true(each)), None)
+def _without_repetitions(faults: Iterable[Fault]) -> list[Fault]:
+    """The first fault of each worker with the same cause, and of the others each message once."""
+    found: dict[tuple[Any, ...], Fault] = {}
+    for fault in faults:
+        key = (fault.worker, fault.cause) if fault.worker else ("", fault.message)
+        found.setdefault(key, fault)
+    return list(found.values())
+
+
+def waits_of(
+    job: Object, pods: Iterable[Object] = (), now: datetime | None = None
+) -> tuple[Fault, ...]:
+    """What a job waits for: its faults, else what the normal course of things is to bring, as a
+    fault with or without a remedy. Empty when the job goes on by itself.
+
+    Args: as for `faults_of`
+    """
+    return faults_of(job, pods, now) or tuple(normal_waits(job))
+
+
+def normal_waits(job: Object) -> Iterator[Fault]:
+    """What a job without a fault waits for, in the words of its status."""
+    status = mapping(job.get("status"))
+    manager = mapping(mapping(job.get("spec")).get("runPolicy")).get("managedBy")
+    if phase_of(status) in _GOOD_ENDS:
+        return
+    if not status and manager not in (None, "", OPERATOR):
+        text = f"spec.runPolicy.managedBy: {str(manager)[:_MAX_NAME_CHARS]} works on this job"
+        yield fault_of("ManagedByOthers", f"{text}, and edgeai does not")
+    for each in conditions_of(status):
+        reason = _text(each, "reason")
+        is_suspended = each.get("type") == "Suspended" and is_true(each)
+        if is_suspended or reason in (STARTING, WAITING):
+            yield fault_of(reason, _text(each, "message"))
+    elastic = mapping(status.get("elastic"))
+    if message := elastic.get("message"):
+        yield fault_of(str(elastic.get("reason") or ""), str(message))
+    if message := status.get("message"):  # of a scaler that no job executes
+        yield fault_of("", str(message))
+
+
+def in_one_line(faults: Sequence[Fault]) -> str:
+    """The first of the faults, and how many more there are; "" without faults."""
+    if not faults:
+        return ""
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{faults[0].text}{more}"
+
+
+def _text(condition: Mapping[str, Any], field: str) -> str:
+    return str(condition.get(field) or "")
 
 
 def is_true(condition: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import Beginning, KubeClient
 from globalmanager.kube.errors import ApiError, TooLarge
 from globalmanager.rest.errors import RequestError
+from globalmanager.rules.summary import phase_of
 
 MAX_REPLICAS: Final = 10_000
 VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
@@ -83,7 +84,7 @@ class Choices(NamedTuple):
     """What the page of a job offers, as far as its kind has it."""
 
     is_suspended: bool | None
-    """None: a job of this kind cannot be suspended."""
+    """None: the job has ended, or its kind cannot be suspended."""
     replicas: int | None
     """None: the size of this job cannot be set."""
 
@@ -92,8 +93,9 @@ def choices_of(kind: Kind, type_: ResourceType, object_: Object) -> Choices:
     suspension = kind.suspension
     path = _scaled_path(kind, type_)
     replicas = _at(object_, path) if path else None
+    has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
     return Choices(
-        None if suspension is None else _at(object_, suspension.path) == suspension.on,
+        _at(object_, suspension.path) == suspension.on if suspension and not has_ended else None,
         replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
     )
 

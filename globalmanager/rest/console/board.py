@@ -7,13 +7,14 @@ only what a Sight allows, so that no page can show more.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from common import times
 from common.ids import NodeName
+from common.text import shortened
 from globalmanager.contract import (
     AUTOSCALERS,
     DEPLOYMENTS,
@@ -27,9 +28,9 @@ from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.observe import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soon
-from globalmanager.rules.remedies import is_good, remedy_of
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import phase_of, progress_of, trouble_condition
+from globalmanager.rules.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
 
 Tone = Literal["good", "done", "waiting", "bad"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -43,7 +44,7 @@ MAX_COMPUTED: Final = 2000  # rows between two looks for jobs that are gone
 SLICE_S: Final = 0.005
 _SCALED_TYPES: Final = (AUTOSCALERS, DEPLOYMENTS)
 _BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
-_ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded"})
+_ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded", "Suspended"})
 
 
 class ObjectCache(Protocol):
@@ -168,6 +169,9 @@ class Board:
     def job(self, sight: Sight, ref: ObjectRef) -> Object | None:
         is_seen = ref.type in sight.types and sight.namespace in ("", ref.namespace)
         return self._cache.get(ref) if is_seen else None
+
+    def now(self) -> datetime:
+        return self._utcnow()
 
     def pods(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
         """The pods of a job, by name."""
@@ -299,9 +303,8 @@ def path_of(ref: ObjectRef) -> str:
 def job_row(type_: ResourceType, object_: Object) -> JobRow:
     metadata, status = object_["metadata"], object_.get("status")
     phase = phase_of(status)
-    trouble = trouble_condition(status)
-    message = "" if trouble is None else str(trouble.get("message") or trouble.get("reason") or "")
-    remedy = "" if trouble is None else remedy_of(str(trouble.get("reason") or ""), message)
+    faults = faults_of(object_)
+    waits = faults or tuple(normal_waits(object_))
     return JobRow(
         type=type_,
         namespace=metadata.get("namespace", ""),
@@ -309,19 +312,19 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
         uid=metadata.get("uid", ""),
         created=str(metadata.get("creationTimestamp", "")),
         phase=phase[:MAX_PHASE_CHARS],
-        tone=_tone(phase, trouble),
+        tone=_tone(phase, faults),
         progress=progress_of(status)[:MAX_MESSAGE_CHARS],
-        trouble=message[:MAX_MESSAGE_CHARS],
-        remedy=remedy,
+        trouble=shortened(in_one_line(waits), MAX_MESSAGE_CHARS),
+        remedy=waits[0].remedy if waits else "",
     )
 
 
-def _tone(phase: str, trouble: Mapping[str, Any] | None) -> Tone:
+def _tone(phase: str, faults: Sequence[Fault]) -> Tone:
     if phase in _BAD_PHASES:
         return "bad"
     if phase in _ENDED_PHASES:
         return "done"
-    return "good" if trouble is None or is_good(trouble) else "waiting"
+    return "waiting" if faults else "good"
 
 
 def by_kind_and_phase(rows: Iterable[JobRow]) -> dict[str, Counter[str]]:

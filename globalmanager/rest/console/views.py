@@ -4,13 +4,14 @@ for the caches that the board reads.
 
 import http
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import yaml
 
 from common.ids import NodeName
+from common.text import shortened
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.board import (
     Board,
@@ -23,15 +24,23 @@ from globalmanager.rest.console.board import (
 from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of, word
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import REPLICA_STATES, conditions_of, metrics_of, numbers_of
+from globalmanager.rules.summary import (
+    REPLICA_STATES,
+    conditions_of,
+    metrics_of,
+    numbers_of,
+    waits_of,
+)
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
 MAX_YAML_CHARS: Final = 60_000
 MAX_SITES: Final = 200
 MAX_CELLS: Final = 2000  # of the map, for all sites together
+MAX_WAITS: Final = 10  # faults of one job
 MAX_ROWS: Final = 200  # workers and conditions of one job
 MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
@@ -165,11 +174,14 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
     workers = list(_reported(object_).items())
     pods = board.pods(sight, ref)
     scalers = list(board.scalers(sight, ref).items())[-MAX_ROWS:]
+    row = job_row(ref.type, object_)
     return Page(
         "job.html",
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
         {
-            "row": job_row(ref.type, object_),
+            "row": row,
+            "waits": _waits(waits_of(object_, pods, board.now())),
+            "waits_title": "Why it failed" if row.tone == "bad" else "What it waits for",
             "conditions": [_told(each) for each in conditions_of(status)[-MAX_ROWS:]],
             "workers": [_worker(*each) for each in workers[:MAX_ROWS]],
             "workers_more": max(0, len(workers) - MAX_ROWS),
@@ -186,6 +198,16 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
             "yaml": _yaml(object_),
         },
     )
+
+
+def _waits(faults: Sequence[Fault]) -> list[dict[str, str]]:
+    """What the job waits for, line by line, each with what to do."""
+    lines = [
+        {"text": shortened(each.text, MAX_MESSAGE_CHARS), "remedy": each.remedy}
+        for each in faults[:MAX_WAITS]
+    ]
+    more = len(faults) - len(lines)
+    return [*lines, {"text": f"and {more} more", "remedy": ""}] if more else lines
 
 
 def _reported(object_: Object) -> Mapping[str, Any]:

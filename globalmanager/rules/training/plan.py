@@ -7,7 +7,7 @@ has the changes of pods and Services. Source of the order of the rules: kubeflow
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from common.times import rfc3339
 from globalmanager.contract import (
@@ -25,6 +25,7 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth, mapping
+from globalmanager.rules.summary import OPERATOR
 from globalmanager.rules.training import changes, defaults, gangs, present, stalls
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import ENDS, Conditions, State, has_ended
@@ -32,9 +33,6 @@ from globalmanager.rules.training.forms import RestartScope
 from globalmanager.rules.training.framework import Counts, TrainingJob
 from globalmanager.rules.training.history import Failure
 from globalmanager.rules.training.present import Present
-
-OPERATOR: Final = "kubeflow.org/training-operator"
-"""The value of managedBy with which a job is ours. A job without managedBy is ours too."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:

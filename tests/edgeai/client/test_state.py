@@ -84,7 +84,7 @@ def test_a_condition_of_an_earlier_spec_is_no_result() -> None:
 def test_what_an_object_waits_for_is_what_is_bad_and_else_what_starts() -> None:
     bad = condition("EdgeConnected", "False", "NoContact", "no session")
     starting = condition("Running", "False", "Starting", "not available yet")
-    assert status_of("X", bad, starting).waits_for == ("EdgeConnected: no session",)
+    assert status_of("X", bad, starting).waits_for == ("no session",)
     assert status_of("X", starting).waits_for == ("not available yet",)
     room = status_of("TrainingJob", elastic={"message": "0/3 nodes"}, phase="Running")
     assert room.waits_for == ("0/3 nodes",)

@@ -98,8 +98,8 @@ async def test_a_job_is_described_with_what_it_waits_for_and_what_to_do(
         "JointInferenceService default/digits (edgeai.io/v1alpha1)",
         "a small model on the edge sends hard samples",
         "phase Pending",
-        "- ResolvedRefs: Model default/small does not exist]0;owned: create it",
-        "- ResolvedRefs: create the Model that the message names",
+        "- Model default/small does not exist]0;owned: create it",
+        "- ModelNotFound: create the Model that the message names",
     ):
         assert words in page
     row = next(line.split() for line in page.splitlines() if "digits-edge-1-a" in line)
@@ -265,7 +265,7 @@ async def test_a_failure_ends_the_wait_with_1(client: AsyncClient, run: Run) -> 
     answer = await submitted(client, run, bad)
     assert answer.code == 1
     last = answer.out.splitlines()[-1]
-    assert last == "Model default/small: failed (Accepted: spec.url: is no URL)"
+    assert last == "Model default/small: failed (spec.url: is no URL)"
 
 
 async def test_the_deadline_ends_the_wait_with_2(run: Run) -> None:

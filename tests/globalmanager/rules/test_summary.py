@@ -5,7 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.rules.summary import metrics_of, phase_of, progress_of, trouble_of
+from globalmanager.rules.summary import (
+    faults_of,
+    in_one_line,
+    metrics_of,
+    phase_of,
+    progress_of,
+    waits_of,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -24,10 +31,15 @@ CONDITION = st.fixed_dictionaries(
 )
 
 
-@given(st.dictionaries(FIELDS, JSON | st.lists(CONDITION, max_size=3)) | JSON)
-def test_any_status_has_words(status: Any) -> None:
+def trouble_of(status: Any) -> str:
+    return in_one_line(waits_of({"status": status}))
+
+
+@given(st.dictionaries(FIELDS, JSON | st.lists(CONDITION, max_size=3)) | JSON, JSON)
+def test_any_status_has_words(status: Any, spec: Any) -> None:
     for words in (phase_of(status), progress_of(status), trouble_of(status)):
         assert isinstance(words, str)
+    assert all(fault.remedy or fault.text for fault in waits_of({"spec": spec, "status": status}))
 
 
 def test_rounds_come_before_metrics() -> None:
@@ -59,8 +71,105 @@ def test_a_dataset_is_ready_or_says_why_not() -> None:
 
 def test_a_job_that_waits_says_for_what() -> None:
     conditions = [
-        {"type": "Ready", "status": "False", "message": "Model small does not exist"},
-        {"type": "EdgeReady", "status": "Unknown", "message": "later"},
+        {
+            "type": "ResolvedRefs",
+            "status": "False",
+            "reason": "ModelNotFound",
+            "message": "Model small does not exist",
+        },
+        {"type": "Running", "status": "False", "reason": "Waiting", "message": "later"},
     ]
     assert trouble_of({"conditions": conditions}) == "Model small does not exist"
     assert trouble_of({"conditions": conditions, "phase": "Succeeded"}) == ""
+
+
+# ---- faults -------------------------------------------------------------------------------------
+
+STALLED = {
+    "type": "Stalled",
+    "status": "True",
+    "reason": "CrashLoopBackOff",
+    "message": (
+        "pod a-master-0 on node n1: CrashLoopBackOff: container main ended with exit code 1: "
+        "Error; pod a-worker-0: Unschedulable: 0/3 nodes are available: 3 Insufficient cpu; "
+        "and 2 more"
+    ),
+}
+CREATED = {"type": "Created", "status": "True"}
+
+
+def pod(name: str, **state: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"nodeName": "n1"}, "status": state}
+
+
+def test_a_condition_about_two_pods_is_two_faults_with_a_remedy_for_each() -> None:
+    faults = faults_of({"status": {"conditions": [STALLED, CREATED]}})
+    assert [(fault.worker, fault.reason) for fault in faults] == [
+        ("a-master-0", "CrashLoopBackOff"),
+        ("a-worker-0", "Unschedulable"),
+    ]
+    assert "edgeai logs" in faults[0].remedy
+    assert "make room" in faults[1].remedy
+
+
+def test_the_pods_say_more_than_the_condition() -> None:
+    ended = {"exitCode": 9, "reason": "Error"}
+    entry = {
+        "name": "main",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    job = {"status": {"conditions": [STALLED, CREATED]}}
+    faults = faults_of(job, [pod("a-master-0", phase="Running", containerStatuses=[entry])])
+    assert [fault.worker for fault in faults] == ["a-master-0", "a-worker-0"]
+    assert faults[0].text.endswith("ended with exit code 9: Error (started again 4 times)")
+
+
+def test_a_fault_that_two_conditions_tell_is_one_fault() -> None:
+    text = "pod a-edge-0 on node n1: ImagePullBackOff: container main: no such image"
+    conditions = [
+        {"type": type_, "status": truth, "reason": "ImagePullBackOff", "message": message}
+        for type_, truth, message in (
+            ("Running", "False", f"edge worker: {text}"),
+            ("Failed", "True", f"edge worker: {text}"),
+        )
+    ]
+    (fault,) = faults_of({"status": {"conditions": conditions}})
+    assert (fault.worker, fault.reason) == ("a-edge-0", "ImagePullBackOff")
+
+
+def test_the_cause_goes_before_its_consequences() -> None:
+    told = (
+        ("EdgeConnected", "NoContact", "no session"),
+        ("Training", "Unschedulable", "pod b: x"),
+        ("ResolvedRefs", "ModelNotFound", "Model m"),
+    )
+    conditions = [
+        {"type": type_, "status": "False", "reason": reason, "message": message}
+        for type_, reason, message in told
+    ]
+    faults = faults_of({"status": {"conditions": conditions}})
+    assert [fault.reason for fault in faults] == ["ModelNotFound", "Unschedulable", "NoContact"]
+
+
+def test_a_job_of_another_controller_says_so() -> None:
+    job = {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}}
+    assert "kueue.x-k8s.io/multikueue works on this job" in waits_of(job)[0].text
+    assert waits_of({"spec": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}}) == ()
+
+
+def test_a_suspended_job_waits_to_be_resumed() -> None:
+    suspended = {"type": "Suspended", "status": "True", "reason": "TFJobSuspended", "message": "is"}
+    job = {"status": {"conditions": [CREATED, suspended]}}
+    assert faults_of(job) == ()
+    assert [fault.remedy for fault in waits_of(job)] == ["resume the job when it is to go on"]
+
+
+def test_a_job_that_has_failed_is_judged_by_its_end() -> None:
+    message = "TFJob a has failed because 1 Worker failed. pod a-0 on node n1: OOMKilled: c"
+    failed = {"type": "Failed", "status": "True", "reason": "TFJobFailed", "message": message}
+    job = {"status": {"conditions": [CREATED, failed]}}
+    (fault,) = faults_of(job, [pod("a-1", phase="Failed")])
+    assert (fault.text, fault.worker) == (message, "a-0")
+    assert "memory limit" in fault.remedy
