@@ -256,7 +256,9 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
     launcher = present.launcher_pod(job.observed)
     wanted = [pods[name] for name in scaled.size.target if name in pods]
     looked_at = [pod for pod in wanted if not room.is_queued(job, pod)]
-    examined = faults.examine([launcher, *looked_at] if launcher else looked_at, job.now)
+    if launcher is not None and not stalls.is_first_failure(launcher):
+        looked_at.insert(0, launcher)
+    examined = faults.examine(looked_at, job.now)
     job.conditions.stall(examined.faults)
     return Timers().add(examined.next_s)
 

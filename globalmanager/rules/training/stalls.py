@@ -44,9 +44,16 @@ def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     return faults.in_order((*group_faults, *earlier, *examined.faults)), timers
 
 
+def is_first_failure(pod: Object) -> bool:
+    """Whether the pod has failed, and its replica has not started again before. The condition
+    Restarting tells such a failure, where the replica starts again.
+    """
+    return phase_of(pod) == "Failed" and not attempt_of(pod) and not is_being_deleted(pod)
+
+
 def _troubled_pods(job: Present) -> list[Object]:
     """The pods whose faults keep the job from getting on. An elastic job with enough replicas may
-    wait for room. The first failure of a replica that starts again is told by Restarting.
+    wait for room.
     """
     pods = histories.pods_by_name(job.observed)
     failures = histories.failures(job.observed, job.spec, job.history)
@@ -58,7 +65,7 @@ def _troubled_pods(job: Present) -> list[Object]:
         is_waiting = waiting.is_queued(pod) or waiting.has_lost_room(
             job.observed, job.spec, type_, pod
         )
-        is_first = phase_of(pod) == "Failed" and name not in final and not attempt_of(pod)
+        is_first = is_first_failure(pod) and name not in final
         return not (may_wait and is_waiting) and not is_first
 
     return [
