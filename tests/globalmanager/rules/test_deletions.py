@@ -7,7 +7,7 @@ import pytest
 
 from common.times import rfc3339
 from globalmanager.contract import Object
-from globalmanager.rules import deletions
+from globalmanager.rules import deletions, faults
 from tests.globalmanager.builders import at
 
 
@@ -71,21 +71,21 @@ def test_a_limit_counts_from_the_moment_of_the_deletion(made: Object, left: floa
     ],
 )
 def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None:
-    found = deletions.fault(made)
+    found = faults.of_end(made)
     assert found.message.startswith("pod a on node edge1: Terminating: ")
     assert why in found.message
     assert found.is_pending
 
 
 def test_the_message_is_short_and_has_no_control_characters() -> None:
-    message = deletions.fault(deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])).message
+    message = faults.of_end(deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])).message
     assert len(message) <= 400
     assert "\x1b" not in message
 
 
 def test_the_first_overdue_pod_is_told_and_the_others_are_waited_for() -> None:
     pods = [pod(), deleted(), deleted(deletionTimestamp=rfc3339(at(10)), finalizers=["late"])]
-    fault, timers = deletions.first_overdue(pods, at(45))
-    assert fault is not None
+    examined = faults.examine(pods, at(45))
+    (fault,) = examined.faults
     assert "late" in fault.message
-    assert timers.waits_s == (15,)
+    assert examined.next_s == 15
