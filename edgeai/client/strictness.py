@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from common.text import printable
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
 from globalmanager.contract import ResourceType
@@ -26,6 +27,7 @@ METADATA: Final = (
 _UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"|\.(\S+): field not declared in schema')
 _INDEX: Final = re.compile(r"\[[^]]*\]")
 _MAX_NAMED: Final = 5
+_MAX_CHARS: Final = 200  # of one field in an error
 _CORRECT: Final = "correct it, or leave it out"
 
 
@@ -66,14 +68,16 @@ def refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObj
 
 
 def _refusal(what: str, whose: str, fields: Sequence[str], known: Iterable[str]) -> InvalidObject:
-    others = fields[1:_MAX_NAMED]
+    # Somebody else may have written the file: its words go to a terminal.
+    named = [printable(field)[:_MAX_CHARS] for field in fields[:_MAX_NAMED]]
+    others = named[1:]
     problem = f"is no field of {whose}"
     problem += f", nor is {', nor '.join(others)}" if others else ""
     problem += f", and {len(fields) - _MAX_NAMED} more" if len(fields) > _MAX_NAMED else ""
-    name = fields[0].rpartition(".")[2]
+    name = named[0].rpartition(".")[2]
     similar = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     remedy = f"did you mean {similar[0]}? {_CORRECT}" if similar else _CORRECT
-    return InvalidObject(what, fields[0], problem, remedy)
+    return InvalidObject(what, named[0], problem, remedy)
 
 
 def _siblings(type_: ResourceType, field: str) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
 from edgeai.client.strictness import dropped, unknown_fields
+from edgeai.client.words import check_document
 from globalmanager.contract import Object
 from globalmanager.kube import errors
 from tests.edgeai.jobs.conftest import Run, run
@@ -161,3 +162,13 @@ DROPPED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str]]] = {
 def test_what_a_server_of_before_has_dropped(case: str) -> None:
     given, stored, expected = DROPPED[case]
     assert list(dropped(given, stored, "spec")) == expected
+
+
+@pytest.mark.parametrize("path", [(), ("metadata",)])
+def test_an_unknown_field_of_a_stranger_is_short_and_harmless_on_a_terminal(
+    path: tuple[str, ...],
+) -> None:
+    with pytest.raises(InvalidObject) as refused:
+        check_document(job(*path, **{"\x1b[2J" + "x" * 100_000: 1}), "document 1")
+    assert "\x1b" not in str(refused.value)
+    assert len(str(refused.value)) < 400
