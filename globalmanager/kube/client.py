@@ -51,6 +51,9 @@ server."""
 STRICT: Final = {"fieldValidation": "Strict"}
 """The query of a request whose unknown fields are to be refused."""
 _DEFAULTS: Final = ClientSettings()
+_PAGE_STEP: Final = 4
+"""A page that was too large is asked for with this part of its objects. The API server has to write
+each page that is too large, so the steps are large, too."""
 _Items = list[Object | Unreadable]
 
 
@@ -208,8 +211,11 @@ class KubeClient:
                     type_, namespace, {**query, "limit": str(limit)}, accept
                 )
             except _PageTooLarge:
-                limit = max(1, limit // 2)
+                limit = max(1, limit // _PAGE_STEP)
                 continue
+            if page.size * _PAGE_STEP < self._settings.page_bytes:
+                # behind the large objects of one tenant come the small ones of others
+                limit = min(limit * 2, self._settings.page_size)
             for object_ in items:
                 if isinstance(object_, Unreadable):
                     listing.unreadable.append(object_)
@@ -445,7 +451,7 @@ class KubeClient:
                 if len(body) > self._settings.page_bytes and query["limit"] != "1":
                     raise _PageTooLarge
         try:
-            return await items_of(bytes(body), self._forms.get(type_))
+            return await items_of(body, self._forms.get(type_))
         except NotReadable as error:
             raise self._sender.malformed(request, str(error)) from error
 

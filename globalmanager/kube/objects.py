@@ -31,6 +31,7 @@ _SEARCHED_BYTES: Final = 64 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _EVENT_HEAD: Final = re.compile(rb'\s*{\s*"type"\s*:\s*"([A-Z]+)"\s*,\s*"object"\s*:')
 
+Buffer = bytes | bytearray
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -68,6 +69,8 @@ class Page(msgspec.Struct, frozen=True):
     resource_version: str
     continue_: str
     items: list[bytes]
+    size: int = 0
+    """Bytes of the page."""
 
 
 Form = Callable[[bytes], Object]
@@ -261,13 +264,20 @@ def read_page(body: bytes) -> Page:
     """A page of a list. The JSON library must be able to skip over every item. Raises:
     NotReadable
     """
+    page, items = _split_page(body)
+    return msgspec.structs.replace(page, items=[bytes(item) for item in items])
+
+
+def _split_page(body: Buffer) -> tuple[Page, list[msgspec.Raw]]:
+    """The page without items, and its items, which share the memory of `body`. Raises:
+    NotReadable
+    """
     try:
         page = _page_decoder.decode(body)
     except _UNDECODABLE as error:
         raise NotReadable(f"the answer is no list: {error}") from error
     metadata = page.metadata or _ListMeta()
-    items = [bytes(item) for item in page.items or ()]
-    return Page(metadata.resource_version, metadata.continue_, items)
+    return Page(metadata.resource_version, metadata.continue_, [], len(body)), page.items or []
 
 
 def scan_page(body: bytes) -> Page:
@@ -280,7 +290,7 @@ def scan_page(body: bytes) -> Page:
     except (KeyError, *_UNDECODABLE) as error:
         raise NotReadable("the answer is no list") from error
     items = list(nesting.elements(found.get("items", b"")))
-    return Page(metadata.resource_version, metadata.continue_, items)
+    return Page(metadata.resource_version, metadata.continue_, items, len(body))
 
 
 def read_event(line: bytes) -> WatchEvent:
@@ -299,23 +309,26 @@ def read_event(line: bytes) -> WatchEvent:
     return WatchEvent(event.type, bytes(event.object))
 
 
-async def items_of(body: bytes, form: Form | None = None) -> tuple[Page, list[Object | Unreadable]]:
-    """The page and its objects.
+async def items_of(
+    body: Buffer, form: Form | None = None
+) -> tuple[Page, list[Object | Unreadable]]:
+    """The page without its JSON texts, and its objects.
 
     Args: form: as in `decode`
     Raises: NotReadable
     """
     try:
-        page = read_page(body)
+        page, documents = _split_page(body)
     except NotReadable:
         # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
         # sessions.
-        return await asyncio.to_thread(_scan_items, body, form)
+        return await asyncio.to_thread(_scan_items, bytes(body), form)
     items: list[Object | Unreadable] = []
     read_bytes = 0
-    for item in page.items:
-        items.append(read(item, form))
-        read_bytes += len(item)
+    for raw in documents:
+        document = bytes(raw)
+        items.append(read(document, form))
+        read_bytes += len(document)
         if read_bytes >= _TURN_BYTES:  # let the sessions and the Lease have their turn
             read_bytes = 0
             await asyncio.sleep(0)

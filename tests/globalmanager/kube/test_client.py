@@ -275,7 +275,33 @@ async def test_pages_of_large_objects_have_fewer_objects(
     listing = await client.list(PODS)
     assert len(listing.items) == 2
     limits = [(each.query["limit"], each.query.get("continue")) for each in scripted.seen]
-    assert limits == [("8", None), ("8", "p2"), ("4", "p2"), ("2", "p2")]
+    assert limits == [("8", None), ("8", "p2"), ("2", "p2"), ("1", "p2")]
+
+
+async def test_behind_large_objects_pages_grow_again(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    """A tenant with large objects does not make the start slow for the objects of all others."""
+    client = scripted_client.apart(ClientSettings(page_size=16, page_bytes=100_000))
+    large = make("large", spec={"x": "x" * 20_000})
+    small = [scripted.listing(make(f"s{n}"), version=5, more=f"p{n + 2}") for n in range(3)]
+    scripted.lists = [
+        scripted.listing(*[large] * 16, version=5, more="p1"),
+        scripted.listing(*[large] * 4, version=5, more="p1"),
+        *small,
+        scripted.listing(make("last"), version=5),
+    ]
+    listing = await client.list(PODS)
+    assert len(listing.items) == 8
+    limits = [(each.query["limit"], each.query.get("continue")) for each in scripted.seen]
+    assert limits == [
+        ("16", None),
+        ("4", None),
+        ("4", "p1"),
+        ("8", "p2"),
+        ("16", "p3"),
+        ("16", "p4"),
+    ]
 
 
 async def test_a_creation_is_checked_after_the_wait_for_the_rate(
