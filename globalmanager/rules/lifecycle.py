@@ -140,11 +140,16 @@ class CleanPods(enum.StrEnum):
 
 
 def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> tuple[Delete, ...]:
-    """The deletions that `policy` demands at the end of a job."""
+    """The deletions that `policy` demands at the end of a job.
+
+    A pod that has not started goes whatever the policy is. It has no logs to keep, and it would
+    start later without its job, or wait for ever for a worker that has ended.
+    """
+    active = [pod for pod in pods if faults.is_active(pod)]
     chosen = {
         CleanPods.ALL: [pod for pod in pods if not is_being_deleted(pod)],
-        CleanPods.RUNNING: [pod for pod in pods if faults.is_active(pod)],
-        CleanPods.NONE: [],
+        CleanPods.RUNNING: active,
+        CleanPods.NONE: [pod for pod in active if phase_of(pod) == "Pending"],
     }
     return tuple(deletion(pod) for pod in chosen[policy])
 

@@ -458,6 +458,16 @@ def test_clean_up(policy: str | None, left: list[str]) -> None:
     assert world.names() == [*(f"Pod/{p}" for p in left), *(f"Service/{p}" for p in left)]
 
 
+@pytest.mark.parametrize("policy", [None, "None"])
+def test_no_worker_waits_for_the_master_of_a_job_that_has_ended(policy: str | None) -> None:
+    """A worker on an edge node that cannot reach the master stays in its init container."""
+    run = {} if policy is None else {"cleanPodPolicy": policy}
+    world = started(KIND, pytorch_spec(run=run)).pods_become("Running", MASTER, WORKER_0)
+    world.pods_become("Pending", WORKER_1).settle()
+    world.pods_become("Succeeded", MASTER).settle()
+    assert pods(world) == [MASTER, WORKER_0]
+
+
 def test_the_time_to_live_begins_at_the_end() -> None:
     world = started(KIND, pytorch_spec(run={"ttlSecondsAfterFinished": 60}))
     world.pods_become("Succeeded", MASTER).settle(at(100))

@@ -381,10 +381,8 @@ def test_a_job_that_fails_by_a_limit_is_cleaned_up(run: dict[str, Any]) -> None:
     assert world.names() == []
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"), [("None", [WORKER_0, WORKER_1]), ("Running", []), ("All", [])]
-)
-def test_clean_up_treats_a_pending_pod_as_running(policy: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("policy", "left"), [("None", [WORKER_1]), ("Running", []), ("All", [])])
+def test_no_policy_keeps_a_pod_that_has_not_started(policy: str, left: list[str]) -> None:
     world = started(PYTORCH, pytorch_spec(run={"cleanPodPolicy": policy}))
     world.pods_become("Succeeded", MASTER).pods_become("Pending", WORKER_0)
     world.pods_become("Running", WORKER_1).settle()
