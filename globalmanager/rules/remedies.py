@@ -239,6 +239,10 @@ _OF_QUOTA: Final = (
     "raise the ResourceQuota of the namespace, delete what uses it up, or ask for less in the "
     "worker's resources"
 )
+_OF_FINALIZERS: Final = (
+    "see the controllers of the finalizers that the message names; where they are gone for good, "
+    "remove the finalizers from the pod"
+)
 _OF_DATA: Final = "give the node the right to read the data (keys of the bucket, or file modes)"
 UNKNOWN: Final = (
     "the message has the words of Kubernetes; `kubectl describe` of the pod and its events say more"
@@ -255,7 +259,7 @@ _BAD_UNLESS_TRUE: Final = frozenset(
 def remedy_of(reason: str, message: str = "") -> str:
     """What a person can do about a condition with this reason; "" when there is nothing to do.
 
-    Args: message: of the same condition. It tells the meanings of "Forbidden" apart
+    Args: message: of the same condition. It tells the meanings of a reason apart
     """
     return _entry(reason, message)[1]
 
@@ -272,6 +276,8 @@ def _entry(reason: str, message: str) -> tuple[Cause, str]:
         return Cause.REFERENCES, _OF_DATA
     if reason == "Forbidden" and "exceeded quota" in message:  # the words of the API server
         return Cause.QUOTA, _OF_QUOTA
+    if reason == "Terminating" and "has the finalizers" in message:  # the words of `deletions`
+        return _CAUSES[reason], _OF_FINALIZERS
     if reason in REMEDIES:
         return _CAUSES[reason], REMEDIES[reason]
     found = (

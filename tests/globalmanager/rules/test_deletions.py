@@ -8,6 +8,7 @@ import pytest
 from common.times import rfc3339
 from globalmanager.contract import Object
 from globalmanager.rules import deletions, faults
+from globalmanager.rules.remedies import remedy_of
 from tests.globalmanager.builders import at
 
 
@@ -75,6 +76,19 @@ def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None
     assert found.message.startswith("pod a on node edge1: Terminating: ")
     assert why in found.message
     assert found.is_pending
+
+
+@pytest.mark.parametrize(
+    ("made", "remedy"),
+    [
+        (deleted(), "wait for the node to confirm the end of the pod; where the node is lost"),
+        (deleted(grace_s=0, finalizers=["a/b"]), "see the controllers of the finalizers"),
+        (deleted(finalizers=["a/b"]), "see the controllers of the finalizers"),
+    ],
+)
+def test_the_remedy_is_that_of_the_cause(made: Object, remedy: str) -> None:
+    found = faults.of_end(made)
+    assert remedy_of(found.reason, found.message).startswith(remedy)
 
 
 def test_the_message_is_short_and_has_no_control_characters() -> None:
