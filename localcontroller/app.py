@@ -74,9 +74,20 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = Fa
             raise RestartNeeded
         try:
             await _run_with(ledger, settings, stop, stack)
-        except* CredentialLost as lost:
-            raise lost.exceptions[0] from None
+        except BaseExceptionGroup as problems:
+            lost = lost_credential(problems)
+            if lost is None:
+                raise
+            raise lost from None  # what else failed while the parts stopped does not matter
     log.info("stopped")
+
+
+def lost_credential(problems: BaseExceptionGroup) -> CredentialLost | None:
+    """The CredentialLost among the problems, however deep; None when there is none."""
+    found: BaseException | None = problems.subgroup(CredentialLost)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, CredentialLost) else None
 
 
 async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None:

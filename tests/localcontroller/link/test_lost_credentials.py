@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from common.wire import AUDIENCE
-from localcontroller.app import HttpServer
+from localcontroller.app import HttpServer, lost_credential
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialLost, Credentials
@@ -377,3 +377,10 @@ async def test_liveness_fails_once_the_credential_is_lost(
             assert response.status == 503
             assert str(mount.token_file) in await response.text()
     await server.stop()
+
+
+def test_the_end_for_a_lost_credential_is_one_sentence_whatever_else_fails() -> None:
+    lost = CredentialLost("token file token: gone")
+    link = ExceptionGroup("link", [ValueError("a"), lost])
+    assert lost_credential(ExceptionGroup("parts", [OSError("relay"), link])) is lost
+    assert lost_credential(ExceptionGroup("parts", [OSError("relay")])) is None
