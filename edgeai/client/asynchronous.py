@@ -1,5 +1,6 @@
 """The client of edgeai's kinds for programs with an event loop. `blocking` is for all others."""
 
+import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -11,11 +12,20 @@ from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
 from edgeai.client.objects import Resource
-from edgeai.client.strictness import STRICT_SINCE, dropped, refusal, unknown_fields
+from edgeai.client.strictness import (
+    MAX_TEMPLATES,
+    STRICT_SINCE,
+    dropped,
+    pod_of,
+    refusal,
+    refusal_of_template,
+    templates,
+    unknown_fields,
+)
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
-from globalmanager.contract import Object, ObjectRef, ResourceType
+from globalmanager.contract import PODS, Object, ObjectRef, ResourceType
 from globalmanager.kube.errors import ApiError
 from globalmanager.kube.remedies import OF_A_COMMAND
 from globalmanager.kube.sender import ClientSettings
@@ -145,6 +155,7 @@ class AsyncClient:
                 is_strict=True,
             )
 
+        await self._check_templates(object_, what)
         if not await self._is_strict():
             stored = await apply(is_dry=True)
             if fields := list(dropped(object_.get("spec"), stored.get("spec"), "spec")):
@@ -155,6 +166,24 @@ class AsyncClient:
             if fields := unknown_fields(error):
                 raise refusal(type_, what, fields) from error
             raise
+
+    async def _check_templates(self, object_: Object, what: str) -> None:
+        """Raises: InvalidObject for a field of a pod template that no pod has
+
+        A dry run of a pod tells. Where the API server refuses the pod for another reason, such as a
+        quota or a right that is missing, nothing is said of its fields.
+        """
+        found = templates(object_.get("spec"), "spec")
+        for path, template in itertools.islice(found, MAX_TEMPLATES):
+            pod = pod_of(template, object_["metadata"]["namespace"])
+            try:
+                stored = await self.kube.create(PODS, pod, is_dry=True, is_strict=True)
+            except ApiError as error:
+                fields = unknown_fields(error)
+            else:
+                fields = list(dropped(pod["spec"], stored.get("spec"), "spec"))
+            if fields:
+                raise refusal_of_template(what, [f"{path}.{field}" for field in fields])
 
     async def _is_strict(self) -> bool:
         """Whether the API server refuses unknown fields where a request says so."""

@@ -2,7 +2,7 @@
 
 An API server of Kubernetes 1.25 or newer refuses them where a request says so. An older one knows
 no such request: there a dry run shows what it would drop. No server checks the fields of a pod
-template in a job, which a definition leaves open.
+template in a job, which a definition leaves open. A dry run of a pod shows these.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from typing import Any, Final
 from common.text import printable
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
-from globalmanager.contract import ResourceType
+from globalmanager.contract import Object, ResourceType
 from globalmanager.kube.errors import ApiError
 from globalmanager.kube.user import Version
 
@@ -24,6 +24,20 @@ METADATA: Final = (
     *("ownerReferences", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"),
 )
+POD: Final = (
+    *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers"),
+    *("dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "hostIPC", "hostNetwork"),
+    *("hostPID", "hostname", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector"),
+    *("priority", "priorityClassName", "restartPolicy", "runtimeClassName", "schedulerName"),
+    *("securityContext", "serviceAccountName", "shareProcessNamespace", "subdomain"),
+    *("terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes"),
+    *("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle"),
+    *("livenessProbe", "name", "ports", "readinessProbe", "resources", "startupProbe", "stdin"),
+    *("terminationMessagePath", "tty", "volumeDevices", "volumeMounts", "workingDir", "limits"),
+    *("requests", "value", "valueFrom", "containerPort", "mountPath", "readOnly", "subPath"),
+)
+"""Fields of pods and their containers that people write."""
+MAX_TEMPLATES: Final = 16
 _UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"|\.(\S+): field not declared in schema')
 _INDEX: Final = re.compile(r"\[[^]]*\]")
 _MAX_NAMED: Final = 5
@@ -51,6 +65,37 @@ def dropped(given: Any, stored: Any, path: str) -> Iterator[str]:
             yield from dropped(one, other, f"{path}[{index}]")
 
 
+def templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The different pod templates in a spec, with their paths."""
+    found: list[Any] = []
+    for place, template in _templates(value, path):
+        if template not in found:
+            found.append(template)
+            yield place, template
+
+
+def _templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _templates(item, f"{path}[{index}]")
+    elif isinstance(value, Mapping):
+        spec = value.get("spec")
+        if path.endswith(".template") and isinstance(spec, Mapping) and spec.get("containers"):
+            yield path, value
+            return
+        for key, item in value.items():
+            yield from _templates(item, f"{path}.{key}")
+
+
+def pod_of(template: Mapping[str, Any], namespace: str) -> Object:
+    """A pod for a dry run. It has no token, for which an API server may wait in a new namespace."""
+    metadata = {"generateName": "edgeai-dry-run-", "namespace": namespace}
+    return {
+        "metadata": metadata,
+        "spec": {**template["spec"], "automountServiceAccountToken": False},
+    }
+
+
 def check_head(document: Mapping[str, Any], what: str) -> None:
     """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
     for fields, known, path in (
@@ -65,6 +110,11 @@ def check_head(document: Mapping[str, Any], what: str) -> None:
 def refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObject:
     """The error for unknown fields of the spec. Args: what: the object"""
     return _refusal(what, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
+
+
+def refusal_of_template(what: str, fields: Sequence[str]) -> InvalidObject:
+    """The error for unknown fields of a pod template. Args: what: the object"""
+    return _refusal(what, "a pod", fields, POD)
 
 
 def _refusal(what: str, whose: str, fields: Sequence[str], known: Iterable[str]) -> InvalidObject:

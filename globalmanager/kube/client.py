@@ -48,8 +48,9 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media types that ask for the metadata of objects, so that the rest never leaves the API
 server."""
+DRY: Final = {"dryRun": "All"}
 STRICT: Final = {"fieldValidation": "Strict"}
-"""The query of a request whose unknown fields are to be refused."""
+"""The queries of a request that changes nothing, and of one whose unknown fields are refused."""
 _DEFAULTS: Final = ClientSettings()
 _PAGE_STEP: Final = 4
 """A page that was too large is asked for with this part of its objects. The API server has to write
@@ -245,8 +246,15 @@ class KubeClient:
         return Beginning(readable, bool(page.continue_) or len(readable) < len(items))
 
     async def create(
-        self, type_: ResourceType, object_: Object, *, check: Check = no_check
+        self,
+        type_: ResourceType,
+        object_: Object,
+        *,
+        check: Check = no_check,
+        is_dry: bool = False,
+        is_strict: bool = False,
     ) -> Object:
+        """Args: is_dry, is_strict: as in `apply`"""
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
         request = ApiRequest(
@@ -255,6 +263,7 @@ class KubeClient:
             method="POST",
             path=type_.path(ref.namespace),
             namespace=ref.namespace,
+            query={**(DRY if is_dry else {}), **(STRICT if is_strict else {})},
             body=_typed(type_, object_),
         )
         return await self._object(request, type_, check=check)
@@ -307,7 +316,7 @@ class KubeClient:
         body = _typed(type_, object_)
         request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
-        query |= {"dryRun": "All"} if is_dry else {}
+        query |= DRY if is_dry else {}
         query |= STRICT if is_strict else {}
         request = msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
         return await self._object(request, type_)

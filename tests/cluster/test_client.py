@@ -74,6 +74,24 @@ async def test_a_field_that_the_kind_lacks_is_refused_and_nothing_is_stored(
     assert [each.name for each in await users_client.list(PyTorchJob)] == ["right"]
 
 
+async def test_a_field_that_no_pod_has_is_refused_in_a_template(
+    users_client: AsyncClient, client: Client, namespace: str
+) -> None:
+    """The definition of a job leaves templates open, and a server drops the field of the pod."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"  # no pod without it
+    await asyncio.to_thread(
+        eventually, "the ServiceAccount of a new namespace", lambda: client.get(account)
+    )
+    spec = pytorch_spec(1, master=False)
+    (container,) = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["comand"] = ["python3"]
+    field = r"Worker\.template\.spec\.containers\[.*\]\.comand .*did you mean command\?"
+    with pytest.raises(InvalidObject, match=field):
+        await users_client.apply_document(pytorch_job("wrong", spec))
+    assert await users_client.list(PyTorchJob) == []
+    assert client.list(f"/api/v1/namespaces/{namespace}/pods") == []
+
+
 async def test_a_typed_spec_of_a_training_job_is_accepted(users_client: AsyncClient) -> None:
     typed = PyTorchJob(pytorch_job("mnist", pytorch_spec()))
     made = await users_client.apply(PyTorchJob.of("mnist", typed.spec))

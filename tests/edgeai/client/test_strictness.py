@@ -8,7 +8,7 @@ import pytest
 
 from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
-from edgeai.client.strictness import dropped, unknown_fields
+from edgeai.client.strictness import dropped, templates, unknown_fields
 from edgeai.client.words import check_document
 from globalmanager.contract import Object
 from globalmanager.kube import errors
@@ -147,6 +147,15 @@ ANSWERS = {
 def test_the_words_of_api_servers_are_understood(message: str) -> None:
     error = errors.Invalid("patch", "x", code=400, message=message)
     assert unknown_fields(error) == ANSWERS[message]
+
+
+def test_the_different_templates_of_a_job_have_their_paths() -> None:
+    one, other = ({"spec": {"containers": [{"name": name}]}} for name in "ab")
+    spec = {"workers": [{"template": one}, {"template": one}, {"template": other}], "template": "x"}
+    assert dict(templates(spec, "spec")) == {
+        "spec.workers[0].template": one,
+        "spec.workers[2].template": other,
+    }
 
 
 DROPPED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str]]] = {
