@@ -80,7 +80,9 @@ def state_of(object_: Object, pods: Iterable[Object] = (), now: datetime | None 
     found = conditions_of(object_)
     status = mapping(object_.get("status"))
     result = _result(object_, found)
-    faults = () if result == "succeeded" else summary.waits_of(object_, pods, now)
+    # A service that is up can have a fault, too: an edge that is out of contact.
+    told = summary.faults_of if result == "succeeded" else summary.waits_of
+    faults = told(object_, pods, now)
     if not status and not faults:
         faults = (fault_of("", _UNSEEN),)
     return State(phase=printable(summary.phase_of(status)), result=result, faults=faults)

@@ -102,7 +102,7 @@ def _waits(told: Description) -> list[Text]:
     shown = list(told.waits_for[:MAX_SHOWN])
     more = len(told.waits_for) - len(shown)
     shown += [f"and {more} more"] if more else []
-    return [] if told.result else _list("waits for", shown or [_PENDING])
+    return _list("waits for", shown or ([] if told.result else [_PENDING]))
 
 
 def _list(title: str, lines: Sequence[str]) -> list[Text]:

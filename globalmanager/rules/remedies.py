@@ -270,7 +270,7 @@ def cause_of(reason: str, message: str = "") -> Cause:
 
 
 def _entry(reason: str, message: str) -> tuple[Cause, str]:
-    if not reason or _NOTHING_TO_DO.fullmatch(reason):
+    if not reason or _is_normal(reason):
         return Cause.OTHER, ""
     if reason == "Forbidden" and message.startswith("spec."):  # a LocalController reads data
         return Cause.REFERENCES, _OF_DATA
@@ -286,6 +286,11 @@ def _entry(reason: str, message: str) -> tuple[Cause, str]:
     return next(found, (Cause.CRASH, UNKNOWN))
 
 
+def _is_normal(reason: str) -> bool:
+    """Whether the reason is of the normal course of things. NodeNotReady ends like one that is."""
+    return reason not in REMEDIES and bool(_NOTHING_TO_DO.fullmatch(reason))
+
+
 def is_good(condition: Mapping[str, Any]) -> bool:
     """Whether nobody needs to look at this condition of a job. The conditions of a training job are
     a history, so there False is good but for the types that tell of the present.
@@ -293,6 +298,6 @@ def is_good(condition: Mapping[str, Any]) -> bool:
     type_, truth = str(condition.get("type")), str(condition.get("status"))
     if truth == "True":
         return type_ not in _BAD_WHEN_TRUE
-    is_normal = bool(_NOTHING_TO_DO.fullmatch(str(condition.get("reason"))))
+    is_normal = _is_normal(str(condition.get("reason")))
     is_stopped = type_ == "Running" and str(condition.get("reason")).endswith("Suspended")
     return type_ not in _BAD_UNLESS_TRUE or is_normal or is_stopped

@@ -155,14 +155,19 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
     """
     limit = current.script.timeout_s
     text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
+    why = _obstacle(view, names)
+    return f"{text}: {why}" if why else text
+
+
+def _obstacle(view: View, names: Sequence[str]) -> str:
+    """Why new workers do not run; "" when nobody says so."""
     pods = [view.pods[name] for name in names if name in view.pods]
     ending = map(faults.of_end, filter(is_being_deleted, pods))
     fault = faults.first_fault(pods) or next(ending, None)
     if fault is not None:
-        return f"{text}: {fault.message}"
-    stalled = status.condition(view.observed, STALLED)
+        return fault.message
     has_no_pod = any(name not in view.pods for name in names)
-    return f"{text}: {stalled['message']}" if stalled.get("message") and has_no_pod else text
+    return str(status.condition(view.observed, STALLED).get("message") or "") if has_no_pod else ""
 
 
 def _index(view: View, name: str) -> int:

@@ -29,6 +29,7 @@ from globalmanager.contract import (
 from globalmanager.kinds.trainingjob import room, scale_in, scale_out
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View
+from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import children, objects, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic import scaler_status, scalers
@@ -121,7 +122,8 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     size = msgspec.structs.replace(step.size, current_scaler=label)
     told, events = _told(view, current, step)
     asked = _from_replicas(view, waiting)
-    accepted = _accepted(view.observed, waiting, view.now)
+    others = [each for each in waiting if each is not current]
+    accepted = _accepted(view.observed, others, view.now)
     stages = ((*accepted, *told), step.deletions)
     return Scaling(
         size,
@@ -179,15 +181,33 @@ def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
 def _accepted(
     observed: Observed, waiting: Sequence[Current], now: datetime
 ) -> Iterator[PatchStatus]:
-    """The first condition of new scalers."""
-    text = (
+    """The first condition of new scalers, and what scalers wait for when that has changed."""
+    text = _reason_to_wait(observed)
+    asked = (each for each in waiting if each.scaler is not None and _lacks(each.object, text))
+    for each in islice(asked, _MAX_TOLD):
+        if state_of(each.object) is None:
+            fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, now)
+        else:
+            fields = {"message": text}
+        yield _patch(each, fields)
+
+
+def _reason_to_wait(observed: Observed) -> str:
+    """The words name no other scaler: else the end of each would change the status of all."""
+    job: TrainingJob | None = observed.spec
+    if job is not None and job.is_suspended:
+        return f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
+    return (
         f"waits until TrainingJob {observed.ref.name} is Running and has executed the scalers that "
         "were created before"
     )
-    new = (each for each in waiting if state_of(each.object) is None and each.scaler is not None)
-    for each in islice(new, _MAX_TOLD):
-        fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, now)
-        yield _patch(each, fields)
+
+
+def _lacks(scaler: Object, text: str) -> bool:
+    """Whether a scaler that nobody executes yet says something else."""
+    state = state_of(scaler)
+    known = status.mapping(scaler.get("status")).get("message")
+    return state is None or (state is ScalerState.CREATED and known != text)
 
 
 def _told(

@@ -90,6 +90,14 @@ def test_what_an_object_waits_for_is_what_is_bad_and_else_what_starts() -> None:
     assert room.waits_for == ("0/3 nodes",)
 
 
+def test_a_service_that_is_up_still_says_that_its_edge_is_out_of_contact() -> None:
+    up = condition("Running", "True", "WorkersAvailable", "both workers are available")
+    lost = condition("EdgeConnected", "False", "NoContact", "no session with edge1")
+    state = status_of("JointInferenceService", up, lost)
+    assert (state.result, state.waits_for) == ("succeeded", ("no session with edge1",))
+    assert status_of("JointInferenceService", up).waits_for == ()
+
+
 def test_every_golden_condition_that_is_bad_comes_with_a_remedy() -> None:
     number = 0
     for file in RECORDED.glob("*.json"):

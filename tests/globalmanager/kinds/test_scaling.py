@@ -534,7 +534,8 @@ def test_a_scaler_of_a_suspended_job_says_that_it_waits_and_is_executed_after_th
     world.object["metadata"]["annotations"] = {mark: "true"}
     world.settle().scale_out(1).settle()
     assert world.history("out") == ["Created"]
-    assert "waits until TrainingJob elastic-training is Running" in world.state("out")["message"]
+    text = "waits: TrainingJob elastic-training is suspended; resume it"
+    assert world.state("out")["message"] == text
     world.object["metadata"]["annotations"] = {}
     for _ in range(4):
         world.settle(at(10)).pods_become("Running")

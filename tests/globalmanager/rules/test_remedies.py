@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from globalmanager.rules.remedies import REMEDIES, UNKNOWN, is_good, remedy_of
+from globalmanager.rules.remedies import REMEDIES, UNKNOWN, Cause, cause_of, is_good, remedy_of
 from globalmanager.rules.training.conditions import ENDS, STALLED
 
 ROOT: Final = Path(__file__).parents[3]
@@ -108,6 +108,12 @@ def test_a_good_condition_has_no_remedy() -> None:
 )
 def test_reasons_with_the_name_of_a_kind_or_a_level_are_known(reason: str, words: str) -> None:
     assert words in remedy_of(reason)
+
+
+def test_a_silent_node_is_no_normal_course_although_its_reason_ends_with_ready() -> None:
+    assert "kubelet" in remedy_of("NodeNotReady")
+    assert cause_of("NodeNotReady") is Cause.NODE
+    assert remedy_of("TFJobReady") == ""
 
 
 def test_one_reason_with_two_meanings_is_told_apart_by_its_message() -> None:
