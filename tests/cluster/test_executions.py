@@ -1,8 +1,11 @@
 """Commands in containers through a real API server and a real kubelet."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
@@ -14,14 +17,9 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.kube.execution import End
 from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.waiting import eventually
+from tests.waiting import async_eventually, eventually
 
-pytestmark = [
-    pytest.mark.timeout(180, func_only=True),
-    # Each question has an event loop of its own, which can end before the last TLS connection has
-    # said goodbye to the server.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(180, func_only=True)
 T = TypeVar("T")
 NAME: Final = "has-a-shell"
 
@@ -54,11 +52,26 @@ def pod(cluster: Cluster) -> str:
 
 
 def ask(cluster: Cluster, question: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Its event loop ends after the TLS goodbyes: else a socket stays open."""
+
     async def asked() -> T:
-        async with await KubeClient.from_kubeconfig(cluster.control_plane.kubeconfig) as client:
-            return await question(client)
+        before = sockets()
+        try:
+            async with await KubeClient.from_kubeconfig(cluster.control_plane.kubeconfig) as client:
+                return await question(client)
+        finally:
+            await async_eventually("the end of all connections", lambda: not sockets() - before)
 
     return asyncio.run(asked())
+
+
+def sockets() -> set[str]:
+    """Those that this process has open."""
+    links = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the directory's own
+            links.add(os.readlink(each))
+    return {each for each in links if each.startswith("socket:")}
 
 
 def execute(
