@@ -18,8 +18,10 @@ from globalmanager.contract import Object
 from globalmanager.rules import deletions, status
 from globalmanager.rules.objects import LABEL_ROLE, is_being_deleted, label_of
 from globalmanager.rules.remedies import REMEDIES, Cause, cause_of, remedy_of
-from globalmanager.rules.status import mapping, parse_time
+from globalmanager.rules.status import Finding, Truth, mapping, parse_time
 
+STALLED: Final = "Stalled"
+"""The type of the condition that tells the faults of a job's workers."""
 PENDING_S: Final = 60.0
 """Seconds after which a pod that does not start is a fault, when nobody says why it does not start.
 Most pods start sooner."""
@@ -57,6 +59,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     may change from one moment to the next, as the numbers of a scheduler do."""
     worker: str = ""
     """Name of the pod; "" for a fault of the whole job."""
+    node: str = ""
     container: str = ""
     restarts: int = 0
     """How often the node has started the container again."""
@@ -96,6 +99,9 @@ class Examination(NamedTuple):
     """Seconds until a fault begins or ends although no pod changes; infinite when none does."""
 
 
+NO_FAULTS: Final = Examination((), math.inf)
+
+
 def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
     """The faults of pods.
 
@@ -111,6 +117,18 @@ def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
     return Examination(
         tuple(fault for fault in found if fault.begins_in_s <= 0), min(waits, default=math.inf)
     )
+
+
+def stalled(known: Mapping[str, Any], faults: Sequence[Fault]) -> Finding | None:
+    """The condition Stalled of a job with these faults; None without faults.
+
+    Args: known: the condition as it was last written. Its message stays while the faults do
+    """
+    if not faults:
+        return None
+    message, told = summary(faults), str(known.get("message", ""))
+    is_same = known.get("reason") == faults[0].reason and is_same_summary(told, faults)
+    return Finding(STALLED, Truth.TRUE, faults[0].reason, told if is_same else message)
 
 
 def first_fault(pods: Iterable[Object], now: datetime | None = None) -> Fault | None:
@@ -401,6 +419,7 @@ def _fault(
         message=shortened(printable(text), _MAX_MESSAGE_CHARS),
         subject=printable(subject),
         worker=name,
+        node=node,
         container=container,
         is_pending=cause >= Cause.UNSCHEDULABLE and phase_of(pod) != "Failed",
         begins_in_s=begins_in_s,

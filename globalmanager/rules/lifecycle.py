@@ -17,7 +17,7 @@ from common.times import rfc3339
 from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
 from globalmanager.rules import contacts, faults, overridden, status
 from globalmanager.rules.children import Stages
-from globalmanager.rules.faults import phase_of
+from globalmanager.rules.faults import NO_FAULTS, STALLED, Examination, phase_of
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Finding, Truth
 
@@ -183,6 +183,7 @@ def conclude(
     phase: str,
     nodes: Collection[NodeName] = (),
     fields: Mapping[str, Any],
+    examined: Examination = NO_FAULTS,
     keeps_conditions: bool = False,
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
@@ -194,11 +195,14 @@ def conclude(
         end: the final condition, when the job has ended
         nodes: the nodes where the job has workers that report
         fields: the other fields of .status
+        examined: the faults of the workers, for the condition Stalled of a job that goes on
         keeps_conditions: True when the API of the kind promises the order and the history of
             .status.conditions
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
-    others = (connected, overridden.finding(observed, stages), end)
+    known = status.condition(observed, STALLED)
+    stalled = faults.stalled(known, examined.faults) if end is None else None
+    others = (connected, overridden.finding(observed, stages), stalled, end)
     found = [*findings, *(each for each in others if each is not None)]
     is_accepted = findings[0].truth is Truth.TRUE
     listed = status.updated_conditions if keeps_conditions else status.conditions
@@ -214,5 +218,5 @@ def conclude(
         stages=stages,
         status=status.subtree(observed, wanted),
         events=status.events(observed, found),
-        requeue_after_s=timers.add(contact_in_s).next_s,
+        requeue_after_s=timers.add(contact_in_s, examined.next_s).next_s,
     )

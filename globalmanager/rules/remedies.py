@@ -230,7 +230,7 @@ _BY_PATTERN: Final = (
 _NOTHING_TO_DO: Final = re.compile(
     rf"{STARTING}|{WAITING}|{SUCCEEDED}|Failed|Valid|Resolved|Connected|Counted|Complete"
     r"|Workers(Running|Available)|CloudAnswers"
-    r"|.+(Created|Ready|Running|Scaled?|Scaling|ScriptExecuted|Succeeded|Resumed)"
+    r"|.+(Created|(?<!Not)Ready|Running|Scaled?|Scaling|ScriptExecuted|Succeeded|Resumed)"
 )
 """Reasons of the normal course of things. "Failed" is the reason of Training when the job has
 ended; its condition Failed says why."""

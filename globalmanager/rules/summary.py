@@ -113,7 +113,20 @@ def faults_of(
         if not is_good(each)
         for fault in faults_in(_text(each, "reason"), _text(each, "message"))
     ]
-    return in_order(_without_repetitions([*examined, *told]))
+    heard = [each for each in examined if not _is_heard(status, each)]
+    return in_order(_without_repetitions([*heard, *told]))
+
+
+def _is_heard(status: Mapping[str, Any], fault: Fault) -> bool:
+    """Whether the node is silent for Kubernetes only: its LocalController says that the worker
+    runs.
+    """
+    if fault.reason != "NodeNotReady" or not fault.node:
+        return False
+    reports = map(mapping, mapping(status.get("workers")).values())
+    states = [(one.get("node"), one.get("status")) for one in reports]
+    lost = {str(one.get("type")) for one in conditions_of(status) if not is_true(one)}
+    return (fault.node, "running") in states and "EdgeConnected" not in lost
 
 
 def _without_repetitions(faults: Iterable[Fault]) -> list[Fault]:

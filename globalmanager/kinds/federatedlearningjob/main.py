@@ -100,6 +100,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=downstream.nodes(observed),
         fields=_fields(observed, spec, outcome, now),
+        examined=_examined(observed, now),
         stages=tuple(stage for stage in (*stages, told) if stage),
         timers=_timers(observed, now),
     )
@@ -178,12 +179,9 @@ def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
 
 
 def _timers(observed: Observed, now: datetime) -> Timers:
-    """The next moment at which the plan replaces a failed pod, tells of a pod that does not go, or
-    ends a waiting trainer.
-    """
+    """The next moment at which the plan replaces a failed pod or ends a waiting trainer."""
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
-    timers = timers.add(faults.examine(pods, now).next_s)
     if _has_result(observed) and any(map(faults.is_active, pods)):
         return timers.add(_wait_for_trainers_s(observed, now))
     return timers
@@ -208,11 +206,18 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
-    # A node that is silent for Kubernetes has not said what its pods do now.
-    fault = faults.first_fault((pod for pod in pods if silent_since(pod) is None), now)
+    fault = next(iter(_examined(observed, now).faults), None)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
     return _underway(observed, spec, pods, done)
+
+
+def _examined(observed: Observed, now: datetime) -> faults.Examination:
+    """The faults of the workers. A node that is silent for Kubernetes has not said what its pods do
+    now.
+    """
+    pods = (pod for pod in own_pods(observed) if silent_since(pod) is None)
+    return faults.examine(pods, now)
 
 
 def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:

@@ -5,6 +5,7 @@ running workers is right also while the spec is wrong.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from globalmanager.contract import DEPLOYMENTS, Object, Observed
@@ -12,8 +13,8 @@ from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
 from globalmanager.rules import faults, status
-from globalmanager.rules.faults import Fault
-from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.faults import Examination, Fault
+from globalmanager.rules.objects import LABEL_ROLE, has_role, is_being_deleted, label_of
 from globalmanager.rules.silent_nodes import (
     NODE_NOT_READY,
     is_in_session,
@@ -23,14 +24,14 @@ from globalmanager.rules.silent_nodes import (
 from globalmanager.rules.status import STARTING, Finding, Truth
 
 
-def running(observed: Observed) -> tuple[Finding, Phase]:
+def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
     """The condition Running, and the phase that belongs to the condition.
 
     Of an edge worker whose node is silent for Kubernetes the word of its LocalController counts.
     """
     silent = _silent(observed)
     counting = [pod for pod in silent if _counts(observed, pod)]
-    faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role))}
+    faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role, now))}
     absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
     if counting:
         absent = [role for role in absent if role != EDGE]
@@ -72,10 +73,28 @@ def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def _fault(observed: Observed, role: str) -> Fault | None:
-    """The fault of a worker. A silent node said nothing of what its pods do now."""
+def examined(observed: Observed, now: datetime) -> Examination:
+    """The faults of the workers. A failed pod counts until its Deployment has another one."""
+    roles = [role for role in (CLOUD, EDGE) if is_available(observed, role)]
+    pods = (pod for role in (CLOUD, EDGE) for pod in _audible(observed, role))
+    return faults.examine(
+        (
+            pod
+            for pod in pods
+            if faults.phase_of(pod) != "Failed" or label_of(pod, LABEL_ROLE) not in roles
+        ),
+        now,
+    )
+
+
+def _audible(observed: Observed, role: str) -> list[Object]:
+    """The pods of a role. A silent node said nothing of what its edge worker does now."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
-    return faults.first_fault(pod for pod in pods if role == CLOUD or silent_since(pod) is None)
+    return [pod for pod in pods if role == CLOUD or silent_since(pod) is None]
+
+
+def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:
+    return faults.first_fault(_audible(observed, role), now)
 
 
 def _silent(observed: Observed) -> list[Object]:

@@ -58,7 +58,7 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    running, ours = _refused(observed, *_running(observed, findings))
+    running, ours = _refused(observed, *_running(observed, findings, now))
     accepted = findings[0]
     is_accepted = accepted.truth is Truth.TRUE
     phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
@@ -71,16 +71,19 @@ def _conclude(
         phase=phase,
         nodes=downstream.nodes(observed),
         fields={**health.numbers(observed), **cloud.fields},
+        examined=health.examined(observed, now),
         stages=stages,
         timers=Timers().add(cloud.check_in_s),
     )
 
 
-def _running(observed: Observed, findings: tuple[Finding, Finding]) -> tuple[Finding, Phase]:
+def _running(
+    observed: Observed, findings: tuple[Finding, Finding], now: datetime
+) -> tuple[Finding, Phase]:
     """The condition Running. Without workers, the condition says why there are none yet."""
     obstacle = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if obstacle is None or health.has_workers(observed):
-        return health.running(observed)
+        return health.running(observed, now)
     message = f"no worker was created: see condition {obstacle.type}"
     return Finding(RUNNING, Truth.FALSE, status.WAITING, message), Phase.PENDING
 

@@ -13,11 +13,11 @@ from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, ru
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import faults, lifecycle, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.replication import index_of
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training.conditions import STALLED
 from globalmanager.rules.training.forms import MAX_REPLICAS
 
 _MADE_AGAIN_AFTER_S: Final = 5.0

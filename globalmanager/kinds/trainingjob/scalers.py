@@ -35,10 +35,10 @@ from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic import scaler_status, scalers
 from globalmanager.rules.elastic.scaler_status import has_ended, state_of
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, SCALER_ENDS, ScalerState
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import MAX_MESSAGE_CHARS
-from globalmanager.rules.training.conditions import STALLED
 
 SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
 """Types of the scalers, for the Kind."""

@@ -15,7 +15,7 @@ from common.text import printable, shortened
 from common.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
-from globalmanager.rules.faults import Fault, is_same_summary, summary
+from globalmanager.rules.faults import STALLED, Fault, is_same_summary, summary
 from globalmanager.rules.status import MAX_MESSAGE_CHARS, Finding, Truth
 
 
@@ -30,8 +30,6 @@ class State(enum.StrEnum):
     FAILED = "Failed"
 
 
-STALLED: Final = "Stalled"
-"""The type of the condition that says why the job does not get on. The operator has none such."""
 _SKEW: Final = timedelta(seconds=5)
 """Clocks of two GlobalManagers may differ so much."""
 ENDS: Final = (State.SUCCEEDED, State.FAILED)

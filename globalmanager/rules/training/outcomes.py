@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.status import Truth, mapping
-from globalmanager.rules.training.conditions import STALLED, State
+from globalmanager.rules.training.conditions import State
 
 _OUTCOMES: Final[Mapping[str, str]] = {
     State.CREATED: "created",

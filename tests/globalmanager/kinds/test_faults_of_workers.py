@@ -9,6 +9,7 @@ from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW
 from tests.globalmanager.builders import World, at
+from tests.globalmanager.kinds.samples import small_service
 from tests.globalmanager.kinds.training import conditions, ended, pytorch_spec, started, tf_spec
 
 MASTER, WORKER = "mnist-master-0", "mnist-worker-0"
@@ -155,3 +156,33 @@ def test_a_suspended_job_has_no_fault() -> None:
     world.change(pytorch_spec(policy="OnFailure", run={"suspend": True})).settle()
     assert "Stalled" not in conditions(world)
     assert ObjectRef(PODS, "default", MASTER) not in world.children
+
+
+# ---- the kinds of the edge ----------------------------------------------------------------------
+
+
+def test_a_service_with_a_crashing_worker_is_stalled_beside_its_own_conditions() -> None:
+    world = small_service().contact("edge0").settle().available("edge", "cloud")
+    world.pod("edge", "edge0", **crashed(3)).settle()
+    assert world.condition("Running")["status"] == "True"  # the old pod of an update still serves
+    assert stalled(world)[0] == "CrashLoopBackOff"
+    assert "pod edge-0 on node edge0" in stalled(world)[1]
+    world.pods.clear()
+    assert stalled(world.settle()) == ("", "")
+
+
+def test_a_failed_pod_that_a_deployment_has_replaced_is_no_fault() -> None:
+    world = small_service().contact("edge0").settle().available("edge", "cloud")
+    world.pod("edge", "edge0", phase="Failed", reason="Evicted").settle()
+    assert stalled(world) == ("", "")
+
+
+def test_a_full_cluster_writes_no_status_for_each_word_of_its_scheduler() -> None:
+    world = small_service().contact("edge0").settle()
+    for number in (3, 4):
+        entry = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        message = f"0/{number} nodes are available"
+        world.pods.clear()
+        world.pod("edge", phase="Pending", conditions=[{**entry, "message": message}])
+        told = stalled(world.settle())
+    assert told == ("Unschedulable", "pod edge-0: Unschedulable: 0/3 nodes are available")

@@ -9,13 +9,21 @@ from typing import Any, Final
 
 import pytest
 
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.remedies import REMEDIES, UNKNOWN, Cause, cause_of, is_good, remedy_of
-from globalmanager.rules.training.conditions import ENDS, STALLED
+from globalmanager.rules.training.conditions import ENDS
 
 ROOT: Final = Path(__file__).parents[3]
 RECORDED: Final = ROOT / "tests" / "golden" / "recorded"
 # Function that makes a reason -> the number of the argument that is the reason.
-MAKERS: Final = {"Finding": 2, "Missing": 0, "Stall": 0, "Refusal": 0, "SourceError": 0, "stall": 0}
+MAKERS: Final = {
+    "Finding": 2,
+    "Missing": 0,
+    "Stall": 0,
+    "Refusal": 0,
+    "SourceError": 0,
+    "fault_of": 0,
+}
 _REASON: Final = re.compile(r"[A-Z][A-Za-z]+")
 
 
@@ -134,6 +142,7 @@ def test_a_reason_of_a_later_kubernetes_has_a_remedy_too() -> None:
         ("ResolvedRefs", "Unknown", "InvalidSpec", False),
         ("Running", "False", "Starting", True),
         ("Running", "False", "ImagePullBackOff", False),
+        ("Running", "Unknown", "NodeNotReady", False),
         ("Running", "False", "PyTorchJobSuspended", True),
         (STALLED, "True", "Pending", False),
         (STALLED, "False", "Pending", True),

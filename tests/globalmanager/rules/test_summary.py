@@ -173,3 +173,15 @@ def test_a_job_that_has_failed_is_judged_by_its_end() -> None:
     (fault,) = faults_of(job, [pod("a-1", phase="Failed")])
     assert (fault.text, fault.worker) == (message, "a-0")
     assert "memory limit" in fault.remedy
+
+
+def test_a_node_that_is_silent_for_kubernetes_alone_is_no_fault() -> None:
+    silent = pod("a-edge-0", phase="Unknown")
+    workers = {"a-edge": {"node": "n1", "status": "running"}}
+    connected = {"type": "EdgeConnected", "status": "True", "reason": "Connected"}
+    job = {"status": {"workers": workers, "conditions": [connected]}}
+    assert faults_of(job, [silent]) == ()
+    lost = {**connected, "status": "False", "reason": "NoContact", "message": "no session"}
+    told = faults_of({"status": {"workers": workers, "conditions": [lost]}}, [silent])
+    assert [fault.reason for fault in told] == ["NodeNotReady", "NoContact"]
+    assert [fault.reason for fault in faults_of({}, [silent])] == ["NodeNotReady"]
