@@ -135,6 +135,7 @@ ATTACKS: Final[dict[str, Callable[..., Told | Coroutine[Any, Any, Told]]]] = {
     "restless-lists": restless_lists,
     "idle-sockets": idle_sockets,
     "slow-bodies": slow_bodies,
+    "model-changes": hostile_tenant.model_changes,
     "large-reports": hostile_node.large_reports,
     "frames": hostile_node.frames,
     "hellos": hostile_node.hellos,

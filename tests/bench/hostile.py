@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ SLOW_WORKER: Final = "slow"  # service of the attacker whose worker is on the ne
 MANY_TASKS: Final = 12_400
 FAT: Final = "fat"  # the namespace of large objects
 FAT_REPLICAS: Final = 110
+SHARED_MODEL: Final = "shared"
+SHARERS: Final = 1000  # services of the attacker that name it
 CALM_S: Final = 3.0
 DEADLINE_S: Final = 300.0
 
@@ -112,7 +114,9 @@ class _Bench:
         }
         node = {"url": f"ws://{self._manager.edge_address}", "token": TOKENS[ATTACKER]}
         token = self._control_plane.token
-        tenant = {"connection": [*self._connection[:2], token], "namespace": FAT}
+        api = {"connection": [*self._connection[:2], token]}
+        tenant = {**api, "namespace": FAT}
+        shared = f"{_path_of(ATTACKER, 'models')}/{SHARED_MODEL}"
         honest = self._client.get(f"{_path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
         return {
             "nobody": None,
@@ -124,6 +128,7 @@ class _Bench:
             "slow bodies": ("slow-bodies", {"url": self._worker_url(ATTACKER, SLOW_WORKER)}),
             "frames": ("frames", {**node, "foreign": honest}),
             "large Hellos": ("hellos", node),
+            "shared Model": ("model-changes", {**api, "path": shared}),
             "many tasks": ("returns", node),
             # What these make stays, so they come last.
             "pods of nobody": ("pods-of-nobody", tenant),
@@ -167,13 +172,25 @@ class _Bench:
         return True
 
     def _make_many_tasks(self) -> None:
-        """Tasks with long names for the attacker's node, and wait until the machine is calm."""
-        file = self._directory / "requests"
+        """Tasks with long names for the attacker's node."""
         path = _path_of(ATTACKER, "datasets")
-        made = (json.dumps(["POST", path, _dataset(n)]) for n in range(MANY_TASKS))
-        file.write_text("\n".join(made))
+        self._send(["POST", path, _dataset(n)] for n in range(MANY_TASKS))
+
+    def _make_sharers(self) -> None:
+        """Services that name one Model. They start nothing, because another Model is missing."""
+        self._client.create(model(SHARED_MODEL, ATTACKER))
+        self._send(["POST", _path_of(ATTACKER), _sharer(n)] for n in range(SHARERS))
+
+    def _delete_sharers(self) -> None:
+        names = (_sharer(n)["metadata"]["name"] for n in range(SHARERS))
+        self._send(["DELETE", f"{_path_of(ATTACKER)}/{name}", {}] for name in names)
+
+    def _send(self, requests: Iterable[Sequence[Any]]) -> None:
+        """Send [method, path, body] each, and wait until the machine is calm."""
+        file = self._directory / "requests"
+        file.write_text("\n".join(json.dumps(each) for each in requests))
         _said_by(_start("sender", *self._connection, str(file), "8"))
-        eventually("the end of the work about the tasks", self._is_calm, timeout_s=DEADLINE_S)
+        eventually("the end of the work about them", self._is_calm, timeout_s=DEADLINE_S)
 
     def _is_calm(self) -> bool:
         before_s = self._manager.processor_s()
@@ -185,8 +202,11 @@ class _Bench:
     def _beside(self, attack: tuple[str, Object] | None, seconds: float) -> dict[str, Any]:
         """What the neighbour sees while this attack goes on."""
         process = None
-        if attack is not None and attack[0] == "returns":
+        name = attack[0] if attack is not None else ""
+        if name == "returns":
             self._make_many_tasks()
+        if name == "model-changes":
+            self._make_sharers()
         self._manager.forget_peak()
         spent_s = self._manager.processor_s()
         lost = self._leases_lost()
@@ -208,6 +228,8 @@ class _Bench:
             figures["attacker"] = json.loads(_said_by(process))
         if attack is not None and attack[1].get("namespace") == FAT:
             figures["manager_peak_after_restart_mib"] = self._restarted_peak_mib()
+        if name == "model-changes":
+            self._delete_sharers()
         return figures
 
     def _leases_lost(self) -> int:
@@ -251,6 +273,12 @@ def _dataset(number: int) -> Object:
         "metadata": {"name": f"{number:0253}", "namespace": ATTACKER},
         "spec": {"url": "/data/a.csv", "format": "csv", "nodeName": ATTACKER},
     }
+
+
+def _sharer(number: int) -> Object:
+    sharer = _named(service(0, ATTACKER, ATTACKER, model=SHARED_MODEL), f"sharer-{number}")
+    sharer["spec"]["cloudWorker"]["model"]["name"] = "none"
+    return sharer
 
 
 def _federation(trainers: int) -> Object:

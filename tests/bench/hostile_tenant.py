@@ -1,6 +1,6 @@
 """The attackers of the section `hostile` that have the rights of a tenant in one namespace.
 
-They make large objects and leave them there.
+Those that make large objects leave them there.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import aiohttp
 
 from edgeai.api import Object
 from globalmanager.rules.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
-from tests.bench.neighbour import admin
+from tests.bench.neighbour import admin, paced
 
 Told = Counter[str]
 
@@ -22,6 +22,7 @@ JOBS: Final = 5
 PODS_OF_NOBODY: Final = 40
 COUNT_EVERY_S: Final = 2.0
 PARALLEL: Final = 4
+CHANGES_PER_S: Final = 15
 
 
 async def fat_jobs(seconds: float, *, connection: list[str], namespace: str, replicas: int) -> Told:
@@ -36,6 +37,19 @@ async def pods_of_nobody(seconds: float, *, connection: list[str], namespace: st
     path = f"/api/v1/namespaces/{namespace}/pods"
     pods = [_pod_of_nobody(number) for number in range(PODS_OF_NOBODY)]
     return await _make(seconds, connection, namespace, path, pods)
+
+
+async def model_changes(seconds: float, *, connection: list[str], path: str) -> Told:
+    """One Model gets another URL again and again. Args: path: of the Model"""
+    told: Told = Counter()
+    url, ca, token = connection
+    async with admin(url, ca, token) as api:
+        async for number in paced(1 / CHANGES_PER_S, seconds):
+            body = json.dumps({"spec": {"url": f"/models/{number}.onnx"}}).encode()
+            async with api.patch(path, data=body, headers=_MERGE_PATCH) as answer:
+                told[f"answer {answer.status}"] += 1
+                await answer.read()
+    return told
 
 
 async def _make(
@@ -62,6 +76,7 @@ async def _make(
     return told
 
 
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _JSON: Final = {"Content-Type": "application/json"}
 _METADATA: Final = {
     "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
