@@ -318,7 +318,7 @@ def _suspended(job: Present) -> Plan:
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     is_told = job.state is State.SUSPENDED
-    told = scalers.queued(job.observed, job.now)
+    told = scalers.queued(job.observed)
     stages = (*(stage for stage in (first, others) if stage and is_told), *told)
     timers = stalls.of_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)

@@ -50,8 +50,7 @@ _MAX_PAUSE_S: Final = 3600.0
 """Between two ScaleIns of the job to the same limit."""
 _MAX_TRIES: Final = 10
 _MAX_TOLD: Final = 50
-"""Scalers that one plan adopts, or tells that they are accepted or refused. They cause the next
-plan."""
+"""Scalers that one plan adopts, or tells that they are refused. They cause the next plan."""
 
 
 class Scaling(NamedTuple):
@@ -81,14 +80,21 @@ class Scaling(NamedTuple):
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
-    """Adopt the scalers without a controller."""
-    return children.adoptions(observed)[:_MAX_TOLD]
+    """Adopt the scalers without a controller. A scaler that its own kind has not told anything yet
+    changes soon, so the adoption would meet a conflict.
+    """
+    told = (
+        each
+        for each in children.adoptions(observed)
+        if state_of(observed.scalers[each.ref]) is not None
+    )
+    return tuple(islice(told, _MAX_TOLD))
 
 
-def queued(observed: Observed, now: datetime) -> Stages:
+def queued(observed: Observed) -> Stages:
     """What the scalers of a suspended job are told, which wait until the job runs again."""
-    told = tuple(_accepted(observed, unfinished(observed), now))
-    return tuple(stage for stage in (adoptions(observed), told) if stage)
+    words = tuple(_words(observed, unfinished(observed)))
+    return tuple(stage for stage in (adoptions(observed), words) if stage)
 
 
 def held(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
@@ -106,12 +112,7 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     """
     current = next((each for each in waiting if each.has_begun), None)
     if current is None and may_begin:
-        ready = (
-            each
-            for each in waiting
-            if state_of(each.object) is ScalerState.CREATED and each.scaler is not None
-        )
-        current = next(ready, None)
+        current = next((each for each in waiting if each.is_created), None)
     step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
     is_active = (
         current is not None
@@ -123,8 +124,7 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     told, events = _told(view, current, step)
     asked = _from_replicas(view, waiting)
     others = [each for each in waiting if each is not current]
-    accepted = _accepted(view.observed, others, view.now)
-    stages = ((*accepted, *told), step.deletions)
+    stages = ((*_words(view.observed, others), *told), step.deletions)
     return Scaling(
         size,
         is_active,
@@ -152,7 +152,7 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     text = f"TrainingJob {observed.ref.name} has ended"
     actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
-    mine = (each for each in unfinished(observed) if each.scaler is not None or each.has_begun)
+    mine = (each for each in unfinished(observed) if each.is_created or each.has_begun)
     for each in islice(mine, _MAX_TOLD):
         fields = scaler_status.reached(each.object, each.kind, ScalerState.FAILED, text, now)
         actions.append(_patch(each, fields))
@@ -178,18 +178,12 @@ def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
 # ---- what scalers are told ----------------------------------------------------------------------
 
 
-def _accepted(
-    observed: Observed, waiting: Sequence[Current], now: datetime
-) -> Iterator[PatchStatus]:
-    """The first condition of new scalers, and what scalers wait for when that has changed."""
+def _words(observed: Observed, waiting: Sequence[Current]) -> Iterator[PatchStatus]:
+    """What created scalers wait for, when that has changed. Their own kind says it first."""
     text = _reason_to_wait(observed)
-    asked = (each for each in waiting if each.scaler is not None and _lacks(each.object, text))
+    asked = (each for each in waiting if _message(each.object) != text and each.is_created)
     for each in islice(asked, _MAX_TOLD):
-        if state_of(each.object) is None:
-            fields = scaler_status.reached(each.object, each.kind, ScalerState.CREATED, text, now)
-        else:
-            fields = {"message": text}
-        yield _patch(each, fields)
+        yield _patch(each, {"message": text})
 
 
 def _reason_to_wait(observed: Observed) -> str:
@@ -197,17 +191,11 @@ def _reason_to_wait(observed: Observed) -> str:
     job: TrainingJob | None = observed.spec
     if job is not None and job.is_suspended:
         return f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
-    return (
-        f"waits until TrainingJob {observed.ref.name} is Running and has executed the scalers that "
-        "were created before"
-    )
+    return scaler_status.reason_to_wait(observed.ref.name)
 
 
-def _lacks(scaler: Object, text: str) -> bool:
-    """Whether a scaler that nobody executes yet says something else."""
-    state = state_of(scaler)
-    known = status.mapping(scaler.get("status")).get("message")
-    return state is None or (state is ScalerState.CREATED and known != text)
+def _message(scaler: Object) -> object:
+    return status.mapping(scaler.get("status")).get("message")
 
 
 def _told(

@@ -103,6 +103,11 @@ class Current:
         return f"{self.kind}:{self.ref.namespace}/{self.ref.name}"
 
     @property
+    def is_created(self) -> bool:
+        """Whether the scaler waits for its turn. Until then its own kind writes its status."""
+        return state_of(self.object) is ScalerState.CREATED and self.scaler is not None
+
+    @property
     def has_begun(self) -> bool:
         return state_of(self.object) in (ScalerState.SCALING, ScalerState.SCRIPT_EXECUTED)
 

@@ -1,8 +1,8 @@
 """The .status that ScaleOut and ScaleIn share, and who writes which part of it.
 
-Called by the kinds scaleout and scalein, and by trainingjob. A scaler that cannot be accepted, or
-whose job does not exist, gets its status from its own kind (`waiting_or_refused`). All else is
-written by the plan of the job that executes the scaler. So two writers never meet.
+A scaler gets its status from its own kind (`waiting_or_refused`) until it is Created or refused.
+All that follows is written by the plan of the job that executes the scaler. So two writers never
+meet, and each of many scalers says at once that it waits.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
-    """Refuses a scaler with a wrong spec, and says what a scaler waits for that no job executes."""
+    """Refuses a scaler with a wrong spec, and says what each other one waits for."""
     scaler, kind, name = observed.object, observed.type.kind, observed.ref.name
     if is_being_deleted(scaler) or has_ended(scaler):
         return Plan()
@@ -133,9 +133,9 @@ def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     if stranger:
         message = f"is not executed, because {stranger} controls it: create it without owners"
         return _waiting(scaler, "NotAdopted", message)
-    if observed.references:
-        return Plan()
     job = job_of(scaler)
+    if observed.references:
+        return _created(observed, job, now)
     where = f"namespace {observed.ref.namespace}"
     message = f"waits for TrainingJob {job} (spec.selector.name), which does not exist in {where}"
     return _waiting(scaler, "JobNotFound", message)
@@ -145,6 +145,22 @@ def _refused(observed: Observed, message: str, now: datetime) -> Plan:
     kind = observed.type.kind
     fields = reached(observed.object, kind, ScalerState.FAILED, message, now)
     return Plan(status=fields, events=(event(kind, ScalerState.FAILED, message),))
+
+
+def _created(observed: Observed, job: str, now: datetime) -> Plan:
+    if state_of(observed.object) is not None:
+        return Plan()
+    message = reason_to_wait(job)
+    kind = observed.type.kind
+    return Plan(status=reached(observed.object, kind, ScalerState.CREATED, message, now))
+
+
+def reason_to_wait(job: str) -> str:
+    """What a created scaler of the job waits for."""
+    return (
+        f"waits until TrainingJob {job} is Running and has executed the scalers that were created "
+        "before"
+    )
 
 
 def _waiting(scaler: Object, reason: str, message: str) -> Plan:

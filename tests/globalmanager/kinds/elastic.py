@@ -21,11 +21,14 @@ from globalmanager.contract import (
     Result,
     ref_of,
 )
+from globalmanager.kinds.scalein import KIND as SCALE_IN
+from globalmanager.kinds.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.trainingjob import KIND
 from globalmanager.rules.elastic.words import GROUP, SCALE_INS, SCALE_OUTS
 from globalmanager.rules.objects import owner_reference
 from tests.globalmanager.builders import NOW, World, at, from_yaml, merged
 
+SCALER_KINDS: Final = {SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}
 JOB: Final = "elastic-training"
 LAUNCHER: Final = f"{JOB}-launcher"
 IMAGE: Final = "registry.cn-huhehaote.aliyuncs.com/lumo/horovod:master-tf2.1.0-torch1.4.0-mxnet"
@@ -131,6 +134,20 @@ class ElasticWorld(World):
         ordered = dict(sorted(copy.deepcopy(self.scalers).items(), key=age))
         executions = {key: result for key, (_, result) in self.executions.items()}
         return msgspec.structs.replace(seen, scalers=ordered, executions=executions)
+
+    def plan(self, now: datetime = NOW) -> Plan:
+        self._plan_scalers(now)
+        return super().plan(now)
+
+    def _plan_scalers(self, now: datetime) -> None:
+        """What the kinds of the scalers do. A scaler that they have not accepted never begins."""
+        job = ref_of(self.type, self.object)
+        for ref, scaler in self.scalers.items():
+            world = World(SCALER_KINDS[ref.type], scaler)
+            world._others[job] = self.object
+            status = world.plan(now).status
+            if status is not None:
+                self.scalers[ref] = merged(scaler, {"status": status})
 
     def apply(self, plan: Plan, *, actions: int | None = None) -> Self:
         super().apply(plan, actions=actions)

@@ -88,10 +88,10 @@ def test_a_scaler_with_another_controller_says_that_it_is_not_executed() -> None
     (ref,) = world.scalers
     owner = {"apiVersion": "x/v1", "kind": "Workflow", "name": "w", "uid": "u", "controller": True}
     world.scalers[ref] = merged(world.scalers[ref], {"metadata": {"ownerReferences": [owner]}})
-    assert world.settle().workers() == [0, 1]
     own = of_the_own_kind(world, JOB)
     (event,) = own.plan().events
     assert event.reason == "NotAdopted"
+    assert world.settle().workers() == [0, 1]
     assert "Workflow w" in own.settle().status["message"]
 
 
@@ -122,9 +122,10 @@ def test_a_plan_does_a_bounded_part_for_thousands_of_scalers(adopted: bool) -> N
     world = training()
     (one,) = training().scale_out(1).scalers.values()
     owners = {"ownerReferences": [owner_reference(world.observed())]} if adopted else {}
+    told = {"status": {"phase": "Created"}}
 
     def scaler(name: str) -> Object:
-        return {**one, "metadata": {**one["metadata"], "name": name, "uid": name, **owners}}
+        return {**one, **told, "metadata": {**one["metadata"], "name": name, "uid": name, **owners}}
 
     names = [f"s{number}" for number in range(3000)]
     many = {ObjectRef(SCALE_OUTS, "default", name): scaler(name) for name in names}

@@ -95,11 +95,18 @@ def test_a_scaler_says_that_its_job_does_not_exist() -> None:
     assert world.plan().status is None
 
 
-def test_a_scaler_leaves_its_status_to_a_job_that_exists() -> None:
+def test_a_scaler_of_a_job_that_exists_says_at_once_that_it_waits_and_then_leaves_its_status() -> (
+    None
+):
+    """The plan of a job with thousands of scalers would tell the last one late."""
     world = World(SCALE_OUT, from_yaml(OUT))
     job = ObjectRef(TRAINING_JOBS, "default", "elastic-training")
     world._others[job] = {"metadata": {"name": job.name, "namespace": "default"}}
     plan = world.plan()
+    assert plan.status is not None
+    assert (plan.status["phase"], plan.events, plan.actions) == ("Created", (), ())
+    assert "waits until TrainingJob elastic-training is Running" in plan.status["message"]
+    plan = world.apply(plan).plan()
     assert (plan.status, plan.events, plan.actions) == (None, (), ())
 
 

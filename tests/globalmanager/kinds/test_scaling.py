@@ -371,7 +371,7 @@ def test_of_one_second_the_name_decides() -> None:
 def test_a_scaler_with_a_wrong_spec_holds_up_no_other() -> None:
     world = training().scale_out(0, "wrong", age=9).scale_out(1, "right").settle()
     assert world.status["currentScaler"] == "ScaleOut:default/right"
-    assert world.state("wrong") == {}, "its own kind refuses it"
+    assert world.history("wrong") == ["ScaleFailed"], "its own kind refuses it"
 
 
 def test_a_scaler_before_the_launcher_runs_waits() -> None:
