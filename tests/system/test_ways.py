@@ -20,6 +20,8 @@ from tests.ways.drafts import Draft, Place, draft
 from tests.ways.looks import Looks, Site, look, wrong
 from tests.ways.table import WAYS, Case, name_of
 
+# The first test waits until all jobs are created.
+pytestmark = pytest.mark.timeout(300)
 CONTACT_GRACE_S: Final = 5
 TOLD_S: Final = 60.0
 """Seconds after which the cause must be shown, counted from its first possible moment."""

@@ -94,7 +94,18 @@ def _audible(observed: Observed, role: str) -> list[Object]:
 
 
 def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:
-    return faults.first_fault(_audible(observed, role), now)
+    return faults.first_fault(_audible(observed, role), now) or _refusal(observed, role)
+
+
+def _refusal(observed: Observed, role: str) -> Fault | None:
+    """Why the API refuses the pods of a Deployment, for example by a quota. Only the Deployment
+    tells it, because Kubernetes makes its pods.
+    """
+    name = deployment_name(observed.ref.name, role)
+    entry = status.condition_of(dict(_deployment(observed, role)), "ReplicaFailure")
+    if entry.get("status") != Truth.TRUE:
+        return None
+    return faults.fault_of("Forbidden", f"Deployment {name}: {entry.get('message')}")
 
 
 def _silent(observed: Observed) -> list[Object]:

@@ -140,6 +140,19 @@ def test_the_condition_running_has_the_reason_of_an_api_refusal() -> None:
     assert "NameConflict" not in [event.reason for event in second.events]
 
 
+def test_a_quota_that_refuses_the_pods_of_a_deployment_is_told() -> None:
+    world = small_service().settle()
+    (cloud,) = (
+        child for ref, child in world.children.items() if ref.name == "digits-deployment-cloud"
+    )
+    text = 'pods "digits-cloud-x" is forbidden: exceeded quota: small'
+    failure = {"type": "ReplicaFailure", "status": "True", "message": text}
+    cloud["status"] = {"conditions": [failure]}
+    running = world.settle().condition("Running")
+    assert running["reason"] == "Forbidden"
+    assert running["message"] == f"cloud worker: Deployment digits-deployment-cloud: {text}"
+
+
 def test_a_service_that_waits_for_a_terminating_child_is_pending() -> None:
     world = small_service()
     refusal = Refusal("Waiting", "an earlier deployment is still being deleted")
