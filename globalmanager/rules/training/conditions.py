@@ -144,7 +144,9 @@ class Conditions:
             "lastTransitionTime": known.get("lastTransitionTime") or at,
         }
         self._entries = [entry, *self._entries]
-        self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
+        # Other faults come and go beside the first one, which is what the job waits for.
+        if is_ahead or known.get("reason") != reason or not told.startswith(found[0].subject):
+            self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
 
     def tell_first(self, finding: Finding) -> None:
         """Put a condition before all others, so the last one is still the job's state. A job that
