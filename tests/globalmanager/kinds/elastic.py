@@ -69,6 +69,13 @@ spec:
 """
 
 
+def status_by_kind(ref: ObjectRef, scaler: Object, job: Object, now: datetime) -> Any:
+    """The status patch that the scaler's own kind plans for a scaler of the job, or None."""
+    world = World(SCALER_KINDS[ref.type], scaler)
+    world._others[ref_of(KIND.resources[0], job)] = job
+    return world.plan(now).status
+
+
 class ElasticWorld(World):
     """A TrainingJob with its scalers. Commands in pods end when the test says so."""
 
@@ -141,11 +148,8 @@ class ElasticWorld(World):
 
     def _plan_scalers(self, now: datetime) -> None:
         """What the kinds of the scalers do. A scaler that they have not accepted never begins."""
-        job = ref_of(self.type, self.object)
         for ref, scaler in self.scalers.items():
-            world = World(SCALER_KINDS[ref.type], scaler)
-            world._others[job] = self.object
-            status = world.plan(now).status
+            status = status_by_kind(ref, scaler, self.object, now)
             if status is not None:
                 self.scalers[ref] = merged(scaler, {"status": status})
 

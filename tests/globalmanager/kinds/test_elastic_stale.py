@@ -38,7 +38,7 @@ from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.rules.elastic.words import GROUP, SCALE_INS, SCALE_OUTS
 from globalmanager.rules.objects import owner_reference
 from tests.globalmanager.builders import SETTINGS, at, copied, merged
-from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, example, worker
+from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, example, status_by_kind, worker
 from tests.globalmanager.kinds.test_training_stale import Rejected
 
 LEAST, MOST = 2, 6
@@ -103,7 +103,11 @@ class Api:
                 scaler = self.objects.get(ref)
                 if scaler is None or scaler.get("status") != known[ref].get("status"):
                     raise Rejected
-                self._put(ref, {**scaler, "status": merged(scaler.get("status"), status)})
+                self.set_status(ref, status)
+
+    def set_status(self, ref: ObjectRef, patch: Any) -> None:
+        object_ = self.objects[ref]
+        self._put(ref, {**object_, "status": merged(object_.get("status"), patch)})
 
     def _expect(self, ref: ObjectRef, version: str) -> None:
         if ref not in self.objects or self.objects[ref]["metadata"]["resourceVersion"] != version:
@@ -176,6 +180,7 @@ class Manager:
         """Returns: whether the plan had something to do"""
         job_age, age = (0 if is_fresh else self._dice.randint(0, _STALE_S) for _ in range(2))
         (object_, _), (_, objects) = self._api.seen(job_age), self._api.seen(age)
+        self._plan_scalers(objects)
         decoded = KIND.decode(KIND.resources[0], copied(object_))
         scalers = {r: o for r, o in objects.items() if r.type in (SCALE_OUTS, SCALE_INS)}
 
@@ -198,6 +203,15 @@ class Manager:
         except Rejected:
             return True
         return bool(plan.actions or plan.status or plan.requeue_after_s)
+
+    def _plan_scalers(self, objects: Mapping[ObjectRef, Object]) -> None:
+        """What the kinds of the scalers do."""
+        for ref in self._api.scalers:
+            if (scaler := objects.get(ref)) is None:
+                continue
+            status = status_by_kind(ref, copied(scaler), copied(self._api.job), self._now())
+            if status is not None and self._api.objects[ref].get("status") == scaler.get("status"):
+                self._api.set_status(ref, status)
 
     def _now(self) -> datetime:
         return at(self._api.now)

@@ -124,7 +124,8 @@ def test_the_pod_group_goes_when_the_job_is_suspended_or_has_ended() -> None:
     made = world(PLUGINS).settle()
     made.change(pytorch_spec(run={"suspend": True})).settle()
     assert made.names() == []
-    made.change(pytorch_spec()).settle().pods_become("Succeeded", REPLICAS[0]).settle()
+    made.change(pytorch_spec()).settle().pods_become("Running").settle()
+    made.pods_become("Succeeded", REPLICAS[0]).settle()
     assert "PodGroup/mnist" not in made.names()
     assert pods(made) == REPLICAS  # cleanPodPolicy is None
 
