@@ -8,10 +8,14 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
+from common import times
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
+from edgeai.client.excerpts import state_with_logs
 from edgeai.client.objects import Resource
+from edgeai.client.pods import pods_of
+from edgeai.client.state import State
 from edgeai.client.strictness import (
     MAX_TEMPLATES,
     STRICT_SINCE,
@@ -234,6 +238,14 @@ class AsyncClient:
         async with aclosing(follow(self.kube, selection)) as changes:
             async for change in changes:
                 yield Event(change.type, kind(change.object))
+
+    async def state(self, job: AnyResource) -> State:
+        """How far the job is, as its conditions and its pods say now. A container that has crashed
+        comes with the last lines of its log, where the user may read it.
+        """
+        current = await self.kube.get(self._ref(job))
+        pods = await pods_of(self.kube, job.KIND, current)
+        return await state_with_logs(self.kube, current, pods, times.utc_now())
 
     async def logs(
         self, job: AnyResource, *, worker: str = "", follow: bool = False, tail: int | None = None

@@ -96,6 +96,7 @@ class Client:
     apply_document = _blocking(AsyncClient.apply_document)
     delete = _blocking(AsyncClient.delete)
     wait = _blocking(AsyncClient.wait)
+    state = _blocking(AsyncClient.state)
     watch = _streaming(AsyncClient.watch)
     logs = _streaming(AsyncClient.logs)
 

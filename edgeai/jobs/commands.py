@@ -39,6 +39,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one job on one page: its conditions and workers, what it waits for, what to do."""
+    from edgeai.client.excerpts import state_with_logs
     from edgeai.client.pods import pods_of
     from edgeai.jobs.finding import find
     from edgeai.jobs.page import described, page
@@ -49,7 +50,8 @@ def describe(
         async with await _client(kubeconfig, state_dir, namespace) as client:
             found = await find(client, job)
             pods = await pods_of(client.kube, found.KIND, found.object)
-            return described(found, pods, now)
+            state = await state_with_logs(client.kube, found.object, pods, now)
+            return described(found, state, pods, now)
 
     description = asyncio.run(told())
     if output is Output.JSON:

@@ -12,7 +12,7 @@ from rich.text import Text
 from common.text import printable
 from edgeai.client.asynchronous import AnyResource
 from edgeai.client.pods import Worker, workers_of
-from edgeai.client.state import Condition, conditions_of, state_of
+from edgeai.client.state import Condition, State, conditions_of
 from edgeai.status import age_text, table
 from globalmanager.contract import Object
 from globalmanager.rules.faults import Fault
@@ -26,6 +26,15 @@ class Remedy(msgspec.Struct, frozen=True):
     about: str
     """The reason of a fault."""
     remedy: str
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """The last lines of the log of a container that has crashed."""
+
+    about: str
+    """A text of `waits_for`."""
+    worker: str
+    lines: tuple[str, ...]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -44,13 +53,14 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     conditions: tuple[Condition, ...]
     workers: list[Worker]
     waits_for: tuple[str, ...]
+    logs: list[Excerpt]
     todo: list[Remedy]
 
 
-def described(job: AnyResource, pods: Iterable[Object], now: datetime | None = None) -> Description:
+def described(
+    job: AnyResource, state: State, pods: Iterable[Object], now: datetime | None = None
+) -> Description:
     """Pure. Texts of the objects have no control characters here. Args: now: as for `state_of`"""
-    listed = list(pods)
-    state = state_of(job.object, listed, now)
     return Description(
         api_version=job.type.api_version,
         kind=job.type.kind,
@@ -63,8 +73,9 @@ def described(job: AnyResource, pods: Iterable[Object], now: datetime | None = N
         result=state.result,
         progress=printable(progress_of(job.object.get("status"))),
         conditions=conditions_of(job.object),
-        workers=workers_of(job.object, listed, now),
+        workers=workers_of(job.object, pods, now),
         waits_for=state.waits_for,
+        logs=[Excerpt(each.text, each.worker, each.log) for each in state.faults if each.log],
         todo=_todo(state.faults),
     )
 
@@ -97,10 +108,12 @@ def page(told: Description, now: datetime) -> Group:
 
 
 def _waits(told: Description) -> list[Text]:
+    logs = {each.about: each.lines for each in told.logs}
+    lines = ["\n    ".join([text, *logs.get(text, ())]) for text in told.waits_for]
     if told.result == "failed":
-        return _list("why it failed", told.waits_for)
-    shown = list(told.waits_for[:MAX_SHOWN])
-    more = len(told.waits_for) - len(shown)
+        return _list("why it failed", lines)
+    shown = lines[:MAX_SHOWN]
+    more = len(lines) - len(shown)
     shown += [f"and {more} more"] if more else []
     return _list("waits for", shown or ([] if told.result else [_PENDING]))
 

@@ -398,7 +398,14 @@ class KubeClient:
                 yield line
 
     async def log_lines(
-        self, ref: ObjectRef, *, container: str, follow: bool = False, tail: int | None = None
+        self,
+        ref: ObjectRef,
+        *,
+        container: str,
+        follow: bool = False,
+        tail: int | None = None,
+        is_previous: bool = False,
+        limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a container's log, each with its time (RFC 3339) and a space before it.
 
@@ -407,11 +414,15 @@ class KubeClient:
         Args:
             follow: go on until the container ends
             tail: only so many of the lines that are there; None: all
+            is_previous: the log of the run before the last restart
+            limit_bytes: the server ends the log after so many bytes, perhaps within a line
         Raises: ApiError; Invalid (400) while the container has not started
         """
         query = {"container": container, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
         query |= {"tailLines": str(tail)} if tail is not None else {}
+        query |= {"previous": "true"} if is_previous else {}
+        query |= {"limitBytes": str(limit_bytes)} if limit_bytes is not None else {}
         request = request_for("get", "GET", ref, subresource="log")
         request = msgspec.structs.replace(request, query=query, accept="*/*")
         deadline_s = self._settings.deadline_s

@@ -69,6 +69,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until the fault counts, if nothing changes; 0 or less when it counts."""
     ends_in_s: float = math.inf
     """Seconds until the fault is over, if nothing changes."""
+    is_previous: bool = False
+    """Whether the container has another run since it crashed, or waits for one."""
     log: tuple[str, ...] = ()
     """The last lines that the container wrote, where somebody has read them."""
 
@@ -362,7 +364,11 @@ def _crash(
     name = str(entry.get("name", ""))
     found = _fault(pod, reason, f"container {name} ended with {_end(last)}", name)
     return msgspec.structs.replace(
-        found, subject=found.message, restarts=_restarts(entry), ends_in_s=ends_in_s
+        found,
+        subject=found.message,
+        restarts=_restarts(entry),
+        is_previous="terminated" not in mapping(entry.get("state")),
+        ends_in_s=ends_in_s,
     )
 
 

@@ -43,7 +43,7 @@ def test_a_status_of_any_form_is_read(status: Any, entry: Any) -> None:
         pod = {"metadata": metadata, "spec": {}, "status": entry}
         assert state_of(object_).result in ("", "succeeded", "failed")
         assert json.dumps([str(one) for one in workers_of(object_, [pod])])
-        assert described(each(object_), [pod]).name == "a"
+        assert described(each(object_), state_of(object_, [pod]), [pod]).name == "a"
         assert owned([pod], {"c"}) == []
 
 

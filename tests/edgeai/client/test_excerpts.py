@@ -1,0 +1,115 @@
+"""The last lines of a crashed container, beside its fault."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from edgeai.client import AsyncClient, Model
+from edgeai.client.excerpts import MAX_LINE_CHARS, MAX_LINES, MAX_LOGS
+from globalmanager.contract import Object
+from localcluster.objects import errors as refusals
+from localcluster.objects.podlogs import LogQuery
+from tests.edgeai.client.conftest import add_pod, condition, tell
+from tests.edgeai.client.test_client import MODEL
+from tests.edgeai.jobs.conftest import Run, run
+from tests.globalmanager.cluster import Cluster
+
+__all__ = ["run"]
+
+ENDED: Any = {"terminated": {"exitCode": 3, "reason": "Error"}}
+TIME = "2026-01-01T00:00:01Z"
+
+
+class Logs:
+    """A kubelet with the log of each run: (pod, whether it is the run before) -> its lines."""
+
+    def __init__(self, lines: dict[tuple[str, bool], list[str]]) -> None:
+        self._lines = lines
+        self.queries: list[LogQuery] = []
+
+    async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+        self.queries.append(query)
+        if (query.pod, query.previous) not in self._lines:
+            raise refusals.APIError("proxy error: dial tcp 10.0.0.1:10350: connection refused")
+        for line in self._lines[query.pod, query.previous][-(query.tail_lines or 0) :]:
+            yield f"{TIME} {line}\n".encode()
+
+
+def restarting(restarts: int = 4) -> Object:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
+    entry = {"name": "main", "restartCount": restarts, "state": waiting, "lastState": ENDED}
+    return {"phase": "Running", "containerStatuses": [entry]}
+
+
+async def job_of(client: AsyncClient, *pods: tuple[str, Object]) -> Model:
+    made = await client.apply(MODEL)
+    for name, status in pods:
+        await add_pod(client, name, made.object, "edge0", **status)
+    return made
+
+
+async def test_a_crash_comes_with_the_last_lines_of_its_container(
+    cluster: Cluster, client: AsyncClient, run: Run
+) -> None:
+    last = [f"line {number}" for number in range(20)] + ["\x1b[2Jno such file: " + "x" * 9999]
+    logs = Logs({("digits-a", True): last, ("digits-a", False): ["another run"]})
+    cluster.serve_logs(logs)
+    made = await job_of(client, ("digits-a", restarting()))
+    (fault,) = (await client.state(made)).faults
+    assert fault.log[0] == "line 16"
+    assert fault.log[-1].startswith("[2Jno such file: xxx")
+    assert len(fault.log) == MAX_LINES
+    assert len(fault.log[-1]) <= MAX_LINE_CHARS
+    page = (await run("describe", "model/small")).out.splitlines()
+    place = next(number for number, line in enumerate(page) if line.startswith("- pod digits-a"))
+    assert page[place + 1] == "    line 16"
+    assert page[place + 5].startswith("    [2Jno such file: xxx")
+    told = (await run("describe", "model/small", "-o", "json")).json
+    assert told["logs"] == [
+        {"about": told["waitsFor"][0], "worker": "digits-a", "lines": list(fault.log)}
+    ]
+
+
+async def test_a_run_that_was_the_last_one_is_read_itself(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    cluster.serve_logs(Logs({("digits-a", False): ["the end"], ("digits-a", True): ["before"]}))
+    entry = {"name": "main", "restartCount": 2, "state": ENDED, "lastState": ENDED}
+    made = await job_of(client, ("digits-a", {"phase": "Failed", "containerStatuses": [entry]}))
+    assert [fault.log for fault in (await client.state(made)).faults] == [("the end",)]
+
+
+async def test_a_failed_job_whose_condition_names_the_pod_has_its_log(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    cluster.serve_logs(Logs({("digits-a", False): ["the end"]}))
+    entry = {"name": "main", "restartCount": 0, "state": ENDED}
+    made = await job_of(client, ("digits-a", {"phase": "Failed", "containerStatuses": [entry]}))
+    message = "pod digits-a on node edge0: Error: container main ended with exit code 3: Error"
+    failed = condition("Failed", "True", "Error", message)
+    await tell(client, made.ref, condition("Created", "True", "ModelCreated"), failed)
+    assert [fault.log for fault in (await client.state(made)).faults] == [("the end",)]
+
+
+async def test_a_log_that_cannot_be_read_is_absent(
+    cluster: Cluster, client: AsyncClient, run: Run
+) -> None:
+    cluster.serve_logs(Logs({}))
+    made = await job_of(client, ("digits-a", restarting()))
+    (fault,) = (await client.state(made)).faults
+    assert (fault.reason, fault.log) == ("CrashLoopBackOff", ())
+    done = await run("describe", "model/small", "-o", "json")
+    assert (done.code, done.json["logs"]) == (0, [])
+
+
+async def test_few_logs_are_read_and_none_of_a_pod_that_waits(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    crashed = [(f"digits-{number}", restarting()) for number in range(9)]
+    logs = Logs({(name, True): ["boom"] for name, _ in crashed})
+    cluster.serve_logs(logs)
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pending = {"phase": "Pending", "conditions": [unscheduled]}
+    made = await job_of(client, *crashed, ("digits-x", pending))
+    faults = (await client.state(made)).faults
+    assert [fault.log for fault in faults] == [("boom",)] * MAX_LOGS + [()] * 7
+    assert len(logs.queries) == MAX_LOGS
