@@ -17,6 +17,7 @@ MAX_POD_BYTES: Final = 16 * 1024
 """Largest part of one pod as JSON, in bytes, from which nothing is cut off. A pod of two containers
 has 3 KB."""
 _MAX_ENTRIES: Final = 32  # of each list or map in a pod that is cut
+_MAX_NAME_CHARS: Final = 253  # of an object, as the API server checks it
 _MAX_CHARS: Final = 1024  # of each text in a pod that is cut
 _OWN: Final = ("edgeai.io/", "kubeflow.org/", "sedna.io/", "kubernetes.io/", "alibabacloud.com/")
 """Parts of the labels and annotations that a cut keeps first."""
@@ -91,6 +92,14 @@ class _Container(_Part):
     env: msgspec.Raw = _NOTHING
 
 
+class _Source(_Part):
+    """What a volume of the type configMap or secret needs."""
+
+    name: str = ""
+    secret_name: str = ""
+    optional: bool | None = None
+
+
 class _Spec(_Part):
     node_name: str = ""
     restart_policy: str = ""
@@ -146,6 +155,7 @@ class _Pod(_Part):
 
 
 _pods: Final = msgspec.json.Decoder(_Pod)
+_sources: Final = msgspec.json.Decoder(_Source | None)
 _variables: Final = msgspec.json.Decoder(list[_Variable] | None)
 
 
@@ -173,7 +183,14 @@ def _reduce(spec: _Spec) -> None:
             container.env = _read_variables(container.env)
     for volume in spec.volumes or ():
         for key in volume.keys() - {"name"}:
-            volume[key] = _EMPTY  # the type of a volume is a key
+            is_named = key in ("configMap", "secret")
+            volume[key] = _name_only(volume[key]) if is_named else _EMPTY  # the key is the type
+
+
+def _name_only(source: msgspec.Raw) -> msgspec.Raw:
+    part = _sources.decode(source) or _Source()
+    part.name, part.secret_name = (name[:_MAX_NAME_CHARS] for name in (part.name, part.secret_name))
+    return msgspec.Raw(msgspec.json.encode(part))
 
 
 def _read_variables(env: msgspec.Raw) -> msgspec.Raw:

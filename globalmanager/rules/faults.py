@@ -279,12 +279,12 @@ def _of_start(pod: Object, state: Mapping[str, Any], now: datetime | None) -> It
         yield _fault(pod, "NotScheduled", detail, begins_in_s=left_s)
     else:
         since = scheduled.get("lastTransitionTime") or created_at
-        reason, detail, container = _of_node(state)
+        reason, detail, container = _of_node(pod, state)
         left_s = _left_s(since, PENDING_S, now)
         yield _fault(pod, reason, detail, container=container, begins_in_s=left_s)
 
 
-def _of_node(state: Mapping[str, Any]) -> tuple[str, str, str]:
+def _of_node(pod: Object, state: Mapping[str, Any]) -> tuple[str, str, str]:
     """(reason, detail, container) of a pod that its node has not started."""
     started = [
         str(entry.get("name", ""))
@@ -298,9 +298,31 @@ def _of_node(state: Mapping[str, Any]) -> tuple[str, str, str]:
         return "Initializing", f"it waits for its init container {name}", name
     waiting = [mapping(mapping(entry.get("state")).get("waiting")) for entry in _containers(state)]
     if any(entry.get("reason") in _COMING_UP for entry in waiting):
-        detail = "its node does not start it: the image or a volume is not there yet"
-        return "ContainerCreating", detail, ""
+        return "ContainerCreating", f"its node does not start it: {_missing(pod)}", ""
     return "Pending", "it does not start: its node says nothing about it", ""
+
+
+def _missing(pod: Object) -> str:
+    """What a node may lack that has not made the containers. It does not say itself what it lacks.
+    Those of the job's volumes come before ours, which we make.
+    """
+    volumes = _entries(mapping(pod.get("spec")).get("volumes"))
+    volumes.sort(key=lambda volume: str(volume.get("name", "")).startswith(_OWN_VOLUME))
+    needs = [
+        f"the {type_} {source[key]} of volume {volume.get('name', '')}"
+        for volume in volumes
+        for type_, field, key in _NAMED
+        if (source := mapping(volume.get(field))).get(key) and not source.get("optional")
+    ]
+    if not needs:
+        return "the image or a volume is not there yet"
+    named = [*needs[:_MAX_NEEDS], *(["another volume"] if len(needs) > _MAX_NEEDS else [])]
+    return ", or ".join(["the image is not there yet", *named])
+
+
+_NAMED: Final = (("ConfigMap", "configMap", "name"), ("Secret", "secret", "secretName"))
+_OWN_VOLUME: Final = "edgeai-"
+_MAX_NEEDS: Final = 2  # objects of volumes that one message names
 
 
 def _containers(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -98,6 +98,24 @@ def test_the_variables_that_plans_compare_are_kept() -> None:
     assert part["spec"]["containers"][0]["env"] == mine
 
 
+def test_of_volumes_the_names_of_config_maps_and_secrets_are_kept() -> None:
+    items = [{"key": f"k{number}", "path": "p"} for number in range(100)]
+    volumes = [
+        {"name": "a", "configMap": {"name": "x", "optional": True, "items": items}},
+        {"name": "b", "secret": {"secretName": "y", "items": items}},
+        {"name": "c", "secret": {"secretName": "z" * 1000}},
+        {"name": "d", "configMap": None},
+        {"name": "e", "csi": {"driver": "d", "readOnly": True}},
+    ]
+    assert part_of(pod(volumes=volumes))["spec"]["volumes"] == [
+        {"name": "a", "configMap": {"name": "x", "optional": True}},
+        {"name": "b", "secret": {"secretName": "y"}},
+        {"name": "c", "secret": {"secretName": "z" * 253}},
+        {"name": "d", "configMap": {}},
+        {"name": "e", "csi": {}},
+    ]
+
+
 @pytest.mark.parametrize("level", Level)
 def test_pod_security_finds_the_same_in_the_part(level: Level) -> None:
     probe = {"httpGet": {"host": "10.0.0.1", "port": 80}}
@@ -142,6 +160,11 @@ LARGE: dict[str, Object] = {
     "annotations": {"metadata": {"annotations": {"a": "x" * 250_000, "edgeai.io/attempt": "2"}}},
     "containers": {"spec": {"containers": [{"name": f"c{n}"} for n in range(20_000)]}},
     "volumes": {"spec": {"volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(20_000)]}},
+    "config maps": {
+        "spec": {
+            "volumes": [{"name": f"v{n}", "configMap": {"name": "x" * 250}} for n in range(20_000)]
+        }
+    },
     "sysctls": {
         "spec": {"securityContext": {"sysctls": [{"name": f"n{n}"} for n in range(20_000)]}}
     },

@@ -66,6 +66,39 @@ def test_a_pod_that_does_not_start_for_long_is_told(
     assert (stall(world)[0], told in stall(world)[1]) == (reason, True)
 
 
+@pytest.mark.parametrize(
+    ("volumes", "told"),
+    [
+        (
+            [
+                {"name": "edgeai-ssh", "secret": {"secretName": "mnist-ssh"}},
+                {"name": "data", "configMap": {"name": "tables"}},
+                {"name": "scratch", "emptyDir": {}},
+                {"name": "more", "configMap": {"name": "extra", "optional": True}},
+                {"name": "odd", "configMap": {}},
+            ],
+            "the image is not there yet, or the ConfigMap tables of volume data, "
+            "or the Secret mnist-ssh of volume edgeai-ssh",
+        ),
+        (
+            [{"name": f"v{n}", "secret": {"secretName": f"s{n}"}} for n in range(99)],
+            "or the Secret s0 of volume v0, or the Secret s1 of volume v1, or another volume",
+        ),
+        ([{"name": "scratch", "emptyDir": {}}], "the image or a volume is not there yet"),
+        ("odd", "the image or a volume is not there yet"),
+    ],
+)
+def test_a_pod_that_does_not_start_names_what_its_volumes_need(volumes: Any, told: str) -> None:
+    world = started(KIND, pytorch_spec()).pods_become("Running")
+    world.pods_become("Pending", WORKER, **waiting("ContainerCreating"))
+    world.children[ObjectRef(PODS, "default", WORKER)]["spec"] |= {
+        "nodeName": "edge1",
+        "volumes": volumes,
+    }
+    world.settle()
+    assert stall(world.settle(at(60)))[1].endswith(told)
+
+
 def test_the_condition_goes_with_its_reason() -> None:
     world = started(KIND, pytorch_spec()).pods_become("Pending").settle(at(60))
     assert conditions(world) == ["Stalled", "Created"]
