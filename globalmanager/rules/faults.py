@@ -32,6 +32,7 @@ _RECOVERED_S: Final = 30.0
 """Least number of seconds that a container must run after a crash to count as recovered."""
 CRASH_LOOP: Final = "CrashLoopBackOff"
 AWAITING_MASTER: Final = "AwaitingMaster"
+MASTER_UNREACHABLE: Final = "MasterUnreachable"
 MASTER_WAIT: Final = "init-pytorch"
 """Name of the init container with which a worker waits for its master, as in the Kubeflow
 operator."""
@@ -217,6 +218,16 @@ def is_disrupted(pod: Object) -> bool:
     return reason not in (None, "") or _condition(state, "DisruptionTarget").get("status") == "True"
 
 
+def running_since(pod: Object, container: str) -> Any:
+    """The time since which the container runs, as its node says; None when it does not run."""
+    found = (
+        mapping(mapping(entry.get("state")).get("running")).get("startedAt")
+        for entry in _containers(mapping(pod.get("status")))
+        if entry.get("name") == container
+    )
+    return next(found, None)
+
+
 def node_of(pod: Object) -> str:
     return str(mapping(pod.get("spec")).get("nodeName", ""))
 
@@ -262,6 +273,12 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
 def of_end(pod: Object) -> Fault:
     """Why a pod that should be gone is still there."""
     return _fault(pod, deletions.TERMINATING, deletions.why(pod))
+
+
+def of_master(pod: Object, master: str) -> Fault:
+    """The fault of a worker whose master runs and does not answer it. Args: master: its pod"""
+    detail = f"its master {master} runs, and has not answered it for a minute"
+    return _fault(pod, MASTER_UNREACHABLE, detail, MASTER_WAIT)
 
 
 def _of_start(pod: Object, state: Mapping[str, Any], now: datetime | None) -> Iterator[Fault]:

@@ -30,7 +30,7 @@ class Cause(enum.IntEnum):
     NODE = enum.auto()
     """The node does not start, run or end the pod."""
     EDGE = enum.auto()
-    """An edge node has no session, or the cloud worker does not answer it."""
+    """An edge node has no session, or the cloud worker or the master does not answer it."""
     WAITING = enum.auto()
     """The worker waits for another worker, or for its init container."""
     OTHER = enum.auto()
@@ -170,6 +170,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "NoContact": _CONTACT,
         "AwaitingContact": _CONTACT,
         "ReplicasOutOfContact": _CONTACT,
+        "MasterUnreachable": (
+            "train on nodes of one network: this node does not reach the cluster's Services "
+            "(KubeEdge without EdgeMesh); where it does, see whether the master listens on its port"
+        ),
         "NoAnswer": "check the cloud worker's Service, and the network from the edge nodes to it",
     },
     Cause.WAITING: {

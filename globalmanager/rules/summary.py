@@ -10,7 +10,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from globalmanager.contract import Object
-from globalmanager.rules.faults import Fault, examine, fault_of, faults_in, in_order
+from globalmanager.rules.faults import (
+    AWAITING_MASTER,
+    MASTER_UNREACHABLE,
+    Fault,
+    examine,
+    fault_of,
+    faults_in,
+    in_order,
+)
 from globalmanager.rules.remedies import is_good
 from globalmanager.rules.status import STARTING, WAITING, mapping
 
@@ -113,7 +121,13 @@ def faults_of(
         if not is_good(each)
         for fault in faults_in(_text(each, "reason"), _text(each, "message"))
     ]
-    heard = [each for each in examined if not _is_heard(status, each)]
+    cut_off = {fault.worker for fault in told if fault.reason == MASTER_UNREACHABLE}
+    heard = [
+        each
+        for each in examined
+        if not _is_heard(status, each)
+        and not (each.reason == AWAITING_MASTER and each.worker in cut_off)
+    ]
     return in_order(_without_repetitions([*heard, *told]))
 
 

@@ -4,13 +4,20 @@ The condition Stalled tells these faults. The job has the condition only as long
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from globalmanager.contract import Object, Observed
 from globalmanager.rules import faults, status
-from globalmanager.rules.faults import PENDING_S, Fault, fault_of, phase_of
+from globalmanager.rules.faults import (
+    AWAITING_MASTER,
+    MASTER_WAIT,
+    PENDING_S,
+    Fault,
+    fault_of,
+    phase_of,
+)
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.remedies import Cause
@@ -21,6 +28,7 @@ from globalmanager.rules.training.present import Present, has_enough
 from globalmanager.rules.training.replicas import attempt_of
 
 TOO_LARGE: Final = "TooLarge"
+_MASTER: Final = "Master"
 RESTARTED_S: Final = 60.0
 """Seconds that a replica must run after the job has started it again. Before, its failure is still
 told."""
@@ -37,11 +45,12 @@ def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     if known is not None:
         return (known,), Timers()
     examined = faults.examine(_troubled_pods(job), job.now)
-    earlier, earlier_s = _of_restarts(job, {fault.worker for fault in examined.faults})
+    pod_faults, master_in_s = _of_edge_workers(job, examined.faults)
+    earlier, earlier_s = _of_restarts(job, {fault.worker for fault in pod_faults})
     group, group_in_s = _of_pod_group(job)
-    timers = Timers().add(examined.next_s, earlier_s, group_in_s)
+    timers = Timers().add(examined.next_s, master_in_s, earlier_s, group_in_s)
     group_faults = () if group is None or group_in_s > 0 else (group,)
-    return faults.in_order((*group_faults, *earlier, *examined.faults)), timers
+    return faults.in_order((*group_faults, *earlier, *pod_faults)), timers
 
 
 def is_first_failure(pod: Object) -> bool:
@@ -73,6 +82,29 @@ def _troubled_pods(job: Present) -> list[Object]:
         for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
         if name in pods and name not in job.history.finished and is_told(name, each.type)
     ]
+
+
+def _of_edge_workers(job: Present, pod_faults: Sequence[Fault]) -> tuple[list[Fault], float]:
+    """The faults, where a worker on an edge node that has waited for PENDING_S for a master that
+    runs says that it does not reach the master, and the seconds until another worker says so.
+    """
+    pods = histories.pods_by_name(job.observed)
+    name = replicas.name_of(job.observed.ref.name, _MASTER, 0)
+    if name not in pods or any(fault.worker == name for fault in pod_faults):
+        return [*pod_faults], math.inf
+    master_since = faults.running_since(pods[name], job.spec.framework.container)
+
+    def wait_left_s(fault: Fault) -> float:
+        if fault.reason != AWAITING_MASTER or fault.node not in job.observed.contacts:
+            return math.inf
+        since = faults.running_since(pods[fault.worker], MASTER_WAIT)
+        return max(left_s(each, PENDING_S, job.now) for each in (master_since, since))
+
+    waits = [(fault, wait_left_s(fault)) for fault in pod_faults]
+    return [
+        faults.of_master(pods[fault.worker], name) if wait_s <= 0 else fault
+        for fault, wait_s in waits
+    ], min((wait_s for _, wait_s in waits if wait_s > 0), default=math.inf)
 
 
 def _of_restarts(job: Present, faulty: Collection[str]) -> tuple[list[Fault], float]:

@@ -8,6 +8,7 @@ from common.times import rfc3339
 from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW
+from globalmanager.rules.summary import faults_of
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.samples import small_service
 from tests.globalmanager.kinds.training import conditions, ended, pytorch_spec, started, tf_spec
@@ -134,6 +135,63 @@ def test_a_worker_that_waits_for_its_master_has_no_fault_of_its_node() -> None:
     world.pods_become("Pending", WORKER, **waits_for_master()).settle(at(59))
     assert stalled(world) == ("", "")
     assert stalled(world.settle(at(60)))[0] == "AwaitingMaster"
+
+
+def master_runs(world: World, since_s: float) -> World:
+    entry = {"name": "pytorch", "state": runs_since(since_s)}
+    return world.pods_become("Running", MASTER, containerStatuses=[entry])
+
+
+def worker_at_the_edge() -> World:
+    """A job with one worker, on a node with a LocalController, in front of a master that runs."""
+    world = on_nodes(started(PYTORCH, pytorch_spec(1)).pods_become("Running"))
+    world.children[ObjectRef(PODS, "default", WORKER)]["spec"]["nodeName"] = "edge0"
+    world.pods_become("Pending", WORKER, **waits_for_master())
+    return world.contact("edge0")
+
+
+def test_a_worker_at_the_edge_says_that_it_does_not_reach_its_master() -> None:
+    world = master_runs(worker_at_the_edge(), 20).settle(at(60))
+    assert stalled(world)[0] == "AwaitingMaster"
+    assert world.plan(at(61)).requeue_after_s == 19
+    assert stalled(world.settle(at(80))) == (
+        "MasterUnreachable",
+        f"pod {WORKER} on node edge0: MasterUnreachable: its master {MASTER} runs, and has not "
+        "answered it for a minute",
+    )
+    assert "nodes of one network" in faults_of(world.object)[0].remedy
+
+
+def test_the_minute_begins_with_the_wait_of_the_worker() -> None:
+    world = master_runs(worker_at_the_edge(), 0)
+    waits = {"name": "init-pytorch", "state": runs_since(50)}
+    world.pods_become("Pending", WORKER, initContainerStatuses=[waits]).settle(at(60))
+    assert stalled(world)[0] == "AwaitingMaster"
+    assert stalled(world.settle(at(110)))[0] == "MasterUnreachable"
+
+
+@pytest.mark.parametrize("case", ["crashes", "is pending", "is gone", "of the cloud"])
+def test_a_worker_waits_for_a_master_that_is_not_up_or_on_its_network(case: str) -> None:
+    world = master_runs(worker_at_the_edge(), 0)
+    match case:
+        case "crashes":
+            world.pods_become("Running", MASTER, **crashed(1))
+        case "is pending":
+            world.pods_become("Pending", MASTER)
+        case "is gone":
+            world.gone("Pod", MASTER)
+        case _:
+            world.contacts.clear()
+    world.settle(at(200))
+    assert "MasterUnreachable" not in stalled(world)[1]
+    assert "AwaitingMaster" in stalled(world)[1]
+    assert (stalled(world)[0] == "CrashLoopBackOff") == (case == "crashes")
+
+
+def test_a_worker_that_does_not_reach_its_master_has_one_fault() -> None:
+    world = master_runs(worker_at_the_edge(), 0).settle(at(60))
+    pods = [child for ref, child in world.children.items() if ref.type == PODS]
+    assert [one.reason for one in faults_of(world.object, pods, at(60))] == ["MasterUnreachable"]
 
 
 def test_a_replica_that_fails_again_and_again_in_new_pods_does_not_flicker() -> None:
