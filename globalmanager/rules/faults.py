@@ -33,6 +33,7 @@ _RECOVERED_S: Final = 30.0
 CRASH_LOOP: Final = "CrashLoopBackOff"
 AWAITING_MASTER: Final = "AwaitingMaster"
 MASTER_UNREACHABLE: Final = "MasterUnreachable"
+NODE_RESTARTED: Final = "NodeRestarted"
 MASTER_WAIT: Final = "init-pytorch"
 """Name of the init container with which a worker waits for its master, as in the Kubeflow
 operator."""
@@ -367,16 +368,49 @@ def _of_container(pod: Object, entry: Mapping[str, Any], now: datetime | None) -
     state = mapping(entry.get("state"))
     waiting, ended = mapping(state.get("waiting")), mapping(state.get("terminated"))
     last = mapping(mapping(entry.get("lastState")).get("terminated"))
-    if waiting.get("reason") == CRASH_LOOP and last:
+    is_loop = waiting.get("reason") == CRASH_LOOP
+    lost = next((end for end in (ended, last if is_loop else {}) if _is_lost_by_node(end)), None)
+    if lost is not None:
+        yield _node_restarted(pod, entry, lost, now)
+    elif is_loop and last:
         yield _crash(pod, entry, last)
     elif waiting and str(waiting.get("reason")) not in _COMING_UP:
         yield _not_started(pod, entry, waiting, last)
     elif ended and ended.get("exitCode") != 0:
         yield _crash(pod, entry, ended)
-    elif "running" in state and _restarts(entry) and last and last.get("exitCode") != 0:
+    elif _has_crashed_before(entry, last):
         left_s = _loop_left_s(mapping(state["running"]), last, now)
         if left_s > 0:
             yield _crash(pod, entry, last, ends_in_s=left_s)
+
+
+def _has_crashed_before(entry: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    """Whether the container runs again, and its last process has failed by itself."""
+    is_running_again = "running" in mapping(entry.get("state")) and _restarts(entry) > 0
+    is_failure = bool(last) and last.get("exitCode") != 0
+    return is_running_again and is_failure and not _is_lost_by_node(last)
+
+
+def _is_lost_by_node(terminated: Mapping[str, Any]) -> bool:
+    """Whether the node does not know how the container ended. containerd says so of a container
+    that ran when the node went down.
+    """
+    return (terminated.get("exitCode"), terminated.get("reason")) == (255, "Unknown")
+
+
+def _node_restarted(
+    pod: Object, entry: Mapping[str, Any], lost: Mapping[str, Any], now: datetime | None
+) -> Fault:
+    """The fault of a container that went down with its node: none while the node may start the
+    container again, where the pod goes on.
+    """
+    name = str(entry.get("name", ""))
+    detail = f"the node has lost container {name}, as when it restarts"
+    if phase_of(pod) == "Failed":
+        return _fault(pod, NODE_RESTARTED, detail, name)
+    left_s = _left_s(lost.get("finishedAt"), PENDING_S, now)
+    detail += ", and has not started it again"
+    return _fault(pod, NODE_RESTARTED, detail, name, begins_in_s=left_s)
 
 
 def _not_started(

@@ -156,6 +156,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "Evicted": _EVICTED,
         "NodeLost": _NODE,
         "NodeNotReady": _NODE,
+        "NodeRestarted": (
+            f"wait until the node starts the container again; if it does not, {_NODE}; a job whose "
+            "restartPolicy is Never must be created again"
+        ),
         "NodeShutdown": "start the node again, or give the worker another node",
         "Terminated": "start the node again, or give the worker another node",
         "Terminating": (

@@ -8,6 +8,7 @@ from common.times import rfc3339
 from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW
+from globalmanager.rules.faults import first_fault
 from globalmanager.rules.summary import faults_of
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.samples import small_service
@@ -192,6 +193,54 @@ def test_a_worker_that_does_not_reach_its_master_has_one_fault() -> None:
     world = master_runs(worker_at_the_edge(), 0).settle(at(60))
     pods = [child for ref, child in world.children.items() if ref.type == PODS]
     assert [one.reason for one in faults_of(world.object, pods, at(60))] == ["MasterUnreachable"]
+
+
+LOST_BY_NODE = {"exitCode": 255, "reason": "Unknown", "finishedAt": rfc3339(at(0))}
+"""What containerd says of a container that ran when its node went down."""
+AFTER_REBOOT: dict[str, dict[str, Any]] = {
+    "is about to start": {"state": {"terminated": LOST_BY_NODE}},
+    "waits": {"state": BACK_OFF, "lastState": {"terminated": LOST_BY_NODE}},
+    "runs": {"state": runs_since(1), "lastState": {"terminated": LOST_BY_NODE}},
+}
+
+
+def after_reboot(case: str, name: str = "pytorch") -> dict[str, Any]:
+    return {"containerStatuses": [{"name": name, "restartCount": 1, **AFTER_REBOOT[case]}]}
+
+
+@pytest.mark.parametrize("case", AFTER_REBOOT)
+def test_a_reboot_of_the_node_is_no_crash(case: str) -> None:
+    world = running().pods_become("Running", WORKER, **after_reboot(case)).settle(at(2))
+    assert conditions(world) == ["Created", "Running"]
+    world.settle(at(60))
+    if case == "runs":
+        assert conditions(world) == ["Created", "Running"]
+    else:
+        assert stalled(world) == (
+            "NodeRestarted",
+            f"pod {WORKER} on node cloud: NodeRestarted: the node has lost container pytorch, as "
+            "when it restarts, and has not started it again",
+        )
+
+
+def test_a_pod_that_ended_with_its_node_says_so() -> None:
+    pod = {
+        "metadata": {"name": "a-0", "namespace": "default"},
+        "status": {"phase": "Failed", **after_reboot("is about to start")},
+    }
+    fault = first_fault([pod])
+    assert fault is not None
+    assert (fault.reason, fault.is_pending) == ("NodeRestarted", False)
+    assert fault.message.endswith("the node has lost container pytorch, as when it restarts")
+
+
+@pytest.mark.parametrize("case", ["is about to start", "waits"])
+def test_a_service_is_pending_while_its_node_starts_again(case: str) -> None:
+    world = small_service().contact("edge0").settle().available("cloud")
+    world.pod("edge", "edge0", **after_reboot(case))
+    for moment in (2, 60):
+        world.settle(at(moment))
+        assert world.status["phase"] == "Pending"
 
 
 def test_a_replica_that_fails_again_and_again_in_new_pods_does_not_flicker() -> None:
