@@ -256,8 +256,7 @@ class InferenceRules:
         service.delete(policy)
         service.wait_until_gone()
         assert service.creations(uid) == [
-            ("created Deployment digits-deployment-cloud", 1),
-            ("created Deployment digits-deployment-edge", 1),
+            ("created 2 deployments: digits-deployment-cloud, digits-deployment-edge", 1),
             ("created Secret digits-edge", 1),
             ("created Service digits-cloud", 1),
         ]

@@ -1,9 +1,9 @@
 """Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-Called by reconcile. The applier records each successful action as a Kubernetes Event. The applier
-puts the answers of the Kubernetes API into the stores, so the next plan sees them. The applier
-makes one decision of its own: it creates and deletes objects only for a job that the API has
-confirmed (see owners).
+Called by reconcile. The applier records the successful actions of each stage as Kubernetes Events.
+The applier puts the answers of the Kubernetes API into the stores, so the next plan sees them. The
+applier makes one decision of its own: it creates and deletes objects only for a job that the API
+has confirmed (see owners).
 """
 
 import asyncio
@@ -41,6 +41,7 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodForbidden
 from globalmanager.engine.status import StatusWriter, status_of
+from globalmanager.engine.successes import Success, messages
 from globalmanager.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -211,7 +212,8 @@ class Applier:
         return _AT_ONCE_S
 
     async def _apply_stage(self, observed: Observed, actions: Sequence[Action]) -> None:
-        """Try all actions of one stage, several at the same time.
+        """Try all actions of one stage, several at the same time, and record Events about those
+        that succeed.
 
         Raises: the error of one failed action. An error that the user can correct comes first
         """
@@ -220,18 +222,22 @@ class Applier:
         ):
             await self._owners.confirm(observed)
         slots = asyncio.Semaphore(_MAX_PARALLEL_ACTIONS)
+        successes: list[Success | None] = [None] * len(actions)
         failures: list[EdgeAIError] = []
 
-        async def attempt(action: Action) -> None:
+        async def attempt(number: int, action: Action) -> None:
             async with slots:
                 try:
-                    await self._apply_action(observed, action)
+                    successes[number] = await self._apply_action(observed, action)
                 except EdgeAIError as error:
                     failures.append(error)
 
-        async with TaskGroup() as tasks:
-            for action in actions:
-                tasks.create_task(attempt(action), name=f"action on {observed.ref}")
+        try:
+            async with TaskGroup() as tasks:
+                for number, action in enumerate(actions):
+                    tasks.create_task(attempt(number, action), name=f"action on {observed.ref}")
+        finally:
+            self._record(observed, [success for success in successes if success is not None])
         if failures:
             raise min(failures, key=lambda error: refusal_of(error) is None)
 
@@ -246,26 +252,30 @@ class Applier:
             if about is not None:
                 self._recorder.record(about, event)
 
-    async def _apply_action(self, observed: Observed, action: Action) -> None:
+    async def _apply_action(self, observed: Observed, action: Action) -> Success | None:
+        """Returns: what an Event tells; None when the action has changed nothing, or only what
+        programs read
+        """
         match action:
             case Create():
                 self._admit(observed, action)
-                await self._create(observed, action)
+                return await self._create(observed, action)
             case Replace():
                 self._admit(observed, action)
-                await self._replace(observed, action)
+                return await self._replace(observed, action)
             case Delete():
-                await self._delete(observed, action)
+                return await self._delete(observed, action)
             case PatchStatus():
                 known = {**observed.references, **observed.scalers}
                 basis = status_of(known.get(action.ref, {}))
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
             case Adopt():
-                await self._adopt(observed, action)
+                return await self._adopt(observed, action)
             case Annotate():
                 await self._annotate(observed, action)
+        return None
 
-    async def _create(self, observed: Observed, action: Create) -> None:
+    async def _create(self, observed: Observed, action: Create) -> Success | None:
         ref = ref_of(action.type, action.object)
         try:
             created = await self._live.create(
@@ -273,10 +283,10 @@ class Applier:
             )
         except AlreadyExists:
             await self._require_own(observed, ref)
-        else:
-            if action.type != PODS:  # a pod is never corrected
-                self._drift.note_write(action.object, created)
-            self._record_action(observed, "Created", ref)
+            return None
+        if action.type != PODS:  # a pod is never corrected
+            self._drift.note_write(action.object, created)
+        return self._success(observed, "Created", ref)
 
     async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
         """Check that the existing object `ref` is the job's own child.
@@ -297,24 +307,23 @@ class Applier:
             raise StillTerminating(ref, existing)
         raise NameConflict(ref, _describe_owner(owner))
 
-    async def _replace(self, observed: Observed, action: Replace) -> None:
+    async def _replace(self, observed: Observed, action: Replace) -> Success | None:
         ref = ref_of(action.type, action.object)
         replaced = await self._live.replace(action.type, action.object)
         if not action.is_drift:
             self._drift.note_write(action.object, replaced)
-            self._record_action(observed, "Replaced", ref)
-            return
+            return self._success(observed, "Replaced", ref)
         existing = observed.children[ref]
         drifted = differences(action.object, existing)
         self._drift.note_write(action.object, replaced, drifted=drifted)
         if _version(replaced) == _version(existing):
             # the API server stores the desired object in another form, and nobody changed the
             # object
-            return
+            return None
         fields = ", ".join(list(drifted)[:_MAX_FIELDS_NAMED])
-        self._record_action(observed, "Restored", ref, f": somebody else had changed {fields}")
+        return self._success(observed, "Restored", ref, f": somebody else had changed {fields}")
 
-    async def _adopt(self, observed: Observed, action: Adopt) -> None:
+    async def _adopt(self, observed: Observed, action: Adopt) -> Success:
         """Make the job the controller among the owner references of a scaler.
 
         Raises: Conflict when the scaler has changed meanwhile
@@ -323,7 +332,7 @@ class Applier:
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
         await self._live.patch(action.ref, {"metadata": patch})
-        self._record_action(observed, "Adopted", action.ref)
+        return self._success(observed, "Adopted", action.ref)
 
     async def _annotate(self, observed: Observed, action: Annotate) -> None:
         """Set annotations of a child. No Event tells of this, because a plan sets annotations for
@@ -336,19 +345,21 @@ class Applier:
         await self._live.patch(action.ref, {"metadata": metadata})
         log.info("done", action="Annotated", resource=str(action.ref))
 
-    async def _delete(self, observed: Observed, action: Delete) -> None:
+    async def _delete(self, observed: Observed, action: Delete) -> Success | None:
         if await self._live.delete(action.ref, action.uid, is_forced=action.is_forced):
-            self._record_action(observed, "Deleted", action.ref)
+            return self._success(observed, "Deleted", action.ref)
+        return None
 
-    def _record_action(
-        self, observed: Observed, what: str, ref: ObjectRef, detail: str = ""
-    ) -> None:
-        """Log a successful action on `ref`, and record an Event about it for the job."""
+    def _success(self, observed: Observed, what: str, ref: ObjectRef, detail: str = "") -> Success:
+        """Log and count a successful action on `ref`. Returns: what an Event tells of the action"""
         log.info("done", action=what, resource=str(ref))
-        message = f"{what.lower()} {ref.type.kind} {ref.name}{detail}"
-        reason = self._reason_of(observed, what, ref.type)
-        self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
         self._on_action(observed, what, ref)
+        return Success(what, ref, detail)
+
+    def _record(self, observed: Observed, successes: Sequence[Success]) -> None:
+        for (what, type_), message in messages(successes):
+            reason = self._reason_of(observed, what, type_)
+            self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
 
 
 def _version(object_: Object) -> str:
