@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from globalmanager.app import MAX_JOB_METRICS
 from globalmanager.engine.job_metrics import MAX_NAMESPACES
 from globalmanager.metrics import Metrics as ManagerMetrics
+from globalmanager.rules.remedies import Cause
 from localcontroller.metrics import Metrics as ControllerMetrics
 
 PAGE: Final = Path(__file__).with_suffix(".md")
@@ -42,6 +43,7 @@ class Label(NamedTuple):
 
 LABELS: Final = {
     "api": Label("the server: `workers`, `status`", 2),
+    "cause": Label("of a fault: `crash`, `quota`, `node`, …", len(Cause)),
     "code": Label("an HTTP status, or the close code of a session; `none`: no answer", 70),
     "contact": Label("`open`: with a session, `lost`: without", 2),
     "direction": Label("`in`, `out`", 2),

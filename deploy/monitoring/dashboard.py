@@ -89,6 +89,12 @@ ROWS: Final = {
             ((rate("edgeai_job_outcomes_total", "kind, outcome"), "{{kind}} {{outcome}}"),),
         ),
         Panel(
+            "Stalled jobs",
+            "short",
+            "Jobs that do not get on, by the cause of their first fault",
+            (("max by (cause) (edgeai_jobs_stalled)", "{{cause}}"),),
+        ),
+        Panel(
             "Training jobs",
             "ops",
             "Failures and restarts, by namespace",

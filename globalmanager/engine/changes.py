@@ -139,6 +139,7 @@ class ChangeHandler:
         if scope.label_selector == ALL:
             if scope.type in self._kinds:
                 self._owners.changed(old, new)
+                self._metrics.changed(old, new)
         elif old is not None and new is None and (owner := controller_of(old)) is not None:
             self._owners.lost_child(owner["uid"])
 

@@ -5,15 +5,18 @@ know (kubeflow/training-operator 1.9, pkg/common/metrics.go). loop calls `writte
 `deleted` after the API server has accepted a write of this process. The module changes calls
 `job_deleted` and `pod_failed` after a change that this process has seen as the leader. So each
 transition is counted once, and a restart of the process counts nothing again. The numbers of a
-process begin at 0.
+process begin at 0. Only the stalled jobs are those of now, and each replica shows all of them.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from globalmanager.contract import PODS, Kind, Object, ResourceType
+from globalmanager.rules.faults import STALLED
+from globalmanager.rules.remedies import Cause, cause_of
+from globalmanager.rules.status import condition_of
 
 MAX_NAMESPACES: Final = 500
 """Every user who may create a namespace adds a value of the label job_namespace, so the number of
@@ -61,6 +64,14 @@ class JobMetrics:
         self._failed_pods = Counter(
             "failed_pods_total", "Pods of training jobs that have failed", registry=registry
         )
+        self._stalled = Gauge(
+            "edgeai_jobs_stalled",
+            "Jobs with the condition Stalled, by the cause of their first fault",
+            ("cause",),
+            registry=registry,
+        )
+        for cause in Cause:
+            self._stalled.labels(cause.name.lower())
         self._namespaces: set[str] = set()
 
     def written(
@@ -70,6 +81,16 @@ class JobMetrics:
         for outcome, number in kind.outcomes(before, after).items():
             self._outcomes.labels(kind.name, outcome).inc(number)
             self._count(kind, namespace, outcome, number)
+
+    def changed(self, old: Object | None, new: Object | None) -> None:
+        """Count jobs that are stalled. Args: old, new: a job before and after any change of it"""
+        before, after = _stall(old), _stall(new)
+        if before == after:
+            return
+        if before is not None:
+            self._stalled.labels(before.name.lower()).dec()
+        if after is not None:
+            self._stalled.labels(after.name.lower()).inc()
 
     def job_deleted(self, kind: Kind, namespace: str) -> None:
         self._count(kind, namespace, "deleted", 1)
@@ -101,6 +122,14 @@ class JobMetrics:
             return OTHER
         self._namespaces.add(namespace)
         return namespace
+
+
+def _stall(job: Object | None) -> Cause | None:
+    """Why a job does not get on; None when it does."""
+    entry = {} if job is None else condition_of(job, STALLED)
+    if entry.get("status") != "True":
+        return None
+    return cause_of(str(entry.get("reason") or ""), str(entry.get("message") or ""))
 
 
 def has_just_failed(old: Object | None, new: Object | None) -> bool:

@@ -61,6 +61,7 @@ CASES: Final = {
         f'edgeai_reconciles_total{{{GM},kind="TFJob",result="bug"}}', 1
     ),
     "EdgeAIQueueWaits": gauge(f"edgeai_queue_oldest_seconds{{{GM}}}", 1, 31),
+    "EdgeAIJobsStalled": gauge(f'edgeai_jobs_stalled{{{GM},cause="crash"}}', 0, 1),
     "EdgeAIForbidden": counter(f'{REQUESTS}{{{GM},verb="create",code="403"}}', 1),
     "EdgeAIAPIErrors": Case(
         {

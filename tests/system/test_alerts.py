@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from globalmanager.contract import NODES, ResourceType
+from globalmanager.contract import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
 from globalmanager.kube.errors import Malformed
 from tests.certificates import Authority
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
@@ -29,7 +29,7 @@ from tests.monitoring.scraper import Prometheus, scraping
 from tests.monitoring.test_dashboard import EXPRESSIONS
 from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
-from tests.system.manager_world import NODE, Place, World, running_node, world
+from tests.system.manager_world import NODE, Place, World, items_of, running_node, world
 from tests.system.next_release import THIS, Release
 from tests.waiting import async_eventually
 
@@ -198,6 +198,29 @@ async def test_more_jobs_than_the_rate_of_requests_lets_through(
         for number in range(300):
             await world.add_job(f"digits-{number}")
         await until_true(prometheus, "EdgeAIQueueWaits")
+
+
+@provokes("EdgeAIJobsStalled")
+async def test_a_job_whose_worker_crashes(world: World, tmp_path: Path) -> None:
+    async with both(world, tmp_path) as (_lc, prometheus):
+
+        async def deployments() -> list[Object]:
+            return await items_of(world.client, DEPLOYMENTS)
+
+        (deployment, *_) = await async_eventually("a Deployment", deployments)
+        owner = {key: deployment["metadata"][key] for key in ("name", "uid")}
+        owner |= {"apiVersion": "apps/v1", "kind": "Deployment", "controller": True}
+        template = deployment["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        metadata = {"name": "crashes", "namespace": "default", "labels": labels}
+        pod = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": template["spec"]}
+        made = await world.client.create(PODS, pod)
+        crash = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
+        last = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        entry = {"name": "main", "restartCount": 3, "state": crash, "lastState": last}
+        status = {"phase": "Running", "containerStatuses": [entry]}
+        await world.client.merge_patch(ref_of(PODS, made), {"status": status}, subresource="status")
+        await until_true(prometheus, "EdgeAIJobsStalled")
 
 
 @provokes("EdgeAIObjectsSetAside")

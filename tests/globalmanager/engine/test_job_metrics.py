@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from globalmanager.contract import PODS, SERVICES, ObjectRef
+from globalmanager.contract import PODS, SERVICES, Object, ObjectRef
 from globalmanager.engine.job_metrics import MAX_NAMESPACES, OTHER, JobMetrics, has_just_failed
 from globalmanager.kinds.dataset import KIND as DATASET
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
@@ -45,6 +45,35 @@ def test_pods_and_pod_groups_of_training_jobs_are_counted_and_no_others() -> Non
         metrics.pod_failed(kind)
     names = ("created_pods", "deleted_pods", "created_pod_groups", "deleted_pod_groups")
     assert [value(registry, f"{name}_total") for name in (*names, "failed_pods")] == [1.0] * 5
+
+
+def job(reason: str, message: str = "", *, type_: str = "Stalled", truth: str = "True") -> Object:
+    entry = {"type": type_, "status": truth, "reason": reason, "message": message}
+    return {"status": {"conditions": [entry]}}
+
+
+def test_jobs_that_do_not_get_on_are_counted_by_their_cause() -> None:
+    registry = CollectorRegistry()
+    metrics = JobMetrics(registry)
+
+    def stalled() -> dict[str, float | None]:
+        causes = ("crash", "unschedulable", "quota")
+        return {cause: value(registry, "edgeai_jobs_stalled", cause=cause) for cause in causes}
+
+    crash, full = job("CrashLoopBackOff"), job("Unschedulable")
+    assert stalled() == {"crash": 0, "unschedulable": 0, "quota": 0}
+    metrics.changed(None, crash)
+    metrics.changed(None, full)
+    metrics.changed(None, job("Forbidden", "pods is forbidden: exceeded quota: small"))
+    assert stalled() == {"crash": 1, "unschedulable": 1, "quota": 1}
+    metrics.changed(full, crash)
+    metrics.changed(crash, crash)
+    metrics.changed(crash, job("CrashLoopBackOff", truth="False"))
+    metrics.changed(None, job("Unschedulable", type_="Accepted"))
+    metrics.changed(None, {"status": "odd"})
+    assert stalled() == {"crash": 1, "unschedulable": 0, "quota": 1}
+    metrics.changed(crash, None)
+    assert stalled() == {"crash": 0, "unschedulable": 0, "quota": 1}
 
 
 def test_the_number_of_series_is_bounded() -> None:
