@@ -54,6 +54,25 @@ def test_the_account_is_as_mighty_as_the_page_on_security_says(group: str) -> No
             assert not may(group, verb, resource), f"{verb} {resource}"
 
 
+@pytest.mark.parametrize("group", rbac.groups())
+@pytest.mark.parametrize(
+    ("resource", "needed_by"),
+    [
+        *(
+            (resource, {"kai.alibabacloud.com"})
+            for resource in ("pods/exec", "serviceaccounts", "roles", "rolebindings")
+        ),
+        ("deployments", {"edgeai.io", "sedna.io"}),
+        ("horizontalpodautoscalers", {"edgeai.io", "sedna.io", "kubeflow.org"}),
+        ("podgroups", {"kubeflow.org"}),
+    ],
+)
+def test_the_account_has_no_right_that_only_another_group_needs(
+    group: str, resource: str, needed_by: set[str]
+) -> None:
+    assert may(group, "create", resource) == (group in needed_by)
+
+
 # ---- pods ---------------------------------------------------------------------------------------
 
 
