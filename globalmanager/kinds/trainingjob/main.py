@@ -259,8 +259,10 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
     if launcher is not None and not stalls.is_first_failure(launcher):
         looked_at.insert(0, launcher)
     examined = faults.examine(looked_at, job.now)
-    job.conditions.stall(examined.faults)
-    return Timers().add(examined.next_s)
+    target = [name for name in scaled.size.target if name not in replaced.paused]
+    earlier, earlier_s = replacement.last_failure(job, target, examined.faults)
+    job.conditions.stall(faults.in_order((*earlier, *examined.faults)))
+    return Timers().add(examined.next_s, earlier_s)
 
 
 def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Fault | None:

@@ -6,7 +6,8 @@ host again on which a process has failed. In an elastic job the new worker may w
 no pods would use up the indices.
 """
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import Delete, Event, Object, Severity
@@ -14,11 +15,15 @@ from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.rules import deletions, faults, lifecycle
-from globalmanager.rules.faults import phase_of
+from globalmanager.rules.elastic.words import WORKER
+from globalmanager.rules.faults import Fault, phase_of
 from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.remedies import Cause
+from globalmanager.rules.replication import index_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import RestartPolicy
+from globalmanager.rules.training.stalls import RESTARTED_S
 
 _AT_ONCE: Final = 3
 """So many workers of a job are replaced without a pause."""
@@ -195,3 +200,56 @@ def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:
         return 0.0
     age_s = min(_MAX_AGE_S, 2.0 ** min(replaced, 32))
     return pause_left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now)
+
+
+# ---- the last failure ---------------------------------------------------------------------------
+
+
+def last_failure(
+    job: Present, target: Collection[str], present_faults: Sequence[Fault]
+) -> tuple[tuple[Fault, ...], float]:
+    """The last failure of workers that fail one after the other, until their successors have run
+    for RESTARTED_S, and the seconds until then. Pods that have failed soon go, and then only the
+    condition Stalled still tells of them.
+
+    Args:
+        target: the workers that have or get a pod
+        present_faults: of the pods that the job wants. A crash among them is later than the others
+    """
+    known = job.conditions.known_stall
+    is_later = any(
+        fault.cause is Cause.CRASH and _index(job, fault) is not None for fault in present_faults
+    )
+    if is_later or count_in(job.observed, "replacedWorkers") < 2:
+        return (), math.inf
+    ended = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]
+    told = faults.faults_in(str(known.get("reason")), str(known.get("message")))
+    for fault in (*faults.examine(ended).faults, *told):
+        index = _index(job, fault)
+        if fault.cause is Cause.CRASH and index is not None:
+            wait_s = _until_recovered_s(job, target, index)
+            return ((fault,), wait_s) if wait_s > 0 else ((), math.inf)
+    return (), math.inf
+
+
+def _index(job: Present, fault: Fault) -> int | None:
+    """The index of the worker that has the fault."""
+    return index_of(job.observed.ref.name, WORKER, fault.worker)
+
+
+def _has_crashed(pod: Object) -> bool:
+    return phase_of(pod) == "Failed" and not faults.is_disrupted(pod)
+
+
+def _until_recovered_s(job: Present, target: Collection[str], index: int) -> float:
+    """Seconds until all workers from this index on have run for RESTARTED_S; infinite while one of
+    them has no pod.
+    """
+    waits_s = [0.0]
+    for name in target:
+        if (index_of(job.observed.ref.name, WORKER, name) or 0) >= index:
+            pod = job.pods.get(name)
+            since = pod["metadata"].get("creationTimestamp") if pod is not None else None
+            is_absent = pod is None or is_being_deleted(pod)
+            waits_s.append(math.inf if is_absent else pause_left_s(since, RESTARTED_S, job.now))
+    return max(waits_s)
