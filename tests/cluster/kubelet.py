@@ -58,5 +58,7 @@ def set_ready(client: Client, pod_path: str, *, ready: bool) -> None:
 
 
 def _running(*, ready: bool) -> Object:
-    condition = {"type": "Ready", "status": str(ready)}
-    return {"status": {"phase": "Running", "conditions": [condition]}}
+    """As a kubelet writes it: with a reason, which a node controller does not give."""
+    mark = {"status": str(ready)} if ready else {"status": "False", "reason": "ContainersNotReady"}
+    conditions = [{"type": type_, **mark} for type_ in ("ContainersReady", "Ready")]
+    return {"status": {"phase": "Running", "conditions": conditions}}
