@@ -62,6 +62,11 @@ class Stream:
         event: Object = json.loads(line)
         return event
 
+    def rest(self) -> Iterator[Object]:
+        """The events until the end of the stream. Raises: TimeoutError"""
+        while line := self._response.readline():
+            yield json.loads(line)
+
     def take(self, count: int) -> list[tuple[str, str]]:
         """Type and object name of the next events, bookmarks left out."""
         events: list[tuple[str, str]] = []
