@@ -98,9 +98,13 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         if held is not None and held[0] != uid:
             self.drop(name)
-        if held is None or held[0] != uid:
-            for worker in self.workers_of(uid):
+        returns = held is None or held[0] != uid
+        for worker in self.workers_of(uid):
+            if returns:
                 worker["owed"] = worker["status"] in wire.TERMINAL
+            elif worker["status"] != "lost":
+                # Another node may have had the worker in between, and reported it.
+                worker["owed"] = True
         self.tasks[name] = (uid, version)
 
     @rule(name=NAMES, generation=GENERATIONS)
