@@ -7,6 +7,6 @@ meant, write them anew and read the difference:
     python -m tests.golden
     git diff tests/golden/recorded
 
-Every difference is listed in CHANGELOG.md with its reason. Only `adapter` knows the
+The body of the commit message explains every difference. Only `adapter` knows the
 GlobalManager's modules and structs; all else here is plain JSON.
 """

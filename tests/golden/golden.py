@@ -12,7 +12,8 @@ from tests.golden.world import Json, World, identity
 RECORDED: Final = Path(__file__).parent / "recorded"
 _MAX_LINES: Final = 120
 _REMEDY: Final = (
-    "If this is meant: run `python -m tests.golden` and list the difference in CHANGELOG.md."
+    "If this is meant: run `python -m tests.golden` and explain the difference "
+    "in the body of the commit message."
 )
 
 
