@@ -5,23 +5,22 @@ a GlobalManager nobody ends their workers: so jobs are removed first, while it s
 """
 
 import asyncio
+import itertools
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from edgeai.doctor.parts import MANAGER, part_of
 from edgeai.install import contents, lock, record
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.errors import InstallError
 from edgeai.install.installation import loaded, namespace_of
 from globalmanager.cache.informers import MANAGED
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    PODS,
-    SERVICES,
-    Object,
-    ObjectRef,
-    ResourceType,
-)
+from globalmanager.contract import PODS, SECRETS, Object, ObjectRef, ResourceType
+from globalmanager.ha.elector import LEASES, REPLICA_LABEL
+from globalmanager.kinds import KINDS
 from globalmanager.kube.errors import NotFound
+from globalmanager.kube.rootkey import SECRET_NAME
 
 _DEFINITION: Final = "CustomResourceDefinition"
 _FIRST: Final = ("DaemonSet", "Deployment")
@@ -89,15 +88,17 @@ async def _remove(cluster: Cluster, inventory: tuple[Name, ...], *, jobs: bool, 
 async def _jobs(cluster: Cluster, definitions: list[Object]) -> dict[ResourceType, list[Object]]:
     """All jobs of the definitions, in all namespaces."""
     types = [_type_of(each) for each in definitions]
+    found = await asyncio.gather(*(_all_of(cluster, type_) for type_ in types))
+    return dict(zip(types, found, strict=True))
 
-    async def of(type_: ResourceType) -> list[Object]:
-        try:
-            listing = await cluster.retried(lambda: cluster.client.list(type_, metadata_only=True))
-        except NotFound:
-            return []  # the definition was deleted by somebody meanwhile
-        return listing.items
 
-    return dict(zip(types, await asyncio.gather(*map(of, types)), strict=True))
+async def _all_of(cluster: Cluster, type_: ResourceType, label_selector: str = "") -> list[Object]:
+    """Their metadata, from all namespaces."""
+    list_ = partial(cluster.client.list, type_, label_selector=label_selector, metadata_only=True)
+    try:
+        return (await cluster.retried(list_)).items
+    except NotFound:
+        return []  # nobody has installed the type, or its definition was deleted meanwhile
 
 
 def _type_of(definition: Object) -> ResourceType:
@@ -135,22 +136,48 @@ async def _remove_jobs(cluster: Cluster, definitions: list[Object]) -> None:
 
 
 async def _children(cluster: Cluster, groups: set[str]) -> int:
-    """How many objects of jobs of these groups are left; pods of Deployments go with these."""
-    number = 0
-    for type_ in (DEPLOYMENTS, PODS, SERVICES):
-        listing = await cluster.retried(
-            partial(cluster.client.list, type_, label_selector=MANAGED, metadata_only=True)
-        )
-        for each in listing.items:
-            owners = each["metadata"].get("ownerReferences") or ()
-            number += any(owner["apiVersion"].partition("/")[0] in groups for owner in owners)
-    return number
+    """How many objects of jobs of these groups are left; pods of Deployments go with these.
+
+    Kubernetes collects them one after the other, and none whose job has no definition any more: a
+    Secret or a ConfigMap would stay for ever.
+    """
+    types = {type_ for kind in KINDS for type_ in kind.owns}
+    found = await asyncio.gather(*(_all_of(cluster, type_, MANAGED) for type_ in types))
+    owners = (each["metadata"].get("ownerReferences") or () for each in itertools.chain(*found))
+    return sum(
+        any(owner["apiVersion"].partition("/")[0] in groups for owner in each) for each in owners
+    )
 
 
 async def _keep_namespace(cluster: Cluster, others: list[str]) -> None:
     why = f"it holds {some(others)}" if others else "edgeai install has not made it"
+    await _remove_state(cluster)
     await cluster.delete(record.name(cluster.namespace))
     cluster.say(f"namespace {cluster.namespace} stays: {why}")
+
+
+async def _remove_state(cluster: Cluster) -> None:
+    """What GlobalManagers write beside their jobs. One that still runs would write it again."""
+
+    async def running() -> str:
+        pods = await cluster.retried(
+            lambda: cluster.client.list(PODS, namespace=cluster.namespace, metadata_only=True)
+        )
+        number = len(part_of(pods.items, MANAGER))
+        return f"{number} pods" if number else ""
+
+    await cluster.wait("the end of the GlobalManager", running, remedy=_LOOK)
+    leases = await cluster.retried(
+        lambda: cluster.client.list(
+            LEASES, namespace=cluster.namespace, label_selector=REPLICA_LABEL, metadata_only=True
+        )
+    )
+    # The ConfigMap of a replica goes with its Lease.
+    names = [(LEASES, each["metadata"]["name"]) for each in leases.items]
+    for type_, name in (*names, (SECRETS, SECRET_NAME)):
+        delete = partial(cluster.client.delete, ObjectRef(type_, cluster.namespace, name))
+        with suppress(NotFound):
+            await cluster.retried(delete)
 
 
 async def _end_of_namespace(cluster: Cluster) -> None:

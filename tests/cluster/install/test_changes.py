@@ -8,6 +8,8 @@ import pytest
 from edgeai.install.record import SECRET
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import values_of
+from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
+from globalmanager.kube.rootkey import SECRET_NAME
 from tests.cluster.client import Client
 from tests.cluster.conftest import CRDS
 from tests.cluster.controlplane import ControlPlane
@@ -23,7 +25,9 @@ from tests.cluster.install.steps import (
 )
 from tests.cluster.samples import model
 from tests.edgeai.command import edgeai
+from tests.waiting import eventually
 
+LEASES_PATH: Final = LEASES.path(NAMESPACE)
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -104,6 +108,64 @@ def test_uninstall_removes_all_but_jobs_and_definitions(run: Run, client: Client
     done = run("uninstall", "--jobs", "--crds")
     assert done.returncode == 0, done.stderr
     assert not any(client.find(path(each)) for each in left)
+
+
+def test_definitions_stay_until_all_that_their_jobs_have_made_is_gone(
+    run: Run, plane: ControlPlane, client: Client
+) -> None:
+    """Kubernetes never collects what belongs to a job whose definition is gone."""
+    installed(run)
+    job = client.create(model("birds", "default"))
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+    }
+    metadata = {
+        "name": "birds",
+        "labels": {"app.kubernetes.io/managed-by": "edgeai"},
+        "ownerReferences": [owner],
+        "finalizers": ["example.com/slow"],
+    }
+    made = [f"/api/v1/namespaces/default/{plural}" for plural in ("secrets", "configmaps")]
+    for collection in made:
+        client.request("POST", collection, {"metadata": metadata})
+    uninstall = ("uninstall", "--jobs", "--crds", "--kubeconfig", str(plane.kubeconfig))
+    try:
+        done = edgeai(*uninstall, "--timeout", "5")
+        assert done.returncode != 0, "the definitions are gone, and two objects stay for ever"
+        assert "0 jobs and 2 of their objects" in done.stderr
+        assert all(client.find(path(each)) for each in definitions(values_of(OLD)))
+    finally:
+        for collection in made:
+            client.patch(f"{collection}/birds", {"metadata": {"finalizers": None}})
+    done = run("uninstall", "--jobs", "--crds")
+    assert done.returncode == 0, done.stderr
+    assert not any(client.find(f"{collection}/birds") for collection in made)
+
+
+def test_a_namespace_that_stays_has_nothing_of_a_global_manager(run: Run, client: Client) -> None:
+    """Neither the key of its workers, nor the Lease and the claims of a replica that was killed."""
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    installed(run)
+    client.request("POST", f"{CORE}/secrets", {"metadata": {"name": SECRET_NAME}})
+    metadata = {"name": f"{LEASE_NAME}-killed", "labels": {REPLICA_LABEL: "killed"}}
+    lease = client.request("POST", LEASES_PATH, {"metadata": metadata})
+    owner = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "name": metadata["name"]}
+    owners = [{**owner, "uid": lease["metadata"]["uid"]}]
+    claims = {"metadata": {**metadata, "ownerReferences": owners}}
+    client.request("POST", f"{CORE}/configmaps", claims)
+    done = run("uninstall", "--jobs", "--crds")
+    assert done.returncode == 0, done.stderr
+    assert f"namespace {NAMESPACE} stays: edgeai install has not made it" in done.stderr
+    assert client.find(f"{CORE}/secrets/{SECRET_NAME}") is None
+    assert client.find(f"{LEASES_PATH}/{metadata['name']}") is None
+    eventually(
+        "the end of the claims",
+        lambda: client.find(f"{CORE}/configmaps/{metadata['name']}") is None,
+    )
 
 
 DATA: Final[dict[str, Any]] = {
