@@ -91,7 +91,8 @@ def test_every_page_became_html(site: Path) -> None:
 def test_the_rooms() -> None:
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     rooms = re.findall(r"^  - (.*?):", text, re.MULTILINE)
-    assert rooms == ["edgeai", "Tutorials", "How-to guides", "Reference", "Explanation"]
+    users = ["edgeai", "Tutorials", "How-to guides", "Reference", "Explanation"]
+    assert rooms == [*users, "Development"]
 
 
 def test_the_lock_has_hashes_and_no_address() -> None:
