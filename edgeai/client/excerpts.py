@@ -15,7 +15,8 @@ from common.text import printable, shortened
 from edgeai.client.state import State, state_of
 from globalmanager.contract import PODS, Object, ref_of
 from globalmanager.kube.client import KubeClient
-from globalmanager.rules.faults import Fault, examine
+from globalmanager.rules.faults import Fault
+from globalmanager.rules.pod_faults import examine
 from globalmanager.rules.remedies import Cause
 
 MAX_LOGS: Final = 3  # logs that are read for one job

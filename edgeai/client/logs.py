@@ -23,8 +23,9 @@ from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.children import controllers
-from globalmanager.rules.faults import first_fault, node_of, phase_of
 from globalmanager.rules.objects import LABEL_ROLE, label_of
+from globalmanager.rules.pod_faults import first_fault
+from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.status import mapping
 
 MAX_STREAMS: Final = 100  # pods whose logs are read at the same time

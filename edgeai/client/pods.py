@@ -14,8 +14,9 @@ from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, Resource
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.rules.children import controllers
-from globalmanager.rules.faults import first_fault, node_of, phase_of
 from globalmanager.rules.objects import LABEL_ROLE, label_of
+from globalmanager.rules.pod_faults import first_fault
+from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.worker_status import workers
 

@@ -12,7 +12,7 @@ from globalmanager.contract import Object
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
-from globalmanager.rules.faults import node_of
+from globalmanager.rules.pod_state import node_of
 
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 

@@ -11,7 +11,7 @@ from common import times
 from edgeai.doctor.facts import Facts, Objects
 from globalmanager.contract import Object
 from globalmanager.kube.errors import Forbidden
-from globalmanager.rules.faults import first_fault
+from globalmanager.rules.pod_faults import first_fault
 
 Level = Literal["ok", "warning", "error", "unknown"]
 Told = tuple[Level, str] | tuple[Level, str, str]

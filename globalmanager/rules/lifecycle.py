@@ -15,10 +15,12 @@ import msgspec
 from common.ids import NodeName
 from common.times import rfc3339
 from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
-from globalmanager.rules import contacts, faults, overridden, status
+from globalmanager.rules import contacts, faults, overridden, pod_state, status
 from globalmanager.rules.children import Stages
-from globalmanager.rules.faults import NO_FAULTS, STALLED, Examination, phase_of
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_faults import NO_FAULTS, Examination
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import Finding, Truth
 
 MAX_FINISHED: Final = 2000
@@ -145,7 +147,7 @@ def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> t
     A pod that has not started goes whatever the policy is. It has no logs to keep, and it would
     start later without its job, or wait for ever for a worker that has ended.
     """
-    active = [pod for pod in pods if faults.is_active(pod)]
+    active = [pod for pod in pods if pod_state.is_active(pod)]
     chosen = {
         CleanPods.ALL: [pod for pod in pods if not is_being_deleted(pod)],
         CleanPods.RUNNING: active,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from common.ids import NodeName
 from globalmanager.contract import Object, Observed
 from globalmanager.rules import status, worker_status
-from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules.pod_state import node_of, phase_of
 
 NODE_NOT_READY: Final = "NodeNotReady"
 _ENDED: Final = ("Succeeded", "Failed")

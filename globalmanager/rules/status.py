@@ -94,6 +94,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The items of a list as `mapping` gives them; empty for what is no list."""
+    return [mapping(item) for item in value] if isinstance(value, list) else []
+
+
 def of(observed: Observed) -> Mapping[str, Any]:
     return mapping(observed.object.get("status"))
 

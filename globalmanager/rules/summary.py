@@ -10,15 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from globalmanager.contract import Object
-from globalmanager.rules.faults import (
-    AWAITING_MASTER,
-    MASTER_UNREACHABLE,
-    Fault,
-    examine,
-    fault_of,
-    faults_in,
-    in_order,
-)
+from globalmanager.rules.faults import Fault, fault_of, faults_in, in_order
+from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_UNREACHABLE, examine
 from globalmanager.rules.remedies import is_good
 from globalmanager.rules.status import STARTING, WAITING, mapping
 

@@ -17,8 +17,8 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.kinds.federatedlearningjob.worker_secrets import trainer_secret
 from globalmanager.kinds.federatedlearningjob.workers import PORT
-from globalmanager.rules.faults import is_active, node_of
 from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.pod_state import is_active, node_of
 from globalmanager.rules.replication import index_of
 from globalmanager.rules.secrets import secret_hash
 from globalmanager.rules.worker_form import fixed_node

@@ -35,17 +35,18 @@ from globalmanager.kinds.federatedlearningjob.types import (
 )
 from globalmanager.rules import (
     children,
-    faults,
     lifecycle,
+    pod_faults,
+    pod_state,
     references,
     sedna,
     status,
     worker_status,
 )
 from globalmanager.rules.children import Stages
-from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import Timers, own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.silent_nodes import silent_since
 from globalmanager.rules.status import Finding, Truth
 
@@ -182,7 +183,7 @@ def _timers(observed: Observed, now: datetime) -> Timers:
     """The next moment at which the plan replaces a failed pod or ends a waiting trainer."""
     pods = own_pods(observed)
     _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
-    if _has_result(observed) and any(map(faults.is_active, pods)):
+    if _has_result(observed) and any(map(pod_state.is_active, pods)):
         return timers.add(_wait_for_trainers_s(observed, now))
     return timers
 
@@ -201,7 +202,7 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
     expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
     if expected and expected <= {*done}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
-    if _has_result(observed) and not any(map(faults.is_active, pods)):
+    if _has_result(observed) and not any(map(pod_state.is_active, pods)):
         missed = ", ".join(sorted(expected - {*done}))
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {missed}" if missed else ""
@@ -212,12 +213,12 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
     return _underway(observed, spec, pods, done)
 
 
-def _examined(observed: Observed, now: datetime) -> faults.Examination:
+def _examined(observed: Observed, now: datetime) -> pod_faults.Examination:
     """The faults of the workers. A node that is silent for Kubernetes has not said what its pods do
     now.
     """
     pods = (pod for pod in own_pods(observed) if silent_since(pod) is None)
-    return faults.examine(pods, now)
+    return pod_faults.examine(pods, now)
 
 
 def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
@@ -323,7 +324,7 @@ def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -
     pods = own_pods(observed)
     done = finished(observed, spec)
     return {
-        "active": sum(faults.is_active(pod) for pod in pods),
+        "active": sum(pod_state.is_active(pod) for pod in pods),
         "succeeded": len(done),
         "failed": sum(phase_of(pod) == "Failed" for pod in pods),
         "finished": done,

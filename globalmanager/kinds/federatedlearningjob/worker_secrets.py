@@ -26,9 +26,9 @@ from globalmanager.kinds.federatedlearningjob.types import (
     worker_name,
 )
 from globalmanager.rules import children
-from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.pods import WORKER_SECRET
 from globalmanager.rules.secrets import worker_secret
 

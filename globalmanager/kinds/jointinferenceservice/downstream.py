@@ -14,8 +14,8 @@ from common.wire import WorkerGrant
 from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed, ServicePort
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import PORT, service_name, worker_name
-from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.objects import has_role, is_being_deleted
+from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.secrets import secret_hash, worker_secret
 from globalmanager.rules.status import mapping
 from globalmanager.rules.worker_form import fixed_node

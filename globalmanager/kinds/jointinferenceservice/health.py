@@ -12,9 +12,10 @@ from globalmanager.contract import DEPLOYMENTS, Object, Observed
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
-from globalmanager.rules import faults, status
-from globalmanager.rules.faults import Examination, Fault
+from globalmanager.rules import faults, pod_faults, pod_state, status
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.objects import LABEL_ROLE, has_role, is_being_deleted, label_of
+from globalmanager.rules.pod_faults import Examination
 from globalmanager.rules.silent_nodes import (
     NODE_NOT_READY,
     is_in_session,
@@ -77,11 +78,11 @@ def examined(observed: Observed, now: datetime) -> Examination:
     """The faults of the workers. A failed pod counts until its Deployment has another one."""
     roles = [role for role in (CLOUD, EDGE) if is_available(observed, role)]
     pods = (pod for role in (CLOUD, EDGE) for pod in _audible(observed, role))
-    return faults.examine(
+    return pod_faults.examine(
         (
             pod
             for pod in pods
-            if faults.phase_of(pod) != "Failed" or label_of(pod, LABEL_ROLE) not in roles
+            if pod_state.phase_of(pod) != "Failed" or label_of(pod, LABEL_ROLE) not in roles
         ),
         now,
     )
@@ -94,7 +95,7 @@ def _audible(observed: Observed, role: str) -> list[Object]:
 
 
 def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:
-    return faults.first_fault(_audible(observed, role), now) or _refusal(observed, role)
+    return pod_faults.first_fault(_audible(observed, role), now) or _refusal(observed, role)
 
 
 def _refusal(observed: Observed, role: str) -> Fault | None:
@@ -123,14 +124,14 @@ def _told_of(counting: Sequence[Object]) -> str:
     if not counting:
         return ""
     return (
-        f"; Kubernetes has not heard of node {faults.node_of(counting[0])}, whose LocalController "
-        "reports that the edge worker runs"
+        f"; Kubernetes has not heard of node {pod_state.node_of(counting[0])}, whose "
+        "LocalController reports that the edge worker runs"
     )
 
 
 def _of_a_silent_node(observed: Observed, pod: Object) -> Finding:
     """The condition Running of a service whose edge worker ran before its node fell silent."""
-    text = f"edge worker: Kubernetes has not heard of node {faults.node_of(pod)}, and its "
+    text = f"edge worker: Kubernetes has not heard of node {pod_state.node_of(pod)}, and its "
     if not is_in_session(observed, pod):
         text += "LocalController has no session: the worker may run, and its reports wait there"
         return Finding(RUNNING, Truth.UNKNOWN, NODE_NOT_READY, text)
@@ -153,7 +154,7 @@ def numbers(observed: Observed) -> dict[str, Any]:
     reports.
     """
     return {
-        "active": sum(faults.is_active(pod) for pod in observed.pods),
-        "failed": sum(faults.phase_of(pod) == "Failed" for pod in observed.pods),
+        "active": sum(pod_state.is_active(pod) for pod in observed.pods),
+        "failed": sum(pod_state.phase_of(pod) == "Failed" for pod in observed.pods),
         **totals.of(status.of(observed), observed.type.group),
     }

@@ -10,7 +10,7 @@ from globalmanager.contract import PODS, Event, Object, ObjectRef, Observed, Sev
 from globalmanager.kinds.pytorchjob import autoscaling, elasticity, master_wait
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER
-from globalmanager.rules import faults
+from globalmanager.rules import pod_state
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.forms import RestartPolicy
@@ -95,7 +95,7 @@ def _world_warnings(observed: Observed) -> Iterator[Event]:
         observed.children.get(ObjectRef(PODS, observed.ref.namespace, name))
         for name, _, _ in names(observed.ref.name, spec)
     ]
-    others = [pod for pod in pods if pod is not None and faults.is_active(pod)]
+    others = [pod for pod in pods if pod is not None and pod_state.is_active(pod)]
     number = sum(_has_other_world(pod, wanted) for pod in others)
     if number:
         message = (

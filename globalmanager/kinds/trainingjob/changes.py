@@ -23,7 +23,7 @@ from globalmanager.kinds.trainingjob.launcher import OWNS
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.states import State
-from globalmanager.rules import children, faults, lifecycle
+from globalmanager.rules import children, lifecycle, pod_state
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic.host_list import HostList
 from globalmanager.rules.lifecycle import CleanPods, Timers
@@ -122,7 +122,7 @@ def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]
         return ()
     pods = list(workers.present(observed).values())
     launcher_pod = present.launcher_pod(observed)
-    still_runs = launcher_pod is not None and faults.is_active(launcher_pod)
+    still_runs = launcher_pod is not None and pod_state.is_active(launcher_pod)
     others = tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in observed.children.items()

@@ -34,7 +34,7 @@ from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import children, faults, lifecycle, status
+from globalmanager.rules import children, faults, lifecycle, pod_faults, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
 from globalmanager.rules.faults import Fault, fault_of
 from globalmanager.rules.lifecycle import Timers
@@ -258,7 +258,7 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
     looked_at = [pod for pod in wanted if not room.is_queued(job, pod)]
     if launcher is not None and not stalls.is_first_failure(launcher):
         looked_at.insert(0, launcher)
-    examined = faults.examine(looked_at, job.now)
+    examined = pod_faults.examine(looked_at, job.now)
     target = [name for name in scaled.size.target if name not in replaced.paused]
     earlier, earlier_s = replacement.last_failure(job, target, examined.faults)
     job.conditions.stall(faults.in_order((*earlier, *examined.faults)))

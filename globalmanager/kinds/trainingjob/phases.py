@@ -11,7 +11,7 @@ from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.states import Launcher, Situation, State
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import faults
+from globalmanager.rules import pod_faults
 from globalmanager.rules.status import Truth
 
 MESSAGES: Final[Mapping[State, str]] = {
@@ -50,7 +50,7 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
         return f"the pod of its launcher is gone.{limit}"
     if situation.launcher is Launcher.FAILED:
         pod = present.launcher_pod(job.observed)
-        fault = faults.first_fault([pod]) if pod is not None else None
+        fault = pod_faults.first_fault([pod]) if pod is not None else None
         cause = f" {fault.message}" if fault is not None else ""
         return f"its launcher failed.{limit}{cause}"
     return too_few(job, replaced)
@@ -59,7 +59,7 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
 def too_few(job: Present, replaced: Replacement) -> str:
     """Why the job cannot get the workers that its launcher needs."""
     ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
-    fault = faults.first_fault(ended)
+    fault = pod_faults.first_fault(ended)
     needed = present.enough(job.spec, replaced.size)
     text = f"{len(replaced.spent)} workers ended, and the launcher needs {needed}."
     if fault is not None:

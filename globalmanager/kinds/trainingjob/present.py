@@ -13,11 +13,11 @@ from globalmanager.kinds.trainingjob import workers
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.states import Launcher, State
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import faults, status
+from globalmanager.rules import pod_state, status
 from globalmanager.rules.elastic.words import LAUNCHER, WORKER
-from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import left_s
 from globalmanager.rules.objects import is_being_deleted, is_made_elsewhere
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.outcomes import outcomes as of_all_kinds
@@ -136,7 +136,7 @@ def is_ready(pod: Object) -> bool:
     entries = mapping(pod.get("status")).get("conditions")
     listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
     is_unready = any(one.get("type") == "Ready" and one.get("status") != "True" for one in listed)
-    return phase_of(pod) == "Running" and faults.is_active(pod) and not is_unready
+    return phase_of(pod) == "Running" and pod_state.is_active(pod) and not is_unready
 
 
 def enough(spec: TrainingJob, size: Size) -> int:
@@ -164,7 +164,9 @@ def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     entries = {}
     for (type_, role), listed in found.items():
         counts = {
-            "active": sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in listed),
+            "active": sum(
+                phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in listed
+            ),
             "succeeded": sum(phase_of(pod) == "Succeeded" for pod in listed),
             "failed": sum(phase_of(pod) == "Failed" for pod in listed),
         }

@@ -14,11 +14,12 @@ from globalmanager.contract import Delete, Event, Object, Severity
 from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.scaling import Size
-from globalmanager.rules import deletions, faults, lifecycle
+from globalmanager.rules import deletions, faults, lifecycle, pod_faults, pod_state
 from globalmanager.rules.elastic.words import WORKER
-from globalmanager.rules.faults import Fault, phase_of
+from globalmanager.rules.faults import Fault
 from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.remedies import Cause
 from globalmanager.rules.replication import index_of
 from globalmanager.rules.status import mapping
@@ -147,7 +148,7 @@ def _loss(pod: Object | None, job: Present, *, is_listed: bool) -> str | None:
         return "is being deleted" if is_listed or is_late else None
     if phase_of(pod) not in ("Failed", "Succeeded"):
         return None
-    fault = faults.first_fault([pod])
+    fault = pod_faults.first_fault([pod])
     detail = f": {fault.message}" if fault is not None else ""
     return f"has ended{detail}"
 
@@ -175,7 +176,7 @@ def _is_retryable(pod: Object) -> bool:
     or a signal.
     """
     state = mapping(pod.get("status"))
-    if state.get("reason") == faults.OWN_DEADLINE:
+    if state.get("reason") == pod_state.OWN_DEADLINE:
         return False
     entries = state.get("containerStatuses")
     states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
@@ -187,7 +188,7 @@ def _is_retryable(pod: Object) -> bool:
     )
     code = next(codes, None)
     is_signal = not isinstance(code, int) or code >= _RETRYABLE_FROM
-    return is_signal or faults.is_disrupted(pod)
+    return is_signal or pod_state.is_disrupted(pod)
 
 
 def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:
@@ -224,7 +225,7 @@ def last_failure(
         return (), math.inf
     ended = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]
     told = faults.faults_in(str(known.get("reason")), str(known.get("message")))
-    for fault in (*faults.examine(ended).faults, *told):
+    for fault in (*pod_faults.examine(ended).faults, *told):
         index = _index(job, fault)
         if fault.cause is Cause.CRASH and index is not None:
             wait_s = _until_recovered_s(job, target, index)
@@ -238,7 +239,7 @@ def _index(job: Present, fault: Fault) -> int | None:
 
 
 def _has_crashed(pod: Object) -> bool:
-    return phase_of(pod) == "Failed" and not faults.is_disrupted(pod)
+    return phase_of(pod) == "Failed" and not pod_state.is_disrupted(pod)
 
 
 def _until_recovered_s(job: Present, target: Collection[str], index: int) -> float:

@@ -16,7 +16,7 @@ from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
-from globalmanager.rules import faults, status
+from globalmanager.rules import pod_faults, pod_state, status
 from globalmanager.rules.lifecycle import Timers, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
@@ -145,7 +145,7 @@ def _waits(job: Present, size: Size, taken: Collection[str]) -> list[str]:
 
 def _is_stuck(pod: Object | None) -> bool:
     """Whether the pod of a worker that waits has a node, which does not start the pod."""
-    return pod is not None and bool(faults.node_of(pod)) and not is_being_deleted(pod)
+    return pod is not None and bool(pod_state.node_of(pod)) and not is_being_deleted(pod)
 
 
 def _least(job: Present, spent: int, *, is_placed: bool) -> int:
@@ -207,7 +207,7 @@ def _left_until_taken_back_s(job: Present) -> float:
     wait for room. The pod of the last worker must have ended, and the scheduler needs some time.
     """
     pod = present.launcher_pod(job.observed)
-    fault = faults.first_fault([pod]) if pod is not None and waiting.is_queued(pod) else None
+    fault = pod_faults.first_fault([pod]) if pod is not None and waiting.is_queued(pod) else None
     if fault is None or fault.reason != "Unschedulable":
         return math.inf
     grace = job.spec.worker["spec"].get("terminationGracePeriodSeconds")

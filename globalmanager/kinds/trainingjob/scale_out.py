@@ -11,7 +11,7 @@ from typing import Final
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
-from globalmanager.rules import faults, lifecycle, status
+from globalmanager.rules import lifecycle, pod_faults, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
 from globalmanager.rules.faults import STALLED
 from globalmanager.rules.lifecycle import Timers
@@ -162,8 +162,8 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
 def _obstacle(view: View, names: Sequence[str]) -> str:
     """Why new workers do not run; "" when nobody says so."""
     pods = [view.pods[name] for name in names if name in view.pods]
-    ending = map(faults.of_end, filter(is_being_deleted, pods))
-    fault = faults.first_fault(pods) or next(ending, None)
+    ending = map(pod_faults.of_end, filter(is_being_deleted, pods))
+    fault = pod_faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return fault.message
     has_no_pod = any(name not in view.pods for name in names)

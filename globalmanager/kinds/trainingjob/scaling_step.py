@@ -23,7 +23,7 @@ from globalmanager.contract import (
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import deletions, faults
+from globalmanager.rules import deletions, pod_faults
 from globalmanager.rules.elastic import scalers
 from globalmanager.rules.elastic.scaler_status import has_condition, state_of
 from globalmanager.rules.elastic.scalers import Scaler, Script
@@ -155,7 +155,7 @@ class Current:
         if not pods:
             return ""
         text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
-        return f"{text}: {faults.of_end(pods[0]).message}"
+        return f"{text}: {pod_faults.of_end(pods[0]).message}"
 
     def key(self, view: View, what: str) -> str:
         """The key of an execution. A new launcher runs the command again."""

@@ -20,9 +20,9 @@ from globalmanager.contract import (
 )
 from globalmanager.rules import children, lifecycle, objects
 from globalmanager.rules.children import Stages
-from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import CleanPods, Timers, own_pods, pause_left_s
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.forms import RestartScope

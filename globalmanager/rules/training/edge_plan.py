@@ -27,9 +27,9 @@ from globalmanager.contract import PODS, Action, Delete, Object, ObjectRef, Obse
 from globalmanager.rules import contacts, deletions, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.contacts import EDGE_CONNECTED
-from globalmanager.rules.faults import node_of, phase_of
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.silent_nodes import silent_since
 from globalmanager.rules.status import Finding, Truth, mapping
 from globalmanager.rules.training import edge_placement, plan, replicas

@@ -31,9 +31,9 @@ from globalmanager.contract import (
 )
 from globalmanager.rules import status as rules
 from globalmanager.rules import worker_status
-from globalmanager.rules.faults import node_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import node_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.stored import cut, stored_bytes
 from globalmanager.rules.training import replicas

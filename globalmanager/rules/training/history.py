@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from globalmanager.contract import Object, Observed
 from globalmanager.rules import status
-from globalmanager.rules.faults import phase_of
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope

@@ -20,7 +20,7 @@ from globalmanager.contract import (
     ResourceType,
     Severity,
 )
-from globalmanager.rules import faults, lifecycle, overridden, status
+from globalmanager.rules import lifecycle, overridden, pod_faults, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
@@ -211,7 +211,7 @@ def _failed_text(job: Present, failed: list[Failure], verb: str) -> str:
     """ "TFJob mnist has failed because 1 Worker replica(s) failed." with the first one's cause."""
     type_ = failed[0].type
     number = sum(one.type == type_ for one in failed)
-    fault = faults.first_fault([failed[0].pod])
+    fault = pod_faults.first_fault([failed[0].pod])
     cause = f" {fault.message}" if fault is not None else ""
     return f"{job.text} {verb} {number} {type_} replica(s) failed.{cause}"
 

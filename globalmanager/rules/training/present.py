@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from globalmanager.contract import Event, Object, Observed, Severity
-from globalmanager.rules import faults, status
-from globalmanager.rules.faults import phase_of
+from globalmanager.rules import pod_state, status
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training import replicas, waiting
@@ -76,7 +76,7 @@ def counts(job: Present) -> dict[str, Counts]:
         present = [pods[name] for name in names if name in pods]
         found[each.type] = Counts(
             wanted=each.count,
-            active=sum(phase_of(pod) == "Running" and faults.is_active(pod) for pod in present),
+            active=sum(phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in present),
             succeeded=sum(name in job.history.finished for name in names),
             failed=sum(phase_of(pod) == "Failed" for pod in present),
         )

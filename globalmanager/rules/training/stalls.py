@@ -9,17 +9,13 @@ from datetime import datetime
 from typing import Final
 
 from globalmanager.contract import Object, Observed
-from globalmanager.rules import faults, status
-from globalmanager.rules.faults import (
-    AWAITING_MASTER,
-    MASTER_WAIT,
-    PENDING_S,
-    Fault,
-    fault_of,
-    phase_of,
-)
+from globalmanager.rules import faults, pod_state, status
+from globalmanager.rules.container_faults import PENDING_S
+from globalmanager.rules.faults import Fault, fault_of
 from globalmanager.rules.lifecycle import Timers, left_s
 from globalmanager.rules.objects import is_being_deleted
+from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_WAIT, examine, of_master
+from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.remedies import Cause
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
@@ -44,7 +40,7 @@ def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     )
     if known is not None:
         return (known,), Timers()
-    examined = faults.examine(_troubled_pods(job), job.now)
+    examined = examine(_troubled_pods(job), job.now)
     pod_faults, master_in_s = _of_edge_workers(job, examined.faults)
     earlier, earlier_s = _of_restarts(job, {fault.worker for fault in pod_faults})
     group, group_in_s = _of_pod_group(job)
@@ -92,18 +88,17 @@ def _of_edge_workers(job: Present, pod_faults: Sequence[Fault]) -> tuple[list[Fa
     name = replicas.name_of(job.observed.ref.name, _MASTER, 0)
     if name not in pods or any(fault.worker == name for fault in pod_faults):
         return [*pod_faults], math.inf
-    master_since = faults.running_since(pods[name], job.spec.framework.container)
+    master_since = pod_state.running_since(pods[name], job.spec.framework.container)
 
     def wait_left_s(fault: Fault) -> float:
         if fault.reason != AWAITING_MASTER or fault.node not in job.observed.contacts:
             return math.inf
-        since = faults.running_since(pods[fault.worker], MASTER_WAIT)
+        since = pod_state.running_since(pods[fault.worker], MASTER_WAIT)
         return max(left_s(each, PENDING_S, job.now) for each in (master_since, since))
 
     waits = [(fault, wait_left_s(fault)) for fault in pod_faults]
     return [
-        faults.of_master(pods[fault.worker], name) if wait_s <= 0 else fault
-        for fault, wait_s in waits
+        of_master(pods[fault.worker], name) if wait_s <= 0 else fault for fault, wait_s in waits
     ], min((wait_s for _, wait_s in waits if wait_s > 0), default=math.inf)
 
 
@@ -214,6 +209,6 @@ def of_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime)
 
     Args: pods: the pods that the job still has
     """
-    examined = faults.examine(filter(is_being_deleted, pods), now)
+    examined = examine(filter(is_being_deleted, pods), now)
     conditions.stall(examined.faults)
     return Timers().add(examined.next_s)

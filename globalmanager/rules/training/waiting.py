@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from globalmanager.contract import Object, Observed
-from globalmanager.rules import faults, status
-from globalmanager.rules.faults import node_of, phase_of
+from globalmanager.rules import pod_faults, pod_state, status
+from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.framework import TrainingJob
 
 
 def has_room(pod: Object) -> bool:
     """Whether the pod has a node, and nothing keeps it from running there."""
-    is_coming_up = phase_of(pod) != "Pending" or faults.first_fault([pod]) is None
-    return faults.is_active(pod) and bool(node_of(pod)) and is_coming_up
+    is_coming_up = phase_of(pod) != "Pending" or pod_faults.first_fault([pod]) is None
+    return pod_state.is_active(pod) and bool(node_of(pod)) and is_coming_up
 
 
 def is_queued(pod: Object) -> bool:
@@ -34,7 +34,7 @@ def has_lost_room(observed: Observed, spec: TrainingJob, type_: str, pod: Object
         is_elastic = spec.elastic.type == type_
     else:
         is_elastic = was_elastic(observed) and type_ not in spec.framework.leaders
-    return is_elastic and faults.is_disrupted(pod)
+    return is_elastic and pod_state.is_disrupted(pod)
 
 
 def was_elastic(observed: Observed) -> bool:
@@ -53,7 +53,7 @@ def told(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:
         pods: the pods that wait
         known: .status.elastic as it was last written
     """
-    fault = faults.first_fault(pods)
+    fault = pod_faults.first_fault(pods)
     if fault is None:
         return {}
     pod = fault.message.partition(":")[0]

@@ -29,7 +29,7 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kube.client import KubeClient
-from globalmanager.rules import children, faults
+from globalmanager.rules import children, pod_state
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
@@ -44,14 +44,14 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "edgeai"}
 def plan(observed: Observed, _now: datetime) -> Plan:
     kept = [ref for ref in observed.children if ref.type == DEPLOYMENTS]
     stages = children.reconcile(observed, (), KIND.owns, settled=kept)
-    failed = [pod for pod in observed.pods if faults.phase_of(pod) == "Failed"]
+    failed = [pod for pod in observed.pods if pod_state.phase_of(pod) == "Failed"]
     told = {"phase": "Failed" if failed else "Ready", "pods": len(observed.pods)}
     current = observed.object.get("status") or {}
     return Plan(stages=stages, status=None if current == told else told)
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    nodes = {NodeName(faults.node_of(pod)) for pod in observed.pods}
+    nodes = {NodeName(pod_state.node_of(pod)) for pod in observed.pods}
     return {node: Assignment.of(observed, spec={}, workers={}) for node in nodes}
 
 

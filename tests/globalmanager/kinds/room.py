@@ -15,7 +15,7 @@ from globalmanager.contract import (
     ObjectRef,
     Plan,
 )
-from globalmanager.rules.faults import is_active
+from globalmanager.rules.pod_state import is_active
 from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, ElasticWorld, example
 

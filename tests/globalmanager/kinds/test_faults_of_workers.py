@@ -8,7 +8,7 @@ from common.times import rfc3339
 from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW
-from globalmanager.rules.faults import first_fault
+from globalmanager.rules.pod_faults import first_fault
 from globalmanager.rules.summary import faults_of
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.samples import small_service

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from globalmanager.contract import InvalidSpec, Plan, Severity
 from globalmanager.kinds.trainingjob.types import read
-from globalmanager.rules.faults import is_active
+from globalmanager.rules.pod_state import is_active
 from tests.globalmanager.builders import copied
 from tests.globalmanager.kinds.elastic import LAUNCHER
 from tests.globalmanager.kinds.room import Cluster, elastic

@@ -7,7 +7,7 @@ import pytest
 
 from common.times import rfc3339
 from globalmanager.contract import Object
-from globalmanager.rules import deletions, faults
+from globalmanager.rules import deletions, pod_faults
 from globalmanager.rules.remedies import remedy_of
 from tests.globalmanager.builders import at
 
@@ -72,7 +72,7 @@ def test_a_limit_counts_from_the_moment_of_the_deletion(made: Object, left: floa
     ],
 )
 def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None:
-    found = faults.of_end(made)
+    found = pod_faults.of_end(made)
     assert found.message.startswith("pod a on node edge1: Terminating: ")
     assert why in found.message
     assert found.is_pending
@@ -87,19 +87,19 @@ def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None
     ],
 )
 def test_the_remedy_is_that_of_the_cause(made: Object, remedy: str) -> None:
-    found = faults.of_end(made)
+    found = pod_faults.of_end(made)
     assert remedy_of(found.reason, found.message).startswith(remedy)
 
 
 def test_the_message_is_short_and_has_no_control_characters() -> None:
-    message = faults.of_end(deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])).message
+    message = pod_faults.of_end(deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])).message
     assert len(message) <= 400
     assert "\x1b" not in message
 
 
 def test_the_first_overdue_pod_is_told_and_the_others_are_waited_for() -> None:
     pods = [pod(), deleted(), deleted(deletionTimestamp=rfc3339(at(10)), finalizers=["late"])]
-    examined = faults.examine(pods, at(45))
+    examined = pod_faults.examine(pods, at(45))
     (fault,) = examined.faults
     assert "late" in fault.message
     assert examined.next_s == 15
