@@ -5,6 +5,7 @@
 - `folder/*.md` in the navigation stands for the pages of the folder but its README.
 - A notebook is shown as text and code.
 - A fence of code may have a name after its language, which becomes its title.
+- The search leaves out decisions and proofs, whose words are those of the pages for users.
 - A state diagram of Mermaid becomes a table: what draws it would come from another host.
 """
 
@@ -23,6 +24,7 @@ from mkdocs.structure.pages import Page
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = "docs"
 SOURCE: Final = "source"
+_NOT_SEARCHED: Final = ("decisions/", "proofs.md")
 _LINK: Final = re.compile(r"\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _STATES: Final = re.compile(r"^```mermaid\nstateDiagram-v2\n(?P<lines>.*?)^```$", re.M | re.S)
@@ -123,6 +125,8 @@ def _meaning(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    if page.file.src_uri.startswith(_NOT_SEARCHED):
+        page.meta["search"] = {"exclude": True}
     if page.file.generated_by is None:
         path = f"{DOCS}/{page.file.src_uri}"
     else:

@@ -1,5 +1,6 @@
 """The documentation as a site: it builds, needs no other host, and shows what the pages say."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -107,6 +108,14 @@ def test_a_notebook_is_text_and_code(site: Path) -> None:
     page = site / "source" / "examples" / "notebooks" / "joint_inference.ipynb.html"
     assert "cell_type" not in page.read_text()
     assert len(Reader(page).text.split()) > 50
+
+
+def test_the_search_finds_pages_for_users_and_no_decision(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    pages = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"install.html", "fields/pytorchjob.html", "adding-a-kind.html"} <= pages
+    assert [page for page in pages if page.startswith("decisions/") or page == "proofs.html"] == []
+    assert (site / "decisions" / "0028-the-site.html").exists()
 
 
 def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
