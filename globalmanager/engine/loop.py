@@ -22,6 +22,7 @@ from globalmanager.cache.health import Health
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.live import Live
 from globalmanager.cache.pods import FORMS
+from globalmanager.cache.specs import LargeSpecs
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
     NAMESPACES,
@@ -101,9 +102,9 @@ class Engine:
         self._fence = fence
         self._metrics = metrics or EngineMetrics(CollectorRegistry())
         self._waits_for = STARTING  # why the engine has not begun; "" after `run`
-        client = client.reading(FORMS)
         needed = [kind.under(worker_settings) for kind in kinds]
         self._kinds = served_types(needed, self._settings.groups)
+        client = client.reading({**FORMS, **dict.fromkeys(self._kinds, LargeSpecs())})
         self._queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=self._settings.rest_s)
         self._fan_out = FanOut(
             self._queue, jobs_per_slice=_JOBS_PER_SLICE, processor=clocks.processor

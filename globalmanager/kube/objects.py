@@ -113,7 +113,7 @@ def decode(document: bytes, form: Form | None = None) -> Object:
         written_in = _spec_version(metadata.pop("managedFields", None))
         if written_in and written_in != object_.get("apiVersion"):
             metadata["managedFields"] = [{"apiVersion": written_in, "fieldsV1": {"f:spec": {}}}]
-    if _is_too_deep(object_):
+    if is_too_deep(object_):
         raise NotReadable(_too_deep(document))
     return object_
 
@@ -143,12 +143,16 @@ def read(document: bytes, form: Form | None = None) -> Object | Unreadable:
     return object_
 
 
-def _is_too_deep(object_: Object) -> bool:
-    """Whether the object has more than MAX_DEPTH levels. The function walks level by level, without
-    recursion.
-    """
+class CheckedDict(dict[str, Any]):
+    """A part of an object that is not too deep. The check of the whole object leaves it out."""
+
+    __slots__ = ("__weakref__",)
+
+
+def is_too_deep(object_: Object, levels: int = MAX_DEPTH) -> bool:
+    """Whether the object has more levels. The function walks level by level, without recursion."""
     level: list[Any] = [object_]
-    for _ in range(MAX_DEPTH):
+    for _ in range(levels):
         level = [
             inner
             for outer in level
