@@ -9,7 +9,7 @@ import msgspec
 from common.text import printable
 from globalmanager.contract import Object
 from globalmanager.rules import summary
-from globalmanager.rules.faults import Fault, fault_of
+from globalmanager.rules.faults import Fault, job_fault
 from globalmanager.rules.remedies import is_good, remedy_of
 from globalmanager.rules.status import condition_of, mapping
 
@@ -84,7 +84,7 @@ def state_of(object_: Object, pods: Iterable[Object] = (), now: datetime | None 
     told = summary.faults_of if result == "succeeded" else summary.waits_of
     faults = told(object_, pods, now)
     if not status and not faults:
-        faults = (fault_of("", _UNSEEN),)
+        faults = (job_fault("", _UNSEEN),)
     return State(phase=printable(summary.phase_of(status)), result=result, faults=faults)
 
 

@@ -13,20 +13,21 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import left_s
 
 TERMINATING: Final = "Terminating"
-"""Reason of a condition that tells of such a pod."""
+"""Reason of the fault of such a pod."""
 OVERDUE_S: Final = 30.0
-"""A pod that is still there this number of seconds after its grace period is told. Its node counts
-as lost. The name of the pod is free only when the pod is gone."""
+"""A pod that is still there this number of seconds after its grace period is a fault. Its node
+counts as lost. The name of the pod is free only when the pod is gone."""
 _MAX_NAMED: Final = 3  # finalizers in one message
 
 
-def left_of(pod: Object, limit_s: float, now: datetime) -> float:
-    """Seconds until `limit_s` after the deletion of the pod began; 0 when no time can be read. A
-    deletion that begins later than in `limit_s` has the time of another clock, and the limit has
+def end_left_s(pod: Object, limit_s: float, now: datetime) -> float:
+    """Seconds until `limit_s` after the deletion of the pod began; 0 when the time cannot be read.
+    A deletion that begins later than in `limit_s` has the time of another clock, and the limit has
     passed.
     """
-    left = left_s(pod["metadata"].get("deletionTimestamp"), limit_s - _grace_s(pod), now)
-    return left if left is not None and left <= 2 * limit_s else 0.0
+    began = pod["metadata"].get("deletionTimestamp")
+    left = left_s(began, limit_s - _grace_s(pod), now, unknown=0.0)
+    return left if left <= 2 * limit_s else 0.0
 
 
 def _grace_s(pod: Object) -> int:
@@ -38,7 +39,7 @@ def overdue_in_s(pod: Object, now: datetime) -> float:
     """Seconds until the pod is overdue; infinite for a pod that nobody deletes."""
     if not is_being_deleted(pod):
         return math.inf
-    return left_s(pod["metadata"]["deletionTimestamp"], OVERDUE_S, now) or 0.0
+    return left_s(pod["metadata"]["deletionTimestamp"], OVERDUE_S, now, unknown=0.0)
 
 
 def is_confirmed(pod: Object) -> bool:
@@ -53,8 +54,8 @@ def why(pod: Object) -> str:
     """The cause alone. Total for any object of the API: what is no pod stays for its finalizers."""
     if not is_being_deleted(pod):
         return "the API server has not accepted its deletion"
-    listed = pod["metadata"].get("finalizers")
-    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    finalizers = pod["metadata"].get("finalizers")
+    names = [str(name) for name in finalizers] if isinstance(finalizers, list) else []
     shown = ", ".join(names[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
     stays = f"has the finalizers {shown} and stays until their controllers remove them"
     if names and is_confirmed(pod):

@@ -1,7 +1,7 @@
-"""The faults of pods, in causal order: what is wrong, why, and what to do.
+"""A fault: what is wrong with a job or one of its pods, why, and what to do.
 
-A fault has the words of the pod's own status. Total: a pod status with missing or odd fields gives
-a shorter message, never an exception.
+A condition has the faults of a job as one text, from which `faults_in` reads them again. Pure and
+total.
 """
 
 import math
@@ -18,8 +18,8 @@ from globalmanager.rules.remedies import REMEDIES, Cause, cause_of, remedy_of
 from globalmanager.rules.status import Finding, Truth
 
 STALLED: Final = "Stalled"
-"""The type of the condition that tells the faults of a job's workers."""
-MAX_TOLD: Final = 3  # faults that one text names
+"""Type of the condition with the faults of a job's workers."""
+MAX_NAMED: Final = 3  # faults that one text names
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
 _DELAY: Final = re.compile(r"\bback-off \S+ ")  # the delay in this text grows with each try
 _MAX_MESSAGE_CHARS: Final = 300
@@ -65,90 +65,25 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.message} (started again {times})" if self.restarts else self.message
 
 
-def fault_of(reason: str, message: str) -> Fault:
+def job_fault(reason: str, message: str) -> Fault:
     """A fault of the whole job. Args: message: "<what>: <why>" """
     text = printable(message)
     subject = text.partition(":")[0]
     return Fault(cause=cause_of(reason, text), reason=reason, message=text, subject=subject)
 
 
-def stalled(known: Mapping[str, Any], faults: Sequence[Fault]) -> Finding | None:
-    """The condition Stalled of a job with these faults; None without faults.
-
-    Args: known: the condition as it was last written. Its message stays while the faults do
-    """
-    if not faults:
-        return None
-    message, told = summary(faults), str(known.get("message", ""))
-    is_same = known.get("reason") == faults[0].reason and is_same_summary(told, faults)
-    return Finding(STALLED, Truth.TRUE, faults[0].reason, told if is_same else message)
-
-
-def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """The faults by their cause. Faults with one cause keep their order."""
-    return tuple(sorted(faults, key=lambda fault: fault.cause))
-
-
-def summary(faults: Sequence[Fault]) -> str:
-    """The messages of the first faults, and how many more there are; "" without faults."""
-    told = [fault.message for fault in faults[:MAX_TOLD]]
-    more = len(faults) - len(told)
-    return "; ".join([*told, f"and {more} more"] if more else told)
-
-
-def is_same_summary(known: str, faults: Sequence[Fault]) -> bool:
-    """Whether a summary that was written before tells the same faults, perhaps with other details.
-
-    Args: known: what `summary` returned for the earlier faults
-    """
-    told = faults[:MAX_TOLD]
-    more = len(faults) - len(told)
-    place = 0
-    for fault in told:
-        place = known.find(fault.subject, place)
-        if place < 0:
-            return False
-        place += len(fault.subject)
-    are_pods = sum(fault.subject.startswith("pod ") for fault in told)
-    tail = f"; and {more} more" if more else ""
-    return len(_PART.findall(known)) == are_pods and (_MORE.search(known) or [""])[0] == tail
-
-
-_PART: Final = re.compile(r"(?:^|(?<=; ))(?=pod \S)")
-_MORE: Final = re.compile(r"; and \d+ more\Z")
-_POD: Final = re.compile(r"\bpod (\S+?)(?: on node \S+)?: (?:([A-Z][A-Za-z]*): )?")
-
-
-def faults_in(reason: str, text: str) -> list[Fault]:
-    """The faults that a condition tells.
-
-    Args:
-        reason: of the condition
-        text: its message, which may be a `summary`
-    """
-    parts = [part.strip().removesuffix(";") for part in _PART.split(text)]
-    return [_told(reason, part) for part in parts if part] or [fault_of(reason, text)]
-
-
-def _told(reason: str, text: str) -> Fault:
-    found = _POD.search(text)
-    if found is None:
-        return fault_of(reason, text)
-    own = found[2] if found[2] in REMEDIES else reason
-    return msgspec.structs.replace(fault_of(own, text), worker=found[1])
-
-
 def pod_fault(
     pod: Object, reason: Any, detail: Any, container: str = "", *, begins_in_s: float = 0.0
 ) -> Fault:
+    """A fault of one pod. Args: reason, detail: as some field of the pod has them"""
     word, name, node = str(reason), str(pod["metadata"]["name"]), node_of(pod)
     subject = f"pod {name} on node {node}" if node else f"pod {name}"
     text = _DELAY.sub("back-off ", f"{subject}: {word}: {detail}")
-    fitting = word if _REASON.match(word) else "PodFault"
-    cause = cause_of(fitting, text)
+    valid_reason = word if _REASON.match(word) else "PodFault"
+    cause = cause_of(valid_reason, text)
     return Fault(
         cause=cause,
-        reason=fitting,
+        reason=valid_reason,
         message=shortened(printable(text), _MAX_MESSAGE_CHARS),
         subject=printable(subject),
         worker=name,
@@ -157,3 +92,71 @@ def pod_fault(
         is_pending=cause >= Cause.UNSCHEDULABLE and phase_of(pod) != "Failed",
         begins_in_s=begins_in_s,
     )
+
+
+def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The faults by their cause. Faults with one cause keep their order."""
+    return tuple(sorted(faults, key=lambda fault: fault.cause))
+
+
+# ---- the text of a condition --------------------------------------------------------------------
+
+
+def stalled_finding(last: Mapping[str, Any], faults: Sequence[Fault]) -> Finding | None:
+    """The condition Stalled of a job with these faults; None without faults.
+
+    Args: last: the condition as it was last written. Its message stays while the faults do
+    """
+    if not faults:
+        return None
+    reason, message = faults[0].reason, str(last.get("message", ""))
+    is_same = last.get("reason") == reason and is_same_summary(message, faults)
+    return Finding(STALLED, Truth.TRUE, reason, message if is_same else summary(faults))
+
+
+def summary(faults: Sequence[Fault]) -> str:
+    """The messages of the first faults, and how many more there are; "" without faults."""
+    return "; ".join([fault.message for fault in faults[:MAX_NAMED]]) + _tail(faults)
+
+
+def _tail(faults: Sequence[Fault]) -> str:
+    more = len(faults) - MAX_NAMED
+    return f"; and {more} more" if more > 0 else ""
+
+
+def is_same_summary(text: str, faults: Sequence[Fault]) -> bool:
+    """Whether an earlier summary names the same faults, perhaps with other details.
+
+    Args: text: what `summary` returned for the earlier faults
+    """
+    place, pods = 0, 0
+    for fault in faults[:MAX_NAMED]:
+        place = text.find(fault.subject, place)
+        if place < 0:
+            return False
+        place += len(fault.subject)
+        pods += fault.subject.startswith("pod ")
+    tail = _TAIL.search(text)
+    is_same_tail = (tail[0] if tail else "") == _tail(faults)
+    return is_same_tail and len(_POD_PART.findall(text)) == pods
+
+
+_POD_PART: Final = re.compile(r"(?:^|(?<=; ))(?=pod \S)")
+_TAIL: Final = re.compile(r"; and \d+ more\Z")
+_POD: Final = re.compile(r"\bpod (\S+?)(?: on node \S+)?: (?:([A-Z][A-Za-z]*): )?")
+
+
+def faults_in(condition: Mapping[str, Any]) -> list[Fault]:
+    """The faults that a condition names. Its message may be a `summary`."""
+    reason, message = (str(condition.get(field) or "") for field in ("reason", "message"))
+    parts = [part.strip().removesuffix(";") for part in _POD_PART.split(message)]
+    return [_fault_in(reason, part) for part in parts if part] or [job_fault(reason, message)]
+
+
+def _fault_in(reason: str, text: str) -> Fault:
+    pod = _POD.search(text)
+    if pod is None:
+        return job_fault(reason, text)
+    name, word = pod.groups()
+    fault = job_fault(word if word in REMEDIES else reason, text)
+    return msgspec.structs.replace(fault, worker=name)

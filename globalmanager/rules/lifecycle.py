@@ -21,7 +21,7 @@ from globalmanager.rules.faults import STALLED
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.pod_faults import NO_FAULTS, Examination
 from globalmanager.rules.pod_state import phase_of
-from globalmanager.rules.status import Finding, Truth
+from globalmanager.rules.status import Finding, Truth, left_s
 
 MAX_FINISHED: Final = 2000
 """Further names in .status.finished are ignored, because a user can write anything into a
@@ -47,21 +47,6 @@ class Timers(msgspec.Struct, frozen=True):
 
 
 # ---- time ---------------------------------------------------------------------------------------
-
-
-def left_s(since: Any, limit_s: float | None, now: datetime, *, unknown: float = math.inf) -> float:
-    """Seconds from `now` until `limit_s` after `since`. The limit is a deadline, a time to live or
-    an age. A result of 0 or less means that the limit has passed.
-
-    Args:
-        since: RFC 3339 time of a status or of metadata
-        limit_s: seconds; None for no limit
-        unknown: the result when `since` is not a time
-    """
-    if limit_s is None:
-        return math.inf
-    left = status.left_s(since, limit_s, now)
-    return unknown if left is None else left
 
 
 def pause_left_s(since: Any, pause_s: float, now: datetime) -> float:
@@ -203,7 +188,7 @@ def conclude(
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
     known = status.condition(observed, STALLED)
-    stalled = faults.stalled(known, examined.faults) if end is None else None
+    stalled = faults.stalled_finding(known, examined.faults) if end is None else None
     others = (connected, overridden.finding(observed, stages), stalled, end)
     found = [*findings, *(each for each in others if each is not None)]
     is_accepted = findings[0].truth is Truth.TRUE

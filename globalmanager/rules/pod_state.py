@@ -30,8 +30,7 @@ def is_disrupted(pod: Object) -> bool:
     """Whether the node or the cluster ended a failed pod: the pod was evicted or preempted, or its
     node was shut down, lost, or could not take the pod. Its own program has not failed.
     """
-    state = mapping(pod.get("status"))
-    reason = state.get("reason")
+    reason = mapping(pod.get("status")).get("reason")
     if phase_of(pod) != "Failed" or reason == OWN_DEADLINE:
         return False
     return (
@@ -40,23 +39,22 @@ def is_disrupted(pod: Object) -> bool:
     )
 
 
-def running_since(pod: Object, container: str) -> Any:
-    """The time since which the container runs, as its node says; None when it does not run."""
-    found = (
-        mapping(mapping(entry.get("state")).get("running")).get("startedAt")
-        for entry in container_states(mapping(pod.get("status")))
-        if entry.get("name") == container
-    )
-    return next(found, None)
+def running_since(pod: Object, name: str) -> Any:
+    """The time since which a container runs, as its node says; None when it does not run."""
+    for container in container_states(pod):
+        if container.get("name") == name:
+            return mapping(mapping(container.get("state")).get("running")).get("startedAt")
+    return None
 
 
 def node_of(pod: Object) -> str:
     return str(mapping(pod.get("spec")).get("nodeName", ""))
 
 
-def container_states(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def container_states(pod: Object) -> list[Mapping[str, Any]]:
+    """What the node says of each container, the init containers first."""
+    state = mapping(pod.get("status"))
     return [
-        entry
-        for field in ("initContainerStatuses", "containerStatuses")
-        for entry in mappings(state.get(field))
+        *mappings(state.get("initContainerStatuses")),
+        *mappings(state.get("containerStatuses")),
     ]

@@ -6,6 +6,7 @@ changed, nothing is written.
 """
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -81,12 +82,24 @@ def parse_time(value: Any) -> datetime | None:
         return None
 
 
-def left_s(since: Any, limit_s: float, now: datetime) -> float | None:
-    """Seconds from `now` until `limit_s` after `since`; None when `since` is not an RFC 3339
-    time.
+def left_s(
+    since: Any, limit_s: float | None, now: datetime | None, *, unknown: float = math.inf
+) -> float:
+    """Seconds from `now` until `limit_s` after `since`. The limit is a deadline, a time to live or
+    an age. A result of 0 or less means that the limit has passed.
+
+    Args:
+        since: RFC 3339 time of a status or of metadata
+        limit_s: seconds; None for no limit
+        now: UTC; None when the caller has no clock
+        unknown: the result when `since` is not a time, or `now` is None
     """
+    if limit_s is None:
+        return math.inf
     began = parse_time(since)
-    return None if began is None else limit_s - (now - began).total_seconds()
+    if began is None or now is None:
+        return unknown
+    return limit_s - (now - began).total_seconds()
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from globalmanager.contract import Object
-from globalmanager.rules.faults import Fault, fault_of, faults_in, in_order
+from globalmanager.rules.faults import Fault, faults_in, in_order, job_fault
 from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_UNREACHABLE, examine
 from globalmanager.rules.remedies import is_good
 from globalmanager.rules.status import STARTING, WAITING, mapping
@@ -108,12 +108,7 @@ def faults_of(
     is_over = bool(status.get("completionTime")) or "Suspended" in types
     is_at_work = not is_over and not ("Failed" in types and _is_history(conditions))
     examined = examine(pods, now).faults if is_at_work else ()
-    told = [
-        fault
-        for each in conditions
-        if not is_good(each)
-        for fault in faults_in(_text(each, "reason"), _text(each, "message"))
-    ]
+    told = [fault for each in conditions if not is_good(each) for fault in faults_in(each)]
     cut_off = {fault.worker for fault in told if fault.reason == MASTER_UNREACHABLE}
     heard = [
         each
@@ -164,17 +159,17 @@ def normal_waits(job: Object) -> Iterator[Fault]:
         return
     if not status and manager not in (None, "", OPERATOR):
         text = f"spec.runPolicy.managedBy: {str(manager)[:_MAX_NAME_CHARS]} works on this job"
-        yield fault_of("ManagedByOthers", f"{text}, and edgeai does not")
+        yield job_fault("ManagedByOthers", f"{text}, and edgeai does not")
     for each in conditions_of(status):
         reason = _text(each, "reason")
         is_suspended = each.get("type") == "Suspended" and is_true(each)
         if is_suspended or reason in (STARTING, WAITING):
-            yield fault_of(reason, _text(each, "message"))
+            yield job_fault(reason, _text(each, "message"))
     elastic = mapping(status.get("elastic"))
     if message := elastic.get("message"):
-        yield fault_of(str(elastic.get("reason") or ""), str(message))
+        yield job_fault(str(elastic.get("reason") or ""), str(message))
     if message := status.get("message"):  # of a scaler that no job executes
-        yield fault_of("", str(message))
+        yield job_fault("", str(message))
 
 
 def in_one_line(faults: Sequence[Fault]) -> str:

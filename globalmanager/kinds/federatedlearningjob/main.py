@@ -176,7 +176,7 @@ def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
     because the clocks of the nodes may be wrong.
     """
     result_time = status.of(observed).get("resultTime")
-    return lifecycle.left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
+    return status.left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
 
 def _timers(observed: Observed, now: datetime) -> Timers:

@@ -106,7 +106,7 @@ def _refusal(observed: Observed, role: str) -> Fault | None:
     entry = status.condition_of(dict(_deployment(observed, role)), "ReplicaFailure")
     if entry.get("status") != Truth.TRUE:
         return None
-    return faults.fault_of("Forbidden", f"Deployment {name}: {entry.get('message')}")
+    return faults.job_fault("Forbidden", f"Deployment {name}: {entry.get('message')}")
 
 
 def _silent(observed: Observed) -> list[Object]:

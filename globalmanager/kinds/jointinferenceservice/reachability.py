@@ -13,8 +13,8 @@ from common.times import rfc3339
 from globalmanager.contract import Observed
 from globalmanager.kinds.jointinferenceservice import health
 from globalmanager.kinds.jointinferenceservice.types import CLOUD
-from globalmanager.rules import lifecycle, worker_status
 from globalmanager.rules import status as rules
+from globalmanager.rules import worker_status
 from globalmanager.rules.status import Finding, Truth
 
 CLOUD_REACHABLE: Final = "CloudReachable"
@@ -61,7 +61,7 @@ def reachability(observed: Observed, now: datetime) -> Reachability:
         return Reachability(reachable, removed, None)
     since = _since(status, now)
     fields = {_SINCE: since, _BEFORE: _total(status, _ANSWERED)}
-    left_s = lifecycle.left_s(since, UNREACHABLE_AFTER_S, now)
+    left_s = rules.left_s(since, UNREACHABLE_AFTER_S, now)
     if left_s > 0:
         return Reachability(reachable, fields, left_s)
     return Reachability((_unreachable(observed),), fields, None)

@@ -22,7 +22,7 @@ from globalmanager.kinds.trainingjob.types import (
     TrainingJob,
 )
 from globalmanager.rules import status
-from globalmanager.rules.faults import fault_of
+from globalmanager.rules.faults import job_fault
 from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.conditions import Conditions
@@ -85,9 +85,9 @@ def tell(job: Present, error: InvalidSpec) -> None:
     if present.is_launcher_missing(job):
         name = present.launcher_ref(job.observed).name
         text = f"pod {name}: it is not there any more; {text}"
-        job.conditions.stall([fault_of(present.LAUNCHER_MISSING, text)])
+        job.conditions.stall([job_fault(present.LAUNCHER_MISSING, text)])
     else:
-        job.conditions.stall([fault_of(INVALID_SPEC, text)])
+        job.conditions.stall([job_fault(INVALID_SPEC, text)])
     job.conditions.events.clear()
     if status.of(job.observed).get("observedGeneration") != job.observed.generation:
         message = f"{job.text} stays as it is because the spec is invalid: {error}"

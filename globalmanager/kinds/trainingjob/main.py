@@ -36,7 +36,7 @@ from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, St
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import children, faults, lifecycle, pod_faults, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
-from globalmanager.rules.faults import Fault, fault_of
+from globalmanager.rules.faults import Fault, job_fault
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
@@ -270,7 +270,7 @@ def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Faul
     fault, size = job.spec.limits_fault, scaled.size
     if fault is not None:
         text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
-        return fault_of(invalid.INVALID_SPEC, text)
+        return job_fault(invalid.INVALID_SPEC, text)
     count, template_bytes = len(size.target), job.spec.worker_bytes
     is_complete = all(name in job.pods for name in size.target)
     if not is_complete and workers.are_too_large(job.observed, job.spec, count):
@@ -283,12 +283,12 @@ def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Faul
         )
     usable = len(size.target) - len(replaced.spent)
     if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
-        return fault_of(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
-    return fault_of(_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
+        return job_fault(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
+    return job_fault(_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
 
 
 def _missing(job: Present, reason: str, message: str) -> Timers:
-    job.conditions.stall([fault_of(reason, message)])
+    job.conditions.stall([job_fault(reason, message)])
     return Timers().add(present.missing_left_s(job, reason))
 
 

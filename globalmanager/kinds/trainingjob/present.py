@@ -15,10 +15,9 @@ from globalmanager.kinds.trainingjob.states import Launcher, State
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import pod_state, status
 from globalmanager.rules.elastic.words import LAUNCHER, WORKER
-from globalmanager.rules.lifecycle import left_s
 from globalmanager.rules.objects import is_being_deleted, is_made_elsewhere
 from globalmanager.rules.pod_state import phase_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import left_s, mapping
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.outcomes import outcomes as of_all_kinds
 from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of

@@ -224,7 +224,7 @@ def last_failure(
     if is_later or count_in(job.observed, "replacedWorkers") < 2:
         return (), math.inf
     ended = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]
-    told = faults.faults_in(str(known.get("reason")), str(known.get("message")))
+    told = faults.faults_in(known)
     for fault in (*pod_faults.examine(ended).faults, *told):
         index = _index(job, fault)
         if fault.cause is Cause.CRASH and index is not None:

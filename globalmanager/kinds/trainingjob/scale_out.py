@@ -162,7 +162,7 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
 def _obstacle(view: View, names: Sequence[str]) -> str:
     """Why new workers do not run; "" when nobody says so."""
     pods = [view.pods[name] for name in names if name in view.pods]
-    ending = map(pod_faults.of_end, filter(is_being_deleted, pods))
+    ending = map(pod_faults.deletion_fault, filter(is_being_deleted, pods))
     fault = pod_faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return fault.message

@@ -28,11 +28,11 @@ from globalmanager.rules.elastic import scalers
 from globalmanager.rules.elastic.scaler_status import has_condition, state_of
 from globalmanager.rules.elastic.scalers import Scaler, Script
 from globalmanager.rules.elastic.words import WORKER, ScalerState
-from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.replication import index_of
 from globalmanager.rules.specs import shown
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import left_s, mapping
 
 _GIVE_UP_S: Final = 60.0
 """After its two timeouts (start and script) a scaler that cannot go on ends this much later."""
@@ -148,14 +148,14 @@ class Current:
         """
         if not is_being_deleted(pod):
             return self.hopeless_in_s(now) + self.script.timeout_s
-        return deletions.left_of(pod, self.script.timeout_s, now)
+        return deletions.end_left_s(pod, self.script.timeout_s, now)
 
     def unended(self, pods: Sequence[Object]) -> str:
         """The end of a message about pods that did not go in time; "" for none."""
         if not pods:
             return ""
         text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
-        return f"{text}: {pod_faults.of_end(pods[0]).message}"
+        return f"{text}: {pod_faults.deletion_fault(pods[0]).message}"
 
     def key(self, view: View, what: str) -> str:
         """The key of an execution. A new launcher runs the command again."""

@@ -22,9 +22,9 @@ from globalmanager.contract import (
 )
 from globalmanager.rules import lifecycle, overridden, pod_faults, status
 from globalmanager.rules.children import Stages
-from globalmanager.rules.lifecycle import CleanPods, Timers, left_s
+from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.status import Truth, mapping
+from globalmanager.rules.status import Truth, left_s, mapping
 from globalmanager.rules.summary import OPERATOR
 from globalmanager.rules.training import changes, defaults, gangs, present, stalls
 from globalmanager.rules.training import history as histories

@@ -11,12 +11,13 @@ from typing import Final
 from globalmanager.contract import Object, Observed
 from globalmanager.rules import faults, pod_state, status
 from globalmanager.rules.container_faults import PENDING_S
-from globalmanager.rules.faults import Fault, fault_of
-from globalmanager.rules.lifecycle import Timers, left_s
+from globalmanager.rules.faults import Fault, job_fault
+from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_WAIT, examine, of_master
+from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_WAIT, examine, master_fault
 from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.remedies import Cause
+from globalmanager.rules.status import left_s
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import Conditions
@@ -98,7 +99,7 @@ def _of_edge_workers(job: Present, pod_faults: Sequence[Fault]) -> tuple[list[Fa
 
     waits = [(fault, wait_left_s(fault)) for fault in pod_faults]
     return [
-        of_master(pods[fault.worker], name) if wait_s <= 0 else fault for fault, wait_s in waits
+        master_fault(pods[fault.worker], name) if wait_s <= 0 else fault for fault, wait_s in waits
     ], min((wait_s for _, wait_s in waits if wait_s > 0), default=math.inf)
 
 
@@ -112,7 +113,7 @@ def _of_restarts(job: Present, faulty: Collection[str]) -> tuple[list[Fault], fl
     known = job.conditions.known_stall
     pods = histories.pods_by_name(job.observed)
     found, waits_s = [], [math.inf]
-    for fault in faults.faults_in(str(known.get("reason")), str(known.get("message"))):
+    for fault in faults.faults_in(known):
         name = fault.worker
         is_loop = fault.cause is Cause.CRASH and job.history.attempt(name) > 1
         if not is_loop or name in faulty or name in job.history.finished:
@@ -136,7 +137,7 @@ def of_refusal(observed: Observed, conditions: Conditions) -> Fault | None:
         refusal.reason,
         observed.generation,
     )
-    return fault_of(refusal.reason, str(known.get("message")) if is_same else refusal.message)
+    return job_fault(refusal.reason, str(known.get("message")) if is_same else refusal.message)
 
 
 def _of_missing_type(job: Present) -> Fault | None:
@@ -147,7 +148,7 @@ def _of_missing_type(job: Present) -> Fault | None:
         f"the API server does not serve {gang.type.api_version}; install the definitions of "
         f"{gang.scheduler}, or start the GlobalManager without --gang-scheduler-name"
     )
-    return fault_of("PodGroupsNotServed", f"{gang.type}: {detail}")
+    return job_fault("PodGroupsNotServed", f"{gang.type}: {detail}")
 
 
 def _of_limits(job: Present) -> Fault | None:
@@ -155,7 +156,7 @@ def _of_limits(job: Present) -> Fault | None:
     if fault is None:
         return None
     detail = f"{fault.remedy}; {job.text} goes on as it is"
-    return fault_of("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
+    return job_fault("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
 def _of_size(job: Present) -> Fault | None:
@@ -188,7 +189,7 @@ def of_size(
         f"{limit} bytes, and have {total_bytes}: make the template smaller, for example with a "
         "ConfigMap in place of many variables, or use fewer replicas. Pods that exist go on"
     )
-    return fault_of(TOO_LARGE, f"{field}: {detail}")
+    return job_fault(TOO_LARGE, f"{field}: {detail}")
 
 
 def _of_pod_group(job: Present) -> tuple[Fault | None, float]:
@@ -199,7 +200,7 @@ def _of_pod_group(job: Present) -> tuple[Fault | None, float]:
         return None, math.inf
     since = group["metadata"].get("creationTimestamp")
     detail = "its scheduler has not admitted it yet, so there are no pods"
-    fault = fault_of("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
+    fault = job_fault("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
     return fault, left_s(since, PENDING_S, job.now)
 
 

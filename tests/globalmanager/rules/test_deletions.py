@@ -53,7 +53,7 @@ def test_a_pod_is_overdue_half_a_minute_after_its_grace_period(
     ],
 )
 def test_a_limit_counts_from_the_moment_of_the_deletion(made: Object, left: float) -> None:
-    found = deletions.left_of(made, 10, at(0))
+    found = deletions.end_left_s(made, 10, at(0))
     assert found == left if left > -math.inf else found < 0
 
 
@@ -72,7 +72,7 @@ def test_a_limit_counts_from_the_moment_of_the_deletion(made: Object, left: floa
     ],
 )
 def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None:
-    found = pod_faults.of_end(made)
+    found = pod_faults.deletion_fault(made)
     assert found.message.startswith("pod a on node edge1: Terminating: ")
     assert why in found.message
     assert found.is_pending
@@ -87,12 +87,14 @@ def test_the_cause_is_the_node_or_the_finalizers(made: Object, why: str) -> None
     ],
 )
 def test_the_remedy_is_that_of_the_cause(made: Object, remedy: str) -> None:
-    found = pod_faults.of_end(made)
+    found = pod_faults.deletion_fault(made)
     assert remedy_of(found.reason, found.message).startswith(remedy)
 
 
 def test_the_message_is_short_and_has_no_control_characters() -> None:
-    message = pod_faults.of_end(deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])).message
+    message = pod_faults.deletion_fault(
+        deleted(grace_s=0, finalizers=["\x1b[2J" + "x" * 5000])
+    ).message
     assert len(message) <= 400
     assert "\x1b" not in message
 

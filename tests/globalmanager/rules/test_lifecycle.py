@@ -91,11 +91,11 @@ def test_timers_add_up_in_any_order_and_never_wake_at_once_or_never(
     ],
 )
 def test_what_is_left(since: Any, limit_s: float | None, left_s: float) -> None:
-    assert lifecycle.left_s(since, limit_s, NOW, unknown=7.0) == left_s
+    assert status.left_s(since, limit_s, NOW, unknown=7.0) == left_s
 
 
 def test_of_what_has_not_begun_everything_is_left() -> None:
-    assert lifecycle.left_s(None, 60.0, NOW) == math.inf
+    assert status.left_s(None, 60.0, NOW) == math.inf
 
 
 @pytest.mark.parametrize(

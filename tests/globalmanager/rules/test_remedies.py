@@ -22,7 +22,7 @@ MAKERS: Final = {
     "Stall": 0,
     "Refusal": 0,
     "SourceError": 0,
-    "fault_of": 0,
+    "job_fault": 0,
 }
 _REASON: Final = re.compile(r"[A-Z][A-Za-z]+")
 
