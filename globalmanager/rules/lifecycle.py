@@ -171,7 +171,6 @@ def conclude(
     nodes: Collection[NodeName] = (),
     fields: Mapping[str, Any],
     examined: Examination = NO_FAULTS,
-    keeps_conditions: bool = False,
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
@@ -183,27 +182,24 @@ def conclude(
         nodes: the nodes where the job has workers that report
         fields: the other fields of .status
         examined: the faults of the workers, for the condition Stalled of a job that goes on
-        keeps_conditions: True when the API of the kind promises the order and the history of
-            .status.conditions
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
-    known = status.condition(observed, STALLED)
-    stalled = faults.stalled_finding(known, examined.faults) if end is None else None
-    others = (connected, overridden.finding(observed, stages), stalled, end)
-    found = [*findings, *(each for each in others if each is not None)]
+    last_stall = status.condition(observed, STALLED)
+    stall = faults.stalled_finding(last_stall, examined.faults) if end is None else None
+    others = (connected, overridden.finding(observed, stages), stall, end)
+    conditions = [*findings, *(finding for finding in others if finding is not None)]
     is_accepted = findings[0].truth is Truth.TRUE
-    listed = status.updated_conditions if keeps_conditions else status.conditions
-    wanted = {
+    status_fields = {
         "observedGeneration": observed.generation,
         "phase": phase,
-        "conditions": listed(observed, found, now),
+        "conditions": status.conditions(observed, conditions, now),
         "startTime": first_time(observed, "startTime", now, is_due=is_accepted),
         "edgeNodes": ",".join(sorted(nodes)) or None,
         **fields,
     }
     return Plan(
         stages=stages,
-        status=status.subtree(observed, wanted),
-        events=status.events(observed, found),
+        status=status.subtree(observed, status_fields),
+        events=status.events(observed, conditions),
         requeue_after_s=timers.add(contact_in_s, examined.next_s).next_s,
     )

@@ -27,7 +27,6 @@ SUCCEEDED: Final = "Succeeded"
 """Reason of a condition that is False because the job has succeeded. Its event is not a warning."""
 
 MAX_MESSAGE_CHARS: Final = 1024
-MAX_CONDITIONS: Final = 16  # in a list of conditions that keeps its history
 
 
 class Truth(enum.StrEnum):
@@ -146,25 +145,6 @@ def conditions(
 ) -> list[dict[str, Any]]:
     """The whole list of conditions. The list has only these findings, so the list cannot grow."""
     return [_condition(observed, finding, now) for finding in findings]
-
-
-def updated_conditions(
-    observed: Observed, findings: Iterable[Finding], now: datetime
-) -> list[dict[str, Any]]:
-    """The whole list of conditions, for a kind whose API promises their order and their history.
-
-    A finding of a known type replaces the condition in its place. A finding of a new type is
-    appended. A condition without a finding stays unchanged. When the list is longer than
-    MAX_CONDITIONS, the first conditions without a finding are removed.
-    """
-    found = {finding.type: _condition(observed, finding, now) for finding in findings}
-    listed = of(observed).get("conditions")
-    entries = map(mapping, listed) if isinstance(listed, list) else ()
-    known = {entry["type"]: dict(entry) for entry in entries if isinstance(entry.get("type"), str)}
-    history = [type_ for type_ in known if type_ not in found]
-    for type_ in history[: max(len({**known, **found}) - MAX_CONDITIONS, 0)]:
-        del known[type_]
-    return [*{**known, **found}.values()]
 
 
 def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:

@@ -285,14 +285,3 @@ def test_nodes_bring_a_condition_before_the_end_and_a_timer() -> None:
     assert types == ["Accepted", "EdgeConnected", "Complete"]
     assert plan.status["edgeNodes"] == "edge0,edge1"
     assert plan.requeue_after_s == 40.0
-
-
-@pytest.mark.parametrize(
-    ("keeps", "expected"),
-    [(False, ["Accepted", "Training"]), (True, ["Training", "Created", "Accepted"])],
-)
-def test_conditions_are_rewritten_or_kept(keeps: bool, expected: list[str]) -> None:
-    known = [{"type": "Training", "status": "True"}, {"type": "Created", "status": "True"}]
-    seen = observed(conditions=known)
-    plan = concluded(seen, status.accepted(), WAITING, keeps_conditions=keeps)
-    assert [entry["type"] for entry in plan.status["conditions"]] == expected
