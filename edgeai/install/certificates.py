@@ -8,7 +8,7 @@ import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from common import times
@@ -18,6 +18,8 @@ LASTS: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
 _EARLIER: Final = timedelta(minutes=5)
 """A certificate begins so much before now: clocks of edge nodes may be behind."""
+_SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+"""Of a CA that the user has made."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -42,7 +44,11 @@ def new_authority(now: datetime) -> Pair:
 
 
 def issue_server(authority: Pair, host: str, now: datetime) -> Pair:
-    """For the edge port. Args: host: the name or IP address at which edge nodes reach it"""
+    """For the edge port.
+
+    Args: host: the name or IP address at which edge nodes reach it
+    Raises: ValueError, TypeError when the authority cannot sign
+    """
     names = x509.SubjectAlternativeName([_alternative(host)])
     return _issue(authority, "globalmanager", ExtendedKeyUsageOID.SERVER_AUTH, names, now)
 
@@ -106,8 +112,7 @@ def _issue(
     now: datetime,
 ) -> Pair:
     signer = x509.load_pem_x509_certificate(authority.certificate.encode())
-    signing_key = serialization.load_pem_private_key(authority.key.encode(), password=None)
-    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)  # as new_authority makes it
+    signing_key = _signing_key(authority, signer)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_name(common_name), signer.subject, key.public_key(), now, LASTS)
@@ -118,6 +123,16 @@ def _issue(
         .add_extension(_signed_by(signing_key.public_key()), critical=False)
     )
     return _pair(builder.sign(signing_key, hashes.SHA256()), key)
+
+
+def _signing_key(authority: Pair, signer: x509.Certificate) -> _SigningKey:
+    """Raises: ValueError, TypeError"""
+    key = serialization.load_pem_private_key(authority.key.encode(), password=None)
+    if not isinstance(key, _SigningKey):
+        raise ValueError("its key is neither EC nor RSA")
+    if key.public_key() != signer.public_key():
+        raise ValueError("its key is not the key of its certificate")
+    return key
 
 
 def _builder(
@@ -139,7 +154,7 @@ def _builder(
     )
 
 
-def _signed_by(key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
+def _signed_by(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cryptography.exceptions import UnsupportedAlgorithm
+
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.files import mounted
 from edgeai.install.certificates import Pair, issue_server, new_authority, problem_of
@@ -90,6 +92,17 @@ class Credentials:
         self._host = host_of(objects)
         self._now = now
         self._present: dict[str, Object] = {}
+
+    async def check(self) -> None:
+        """Raises: InstallError when a CA is missing that only the user has"""
+        if CLIENT_CA not in self._needed or CA in self._needed:
+            return  # only nodes of KubeEdge have certificates of another CA than the edge port
+        name = Name("v1", "ConfigMap", self._namespace, CLIENT_CA)
+        if await self._cluster.find(name) is None:
+            raise InstallError(
+                f"{name} is missing: it holds the CA of the nodes' certificates as ca.crt; make it "
+                "as in docs/kubeedge.md, and type it again"
+            )
 
     async def ensure(self) -> None:
         """Make what is missing, renew what the installation made and what ends soon.
@@ -173,17 +186,18 @@ class Credentials:
         return name in self._present and self._cluster.is_ours(self._present[name])
 
     def _server(self, authority: Pair) -> Pair:
-        return issue_server(authority, self._host, self._now)
+        try:
+            return issue_server(authority, self._host, self._now)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise InstallError(
+                f"Secret {self._namespace}/{AUTHORITY} is no CA that can sign ({error}): put its "
+                "certificate into tls.crt and its key, without a password, into tls.key"
+            ) from error
 
     async def _ensure_client_authority(self) -> None:
-        if CLIENT_CA in self._present:
-            return
-        if CA not in self._needed:  # as for KubeEdge, whose nodes have certificates already
-            raise InstallError(
-                f"ConfigMap {self._namespace}/{CLIENT_CA} is missing: it holds the CA of the "
-                "nodes' certificates as ca.crt; make it as in docs/kubeedge.md, and type it again"
-            )
-        await self._make(_config_map(CLIENT_CA, self._namespace, await self._authority()))
+        await self.check()
+        if CLIENT_CA not in self._present:
+            await self._make(_config_map(CLIENT_CA, self._namespace, await self._authority()))
 
     async def _authority(self) -> Pair:
         """The authority that edge nodes trust; a new one only where they trust none yet."""

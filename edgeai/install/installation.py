@@ -20,12 +20,19 @@ from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.credentials import Credentials, names
 from edgeai.install.errors import InstallError
 from edgeai.install.fitting import fitted
-from edgeai.install.readiness import daemon_set_missing, definition_missing, deployment_missing
+from edgeai.install.readiness import (
+    daemon_set_missing,
+    definition_missing,
+    deployment_missing,
+    session_missing,
+)
 from edgeai.install.record import Record, Revision
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import Values, assign_all, values_of
 from globalmanager.contract import NODES, PODS, Object
 from globalmanager.engine.events import EVENTS
+from globalmanager.ha.elector import LEASES, REPLICA_LABEL
+from globalmanager.ha.presence import CONFIG_MAPS
 
 _WORKLOADS: Final = ("Deployment", "DaemonSet")
 _LOOK: Final = "edgeai doctor says more; type the same command to go on, or edgeai rollback"
@@ -58,6 +65,7 @@ async def install(
     objects = render(values)
     await _refuse_others(cluster, [*objects, *crds], is_adopting=is_adopting)
     await _check_rights(cluster, [*objects, *crds])
+    await Credentials(cluster, objects, times.utc_now()).check()
     await ensure_namespace(cluster)
     async with lock.held(cluster):
         present = await record.load(cluster)
@@ -74,6 +82,7 @@ async def install(
             is_adopting=is_adopting,
             node_directory=node_directory,
         )
+        await _wait_for_session(cluster)
 
 
 async def upgrade(
@@ -303,3 +312,24 @@ async def _wait_for(cluster: Cluster, workloads: list[Object]) -> None:
 
         await cluster.wait(str(name), missing, remedy=_LOOK)
         cluster.say(f"{name} is ready")
+
+
+async def _wait_for_session(cluster: Cluster) -> None:
+    """Pods may be ready with a wrong address, a wrong CA or a closed port between them."""
+
+    async def missing() -> str:
+        list_, namespace = cluster.client.list, cluster.namespace
+        about = await cluster.retried(cluster.client.about)
+        nodes = await cluster.retried(lambda: list_(NODES))
+        leases = await cluster.retried(lambda: list_(LEASES, namespace=namespace))
+        claims = await cluster.retried(
+            lambda: list_(CONFIG_MAPS, namespace=namespace, label_selector=REPLICA_LABEL)
+        )
+        now = about.clock or times.utc_now()
+        return session_missing(nodes.items, leases.items, claims.items, now)
+
+    remedy = (
+        f"its LocalController says why: kubectl -n {cluster.namespace} logs "
+        "daemonset/localcontroller; edgeai doctor says more; type the same command to go on"
+    )
+    await cluster.wait("a session of an edge node", missing, remedy=remedy)

@@ -1,12 +1,14 @@
 """Whether what was applied has become ready, and what is still missing. Pure functions."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
-from edgeai.doctor.edges import EDGE_LABEL
-from edgeai.doctor.finding import pod_problem
+from edgeai.doctor.edges import EDGE_LABEL, nodes_served
+from edgeai.doctor.finding import pod_problem, some
 from edgeai.doctor.parts import part_of
 from globalmanager.contract import Object
+from globalmanager.ha.claims import ClaimsError
 
 _SIMILAR: Final = "(combined from similar events): "
 
@@ -78,6 +80,26 @@ def _refusal(events: Sequence[Object]) -> str:
     newest = max(refusals, key=lambda each: str(each.get("lastTimestamp") or ""), default={})
     message = str(newest.get("message", ""))
     return message.removeprefix(_SIMILAR).removeprefix("Error creating: ")
+
+
+def session_missing(
+    nodes: Sequence[Object],
+    leases: Sequence[Object],
+    config_maps: Sequence[Object],
+    now: datetime,
+) -> str:
+    """One session is enough: an edge node that was added a moment ago follows later.
+
+    Args: now: by the clock of the API server
+    """
+    names = [each["metadata"]["name"] for each in edges(nodes) if _is_ready(each)]
+    try:
+        served = nodes_served(leases, config_maps, now)
+    except ClaimsError as error:
+        return f"a ConfigMap of a GlobalManager cannot be read: {error}"
+    if not names or not served.keys().isdisjoint(names):
+        return ""
+    return f"none of {some(names)}"
 
 
 def edges(nodes: Sequence[Object]) -> list[Object]:

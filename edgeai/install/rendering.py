@@ -109,6 +109,9 @@ def _change(object_: Object, values: Values) -> None:
                 port["nodePort"] = values.published_port
         case "Deployment", "globalmanager":
             object_["spec"]["replicas"] = values.replicas
+        case "DaemonSet", "localcontroller" if values.pods_api:
+            (container,) = object_["spec"]["template"]["spec"]["containers"]
+            container["env"].append({"name": "EDGEAI_PODS_API", "value": values.pods_api})
     if kind in ("Deployment", "DaemonSet"):
         for container in object_["spec"]["template"]["spec"]["containers"]:
             container["image"] = _image(container["image"], container["name"], values)

@@ -27,6 +27,7 @@ _REGISTRY: Final = re.compile(
 )
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
+_URL: Final = re.compile(r"https?://[^/\s]+/?\Z")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?\Z")
 _SHOWN_CHARS: Final = 80
 _MAX_FILE_BYTES: Final = 256 * 1024
@@ -77,6 +78,13 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         tuple[str, ...],
         Setting("of kubeedge, kubernetes-1.20 and nodeport, which is nodePort: 30900"),
     ] = ()
+    pods_api: Annotated[
+        str,
+        Setting(
+            "URL at which each LocalController watches the pods of its node, as KubeEdge's "
+            "MetaServer: http://127.0.0.1:10550; empty: off"
+        ),
+    ] = ""
     cel_rules: Annotated[
         bool, Setting("definitions with rules in CEL, for Kubernetes 1.25 and newer")
     ] = False
@@ -289,6 +297,9 @@ def _edge_problems(values: Values) -> list[tuple[str, str]]:
         found.append(("edgeHost", problem))
     if "kubeedge" in values.components and values.edge_auth not in ("", "mtls"):
         found.append(("edgeAuth", f"{values.edge_auth!r} does not go with kubeedge; leave it out"))
+    if values.pods_api and not _URL.match(values.pods_api):
+        problem = f"{values.pods_api[:_SHOWN_CHARS]!r} is no URL; write http://127.0.0.1:10550"
+        found.append(("podsApi", problem))
     namespace, slash, name = values.prometheus.partition("/")
     if not (slash and _LABEL.match(namespace) and is_subdomain(name)):
         problem = f"{values.prometheus!r} is no NAMESPACE/NAME; write monitoring/prometheus-k8s"

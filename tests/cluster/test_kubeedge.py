@@ -16,12 +16,15 @@ from typing import Final
 import pytest
 
 from edgeai.api import Object
+from edgeai.doctor.edges import EDGE_LABEL
 from globalmanager.manifests.rbac import NAMESPACE
 from tests.certificates import Authority
 from tests.cluster import binaries
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.kustomize import DEPLOY, component, recent_kubectl, write
+from tests.cluster.kubeedge import files_of
+from tests.cluster.kustomize import recent_kubectl
+from tests.cluster.lone_node import LoneNode
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program, free_port
 from tests.e2e.document import Shell, blocks
@@ -39,12 +42,23 @@ exec cp "$1" "{root}${{2#*:}}"
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(binaries.obtain(), tmp_path_factory.mktemp("controlplane"))
+    """With a cloud node, on which pods of edgeai become ready."""
+    directory = tmp_path_factory.mktemp("controlplane")
+    plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     try:
         plane.start()
+        cloud_node = LoneNode(plane.client, "cloud0", NAMESPACE, {})
         yield plane
+        cloud_node.remove()
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="module")
+def edge_node(plane: ControlPlane) -> Iterator[LoneNode]:
+    node = LoneNode(plane.client, EDGE, NAMESPACE, {EDGE_LABEL: ""})
+    yield node
+    node.remove()
 
 
 class Node:
@@ -52,16 +66,10 @@ class Node:
 
     def __init__(self, root: Path, authority: Authority) -> None:
         self.root = root
-        subject = f"/O=system:nodes/CN=system:node:{EDGE}"
-        certificate, key = authority.issue("server", subject=subject, usage="clientAuth")
-        self.put("/etc/kubeedge/ca/rootCA.crt", authority.certificate.read_bytes())
-        self.put("/etc/kubeedge/certs/server.crt", certificate.read_bytes())
-        self.put("/etc/kubeedge/certs/server.key", key.read_bytes())
-
-    def put(self, path: str, content: bytes) -> None:
-        file = Path(f"{self.root}{path}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+        for path, content in files_of(EDGE, authority).items():
+            file = Path(f"{root}{path}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +80,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 @pytest.fixture(scope="module")
 def installed(
-    plane: ControlPlane, node: Node, tmp_path_factory: pytest.TempPathFactory
+    plane: ControlPlane,
+    node: Node,
+    edge_node: LoneNode,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> ControlPlane:
-    """The control plane after the page, whose overlay gets the component for this version."""
+    """The control plane after the page, without the session that ended it."""
     recent_kubectl()
-    overlay = tmp_path_factory.mktemp("overlay")
-    write(
-        overlay,
-        resources=[DEPLOY / "overlays" / "kubeedge"],
-        components=[component("kubernetes-1.20")],
-    )
     directory = tmp_path_factory.mktemp("shell")
     for name, text in (("ssh", _SSH), ("scp", _SCP)):
         (directory / name).write_text(text.format(root=node.root))
         (directory / name).chmod(0o755)
-    environment = {
-        "KUBECONFIG": str(plane.kubeconfig),
-        "OVERLAY": str(overlay),
-        "EDGE_HOST": "127.0.0.1",
-        "EDGE_NAME": "IP:127.0.0.1",
-    }
+    environment = {"KUBECONFIG": str(plane.kubeconfig), "EDGE_HOST": "127.0.0.1"}
     shell = Shell(directory, environment)
     shell.start()
     try:
@@ -99,6 +99,7 @@ def installed(
             shell.run(block)
     finally:
         shell.stop()
+    edge_node.end_session()
     return plane
 
 

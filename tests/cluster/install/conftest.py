@@ -35,13 +35,19 @@ def client(plane: ControlPlane) -> Client:
 
 
 @pytest.fixture(scope="package")
-def nodes(client: Client) -> Iterator[None]:
-    """A cloud node and an edge node, on which pods of edgeai become ready."""
-    made = [LoneNode(client, "cloud0", NAMESPACE, {})]
-    made.append(LoneNode(client, "edge0", NAMESPACE, EDGE_LABELS))
+def edge_node(client: Client) -> Iterator[LoneNode]:
+    """An edge node, which has a session as soon as edgeai runs."""
+    node = LoneNode(client, "edge0", NAMESPACE, EDGE_LABELS)
+    yield node
+    node.remove()
+
+
+@pytest.fixture(scope="package")
+def nodes(client: Client, edge_node: LoneNode) -> Iterator[None]:
+    """A cloud node and the edge node, on which pods of edgeai become ready."""
+    node = LoneNode(client, "cloud0", NAMESPACE, {})
     yield
-    for node in made:
-        node.remove()
+    node.remove()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
+from tests.cluster.lone_node import LoneNode
 from tests.cluster.manager import GlobalManager
 from tests.edgeai.command import edgeai
 from tests.waiting import eventually
@@ -69,7 +70,10 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def installation(
-    plane: ControlPlane, nodes: None, tmp_path_factory: pytest.TempPathFactory
+    plane: ControlPlane,
+    nodes: None,
+    edge_node: LoneNode,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Installation]:
     kubeconfig = str(plane.kubeconfig)
     done = edgeai("install", "--apply", "--kubeconfig", kubeconfig, "--timeout", "40")
@@ -87,6 +91,7 @@ def installation(
     (directory / NODE).mkdir()
     edge = Edge(NODE, token=TOKEN, port=port, directory=directory / NODE)
     try:
+        edge_node.end_session()
         manager.start()
         edge.start()
         yield Installation(plane, manager, edge, directory)
@@ -94,6 +99,7 @@ def installation(
         edge.stop()
         manager.stop()
         edgeai("uninstall", "--jobs", "--crds", "--kubeconfig", kubeconfig)
+        edge_node.open_session()
 
 
 @pytest.fixture

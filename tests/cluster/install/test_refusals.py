@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from common.times import utc_now
+from edgeai.install.certificates import new_authority
 from edgeai.install.record import SECRET
 from edgeai.install.rendering import render
 from edgeai.install.values import values_of
@@ -22,6 +24,7 @@ from tests.cluster.install.steps import (
     installed,
     refused,
 )
+from tests.cluster.lone_node import LoneNode
 from tests.edgeai.command import edgeai, start
 from tests.waiting import eventually
 
@@ -137,6 +140,45 @@ def test_an_old_cluster_gets_the_component_that_it_needs(run: Run, client: Clien
     )
     assert run("upgrade", "--set", "replicas=3").returncode == 0
     assert "installed already" in run("upgrade").stderr
+
+
+def test_an_installation_without_a_session_of_any_edge_node_fails(
+    run: Run, plane: ControlPlane, edge_node: LoneNode
+) -> None:
+    """Its pods are ready, and its edge nodes cannot reach it."""
+    installed(run)
+    edge_node.end_session()
+    try:
+        done = edgeai(
+            *("install", "--apply", "--kubeconfig", str(plane.kubeconfig), "--timeout", "5")
+        )
+    finally:
+        edge_node.open_session()
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "a session of an edge node: after 5 s still none of edge0; " in last
+    assert f"kubectl -n {NAMESPACE} logs daemonset/localcontroller" in last
+    installed(run)
+
+
+def test_a_missing_ca_of_kubeedge_is_told_before_anything_is_made(run: Run, client: Client) -> None:
+    values = ("--set", "components=kubeedge", "--set", "edgeHost=192.0.2.1")
+    line = refused(run, "install", "--apply", *values)
+    assert f"ConfigMap {NAMESPACE}/globalmanager-client-ca is missing" in line
+    assert "docs/kubeedge.md" in line
+    assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None
+
+
+@pytest.mark.parametrize("key", ["of another", "broken"])
+def test_a_ca_that_cannot_sign_is_named(run: Run, client: Client, tmp_path: Path, key: str) -> None:
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    pair, other = new_authority(utc_now()), new_authority(utc_now())
+    data = {"tls.crt": pair.certificate, "tls.key": other.key if key == "of another" else "key"}
+    metadata = {"name": "edgeai-ca", "namespace": NAMESPACE}
+    client.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+    line = refused(run, "install", "--apply")
+    assert f"Secret {NAMESPACE}/edgeai-ca is no CA that can sign (" in line
+    assert "into tls.key" in line
 
 
 def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Client) -> None:

@@ -1,14 +1,21 @@
 """What is waited for, and which words say it."""
 
+from datetime import timedelta
 from typing import Any, Final
 
+from common.ids import NodeName
+from common.times import micro_time, utc_now
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.install.readiness import (
     daemon_set_missing,
     definition_missing,
     deployment_missing,
+    session_missing,
 )
 from globalmanager.contract import Object
+from globalmanager.ha.claims import Claim, encode
+from globalmanager.ha.elector import REPLICA_LABEL
+from globalmanager.ha.presence import CLAIMS_FIELD
 
 
 def owner(name: str, status: dict[str, Any], **spec: Any) -> Object:
@@ -83,3 +90,19 @@ def test_a_pod_of_an_edge_node_that_cannot_be_made_says_why() -> None:
     assert why == "0 of 1 pods are ready: exceeded quota 3"
     set_["status"]["observedGeneration"] = 0
     assert daemon_set_missing(set_, [], [], events).endswith("noticed yet: exceeded quota 3")
+
+
+def test_one_session_with_an_edge_node_in_contact_is_enough() -> None:
+    nodes = [node("a", "True"), node("b", "True"), node("cloud", "True", is_edge=False)]
+    now = utc_now()
+    metadata = {"name": "replica", "labels": {REPLICA_LABEL: "replica"}}
+    claims = encode({NodeName("a"): Claim(order=1, since=0, ledger="")})
+    config_map = {"metadata": metadata, "data": {CLAIMS_FIELD: claims}}
+    lease = {"metadata": metadata, "spec": {"renewTime": micro_time(now)}}
+    assert session_missing(nodes, [lease], [config_map], now) == ""
+    assert session_missing(nodes, [], [], now) == "none of a, b"
+    assert session_missing(nodes[1:], [lease], [config_map], now) == "none of b"
+    later = now + timedelta(minutes=5)
+    assert session_missing(nodes, [lease], [config_map], later) == "none of a, b"
+    away = [node("a", "Unknown"), node("cloud", "True", is_edge=False)]
+    assert session_missing(away, [], [], now) == ""

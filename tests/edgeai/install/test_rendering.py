@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +79,7 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
         "nodePort": 31000,
         "edgeHost": "192.0.2.7",
         "resources": {"globalmanager": {"limits": {"memory": "2Gi", "cpu": 2}}},
+        "podsApi": "http://127.0.0.1:10550",
         "monitoring": True,
         "prometheus": "watch/prom",
     }
@@ -95,6 +97,7 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
         },
     ]
     limits = "/spec/template/spec/containers/0/resources/limits"
+    pods_api = {"name": "EDGEAI_PODS_API", "value": "http://127.0.0.1:10550"}
     subject = "/subjects/0"
     metrics = "edgeai-metrics-reader"
     roles = ["edgeai-globalmanager", *(f"edgeai-globalmanager-{group}" for group in GROUPS)]
@@ -102,6 +105,7 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
         _replace("ConfigMap", "/data/globalManager", "wss://192.0.2.7:31000"),
         _replace("Service", "/spec/ports/0/nodePort", 31000, name="globalmanager-edge"),
         _replace("Deployment", limits, {"memory": "2Gi", "cpu": 2}, name="globalmanager"),
+        _add("DaemonSet", "/spec/template/spec/containers/0/env/-", pods_api),
         # kustomize moves the ServiceAccount, and leaves the subjects of bindings behind.
         _replace("RoleBinding", f"{subject}/namespace", "farm", name=roles[0]),
         *(
@@ -123,9 +127,14 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
     assert_same(rendering.render(values_of(given)), rendered(tmp_path))
 
 
-def _replace(kind: str, path: str, value: Any, name: str = "localcontroller") -> Object:
-    patch = yaml.safe_dump([{"op": "replace", "path": path, "value": value}])
+def _replace(
+    kind: str, path: str, value: Any, name: str = "localcontroller", *, op: str = "replace"
+) -> Object:
+    patch = yaml.safe_dump([{"op": op, "path": path, "value": value}])
     return {"target": {"kind": kind, "name": name}, "patch": patch}
+
+
+_add: Final = partial(_replace, op="add")
 
 
 def overlay(

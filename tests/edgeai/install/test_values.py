@@ -166,6 +166,7 @@ BAD: Final[dict[str, tuple[dict[Any, Any], str]]] = {
         "values: resources.globalmanager.requests.cpu: 'much' is wrong; write as in 250m",
     ),
     "account": ({"prometheus": "prometheus"}, "values: prometheus: 'prometheus' is no NAMESPACE/"),
+    "pods API without a scheme": ({"podsApi": "127.0.0.1:10550"}, "values: podsApi: '127.0.0.1"),
     "control characters": ({"namespace": "a\x1b[31m"}, "\\x1b"),
 }
 
