@@ -215,6 +215,7 @@ class _Bench:
         seen = json.loads(_said_by(self._neighbour(seconds)))
         figures = {
             "cr_to_edge_ms": spread(seen.pop("cr_to_edge_ms")),
+            "cr_to_watch_ms": spread(seen.pop("cr_to_watch_ms")),
             "report_ms": spread(seen.pop("report_ms")),
             "worker_api_ms": spread(seen.pop("worker_api_ms")),
             "big_model_ms": spread(seen.pop("big_model_ms")),

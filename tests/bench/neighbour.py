@@ -4,9 +4,10 @@
         BIG_MODEL WORKER_URL...
 
 Creates JointInferenceServices on NODE and asks the LocalController at STATUS_URL when it holds
-each. Reports as the workers of WORKER_URLs, and watches until each report stands in the status.
-Asks the service of the big model at the port BIG_MODEL, by one connection that stays and by new
-ones in turn. Asks for the health of the GlobalManager at HEALTH_URL.
+each. Also watches them, as any client may: so late are the API server and the machine. Reports as
+the workers of WORKER_URLs, and watches until each report stands in the status. Asks the service of
+the big model at the port BIG_MODEL, by one connection that stays and by new ones in turn. Asks for
+the health of the GlobalManager at HEALTH_URL.
 Everything is done at its time, whether what came before is done or not. A sample that takes longer
 than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON object.
 """
@@ -51,16 +52,30 @@ class Jobs:
         self._api, self._path, self._node = api, path, node
         self._tasks_url = f"{status_url}/api/v1/tasks"
         self._waiting: dict[str, asyncio.Future[float]] = {}  # by uid
+        self._watched: dict[str, asyncio.Future[float]] = {}  # by uid
         self.took_ms: list[float] = []
+        self.watched_ms: list[float] = []
         self.unseen = 0
 
     async def run(self, seconds: float) -> None:
         async with aiohttp.ClientSession() as edge, asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(self._watch())
             poll = tasks.create_task(self._poll(edge))
             async with asyncio.TaskGroup() as samples:
                 async for number in paced(JOB_EVERY_S, seconds):
                     samples.create_task(self._sample(number))
             poll.cancel()
+            watch.cancel()
+
+    async def _watch(self) -> None:
+        async for event, now_s in _events(self._api, self._path):
+            watched = self._watched_at(event.object.metadata.uid)
+            if not watched.done():
+                watched.set_result(now_s)
+
+    def _watched_at(self, uid: str) -> asyncio.Future[float]:
+        """When the watch tells of the job, which may be before the answer to `create`."""
+        return self._watched.setdefault(uid, asyncio.get_running_loop().create_future())
 
     async def _sample(self, number: int) -> None:
         wanted = service(number, "", self._node, model=MODEL)
@@ -70,9 +85,11 @@ class Jobs:
             answer.raise_for_status()
             metadata = (await answer.json())["metadata"]
         held = self._waiting[metadata["uid"]] = asyncio.get_running_loop().create_future()
+        watched = self._watched_at(metadata["uid"])
         try:
             async with asyncio.timeout(PATIENCE_S):
                 self.took_ms.append((await held - told_s) * 1000)
+                self.watched_ms.append((await watched - told_s) * 1000)
         except TimeoutError:
             self.took_ms.append(PATIENCE_S * 1000)
             self.unseen += 1
@@ -103,12 +120,28 @@ class _Status(msgspec.Struct, frozen=True):
     workers: dict[str, _Worker] = {}
 
 
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
 class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
     status: _Status = _Status()
 
 
 class _Event(msgspec.Struct, frozen=True):
     object: _Object
+
+
+async def _events(api: aiohttp.ClientSession, path: str) -> AsyncIterator[tuple[_Event, float]]:
+    """The events of a watch without end, each with its time."""
+    decoder = msgspec.json.Decoder(_Event)
+    query = {"watch": "true", "resourceVersion": "0"}
+    while True:  # a server that is behind may end a watch
+        async with api.get(path, params=query) as answer:
+            async for line in answer.content:
+                now_s = time.monotonic()
+                yield decoder.decode(line), now_s
 
 
 class Reports:
@@ -169,12 +202,8 @@ class Reports:
             await asyncio.sleep(AGAIN_S)
 
     async def _watch(self) -> None:
-        decoder = msgspec.json.Decoder(_Event)
-        query = {"watch": "true", "resourceVersion": "0"}
-        while True:  # a server that is behind may end a watch
-            async with self._api.get(self._path, params=query) as answer:
-                async for line in answer.content:
-                    self._on_status(decoder.decode(line).object.status, time.monotonic())
+        async for event, now_s in _events(self._api, self._path):
+            self._on_status(event.object.status, now_s)
 
     def _on_status(self, status: _Status, now_s: float) -> None:
         for name in status.workers.keys() & self._urls.keys():
@@ -266,6 +295,7 @@ async def run(
     return {
         "health_ms": health.took_ms,
         "cr_to_edge_ms": jobs.took_ms,
+        "cr_to_watch_ms": jobs.watched_ms,
         "report_ms": reports.took_ms,
         "worker_api_ms": reports.answered_ms,
         "worker_api_answers": reports.answers,
