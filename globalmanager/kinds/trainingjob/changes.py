@@ -60,7 +60,13 @@ def of_a_living_job(
     observed, spec = job.observed, job.spec
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    desired = [*_services(job, size), *_new_workers(job, size, missing, added_by)]
+    new = _new_workers(job, size, missing)
+    room = new_pods([spec.worker_bytes], job.pods.values(), job.now)
+    timers = Timers().add(room.wait_s if new else None)
+    desired = [*_services(job, size)]
+    desired += [
+        workers.pod(observed, spec, name, added_by.get(name, "")) for name in new[: room.most]
+    ]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     # Pods that run mount the key, also when an edit has made it superfluous.
@@ -74,11 +80,11 @@ def of_a_living_job(
     stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
     if pod is None or not present.is_worn(job, pod):
         nudged = _nudge(pod, nudge) if pod is not None else ()
-        return children.new_pods_last((*stages, nudged), others), Timers()
+        return children.new_pods_last((*stages, nudged), others), timers
     wait_s = left_of_backoff(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
-    return children.new_pods_last(stages, others), Timers().add(wait_s)
+    return children.new_pods_last(stages, others), timers.add(wait_s)
 
 
 def _services(job: Present, size: Size) -> Iterator[Create]:
@@ -89,17 +95,12 @@ def _services(job: Present, size: Size) -> Iterator[Create]:
     yield from workers.services(observed, size.target)
 
 
-def _new_workers(
-    job: Present, size: Size, missing: Collection[str], added_by: Mapping[str, str]
-) -> Iterator[Create]:
-    """The pods of the new workers. The first workers cause the next plan."""
-    observed, spec = job.observed, job.spec
-    if workers.are_too_large(observed, spec, len(size.target)):
-        return
+def _new_workers(job: Present, size: Size, missing: Collection[str]) -> list[str]:
+    """The workers that need a pod."""
+    if workers.are_too_large(job.observed, job.spec, len(size.target)):
+        return []
     known = {*job.pods, *missing}
-    new = [name for name in size.target if name not in known]
-    for name in new[: new_pods([spec.worker_bytes])]:
-        yield workers.pod(observed, spec, name, added_by.get(name, ""))
+    return [name for name in size.target if name not in known]
 
 
 def _secret_ref(observed: Observed) -> ObjectRef:

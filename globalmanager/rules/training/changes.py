@@ -5,7 +5,7 @@ Called by `plan`, which says in which of these states the job is.
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from globalmanager.contract import (
     AUTOSCALERS,
@@ -43,6 +43,12 @@ _MAX_NEW_BYTES: Final = 4 * 1024 * 1024
 its template, so all pods of a large job at once would take seconds and much memory. The first pods
 cause the next plan.
 """
+_LARGE_BYTES: Final = 64 * 1024
+_LARGE_PODS_S: Final = 30.0
+"""A job makes pods of a template larger than _LARGE_BYTES with at most _MAX_NEW_BYTES of templates
+within _LARGE_PODS_S. The API server and the scheduler of Kubernetes 1.20 took 0.6 s of processor
+for each pod of 1.1 MB, and the jobs of other namespaces wait for the same server.
+"""
 
 
 def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
@@ -78,6 +84,8 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
         return (), timers
     if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         missing = []
+    room = new_pods((each.template_bytes for each in spec.replicas), pods.values(), job.now)
+    timers = timers.add(room.wait_s if missing else None)
     wanted = [
         replicas.pod(
             observed,
@@ -86,7 +94,7 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
             index,
             attempt=history.attempt(name),
         )
-        for name, each, index in missing[: new_pods(each.template_bytes for each in spec.replicas)]
+        for name, each, index in missing[: room.most]
     ]
     groups = [] if gang is None else [gangs.pod_group(gang, observed, spec)]
     others = [*groups, *spec.framework.companions(observed)]
@@ -102,9 +110,31 @@ def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
     return tuple(stage for stage in stages if stage), timers
 
 
-def new_pods(template_bytes: Iterable[int]) -> int:
-    """How many pods one plan may make. Args: template_bytes: size of each template as JSON"""
-    return max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // max(template_bytes, default=1)))
+class NewPods(NamedTuple):
+    """How many pods a plan may make."""
+
+    most: int
+    wait_s: float = 0.0
+    """Seconds until a plan may make a pod; 0 for now."""
+
+
+def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetime) -> NewPods:
+    """How many pods one plan may make.
+
+    Args:
+        template_bytes: size of each template as JSON
+        pods: the pods that the job has
+    """
+    largest = max(template_bytes, default=1)
+    most = max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // largest))
+    if largest <= _LARGE_BYTES:
+        return NewPods(most)
+    created = (pod["metadata"].get("creationTimestamp") for pod in pods)
+    waits_s = sorted(
+        left for each in created if (left := pause_left_s(each, _LARGE_PODS_S, now)) > 0
+    )
+    recent = len(waits_s)
+    return NewPods(most - recent) if recent < most else NewPods(0, waits_s[recent - most])
 
 
 def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:

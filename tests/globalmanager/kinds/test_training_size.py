@@ -8,7 +8,7 @@ import pytest
 from globalmanager.contract import PODS, Create, Plan
 from globalmanager.kinds.tfjob import KIND
 from globalmanager.kinds.trainingjob import KIND as ELASTIC
-from tests.globalmanager.builders import World, job
+from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds import elastic
 from tests.globalmanager.kinds.training import pods, tf_spec
 
@@ -40,6 +40,36 @@ def test_all_pods_of_a_fat_job_come_plan_by_plan(fat: World) -> None:
     assert sum(counts) == len(pods(fat)) == 12
     assert min(counts) >= 1
     assert max(counts) <= 5
+
+
+def test_a_fat_job_makes_few_pods_within_half_a_minute() -> None:
+    """The API server, which all namespaces share, needs a second for each."""
+    world = World(KIND, job("fat", fat_spec(replicas=8)))
+    for _ in range(4):
+        world.apply(world.plan()).pods_become("Pending")
+    assert len(pods(world)) == 3
+    assert world.plan().requeue_after_s == pytest.approx(30.0)
+    assert new_pods(world.plan(now=at(29.0))) == 0
+    assert new_pods(world.plan(now=at(30.0))) == 3
+
+
+def test_an_elastic_job_makes_few_fat_workers_within_half_a_minute() -> None:
+    given = elastic.example()
+    worker = given["spec"]["etReplicaSpecs"]["worker"]
+    worker |= {"replicas": 8, "minReplicas": 1, "maxReplicas": 10}
+    worker["template"]["spec"]["containers"][0]["args"] = ["x" * 1_200_000]
+    world = World(ELASTIC, given)
+    for _ in range(4):
+        world.apply(world.plan()).pods_become("Pending")
+    assert len(pods(world)) == 3
+    assert world.plan().requeue_after_s == pytest.approx(30.0)
+    assert new_pods(world.plan(now=at(30.0))) == 3
+
+
+def test_a_job_with_all_its_fat_pods_waits_for_nothing() -> None:
+    world = World(KIND, job("fat", fat_spec(replicas=3))).settle().pods_become("Running")
+    world.settle()
+    assert world.plan().requeue_after_s is None
 
 
 def test_a_small_template_makes_as_many_pods_in_one_plan_as_before() -> None:
