@@ -1,6 +1,6 @@
 """The life of a job: finished workers, replaced pods, deadlines, clean-up and the end.
 
-Called by the kinds. Pure: the only clock is `now`. A `Timers` value holds the waits until later
+Pure: the only clock is `now`. A `Timers` value holds the waits until later
 actions. It becomes `Plan.requeue_after_s`.
 """
 

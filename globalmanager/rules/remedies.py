@@ -1,9 +1,8 @@
 """What a person can do about a condition that is not good: reason -> one sentence.
 
-Called by `edgeai describe` and by whatever else shows conditions to people. The message of a
-condition names the object and the fault; the sentences here say what to do, in the same words
-everywhere. A reason can come from a kind, from a LocalController that counts a Dataset, from the
-Kubernetes API, or from the status of a pod. Pure and total.
+The message of a condition names the object and the fault; the sentences here say what to do, in
+the same words everywhere. A reason can come from a kind, from a LocalController that counts a
+Dataset, from the Kubernetes API, or from the status of a pod. Pure and total.
 """
 
 import enum
@@ -243,15 +242,15 @@ _NOTHING_TO_DO: Final = re.compile(
 """Reasons of the normal course of things. "Failed" is the reason of Training when the job has
 ended; its condition Failed says why."""
 
-_OF_QUOTA: Final = (
+_QUOTA: Final = (
     "raise the ResourceQuota of the namespace, delete what uses it up, or ask for less in the "
     "worker's resources"
 )
-_OF_FINALIZERS: Final = (
+_FINALIZERS: Final = (
     "see the controllers of the finalizers that the message names; where they are gone for good, "
     "remove the finalizers from the pod"
 )
-_OF_DATA: Final = "give the node the right to read the data (keys of the bucket, or file modes)"
+_DATA: Final = "give the node the right to read the data (keys of the bucket, or file modes)"
 UNKNOWN: Final = (
     "the message has the words of Kubernetes; `kubectl describe` of the pod and its events say more"
 )
@@ -273,7 +272,7 @@ def remedy_of(reason: str, message: str = "") -> str:
 
 
 def cause_of(reason: str, message: str = "") -> Cause:
-    """The cause of a condition that is not good. Args: as for `remedy_of`"""
+    """The cause of a condition that is not good. Args: as of `remedy_of`"""
     return _entry(reason, message)[0]
 
 
@@ -281,17 +280,17 @@ def _entry(reason: str, message: str) -> tuple[Cause, str]:
     if not reason or _is_normal(reason):
         return Cause.OTHER, ""
     if reason == "Forbidden" and message.startswith("spec."):  # a LocalController reads data
-        return Cause.REFERENCES, _OF_DATA
+        return Cause.REFERENCES, _DATA
     if reason == "Forbidden" and "exceeded quota" in message:  # the words of the API server
-        return Cause.QUOTA, _OF_QUOTA
+        return Cause.QUOTA, _QUOTA
     if reason == "Terminating" and "has the finalizers" in message:  # the words of `deletions`
-        return _CAUSES[reason], _OF_FINALIZERS
+        return _CAUSES[reason], _FINALIZERS
     if reason in REMEDIES:
         return _CAUSES[reason], REMEDIES[reason]
-    found = (
+    matches = (
         (cause, remedy) for pattern, cause, remedy in _BY_PATTERN if re.fullmatch(pattern, reason)
     )
-    return next(found, (Cause.CRASH, UNKNOWN))
+    return next(matches, (Cause.CRASH, UNKNOWN))
 
 
 def _is_normal(reason: str) -> bool:

@@ -32,9 +32,10 @@ def silent_since(pod: Object) -> datetime | None:
         and str(ready.get("reason") or "") in _BY_NODE_CONTROLLER
         and status.condition_of(pod, "ContainersReady").get("status") != "False"
     )
-    times = (ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp"))
-    known = next(filter(None, map(status.parse_time, times)), None)
-    return known if is_marked or phase_of(pod) == "Unknown" else None
+    if not is_marked and phase_of(pod) != "Unknown":
+        return None
+    mark, creation = ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp")
+    return status.parse_time(mark) or status.parse_time(creation)
 
 
 def is_in_session(observed: Observed, pod: Object) -> bool:

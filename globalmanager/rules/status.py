@@ -1,6 +1,6 @@
 """Rules for the fields of .status that plans write: conditions, and the events of conditions.
 
-Called by the kinds. Two writers share .status: the reports of edges fill `workers` (see
+Two writers share .status: the reports of edges fill `workers` (see
 worker_status), and plans write all other fields. Nothing here reads a clock. When only a time has
 changed, nothing is written.
 """
@@ -122,9 +122,8 @@ def condition(observed: Observed, type_: str) -> Mapping[str, Any]:
 
 def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
     """The condition of any object. Empty when the object has no such condition."""
-    known = mapping(object_.get("status")).get("conditions")
-    entries = known if isinstance(known, list) else []
-    return next((entry for entry in map(mapping, entries) if entry.get("type") == type_), {})
+    entries = mappings(mapping(object_.get("status")).get("conditions"))
+    return next((entry for entry in entries if entry.get("type") == type_), {})
 
 
 def accepted(note: str = "") -> Finding:

@@ -13,7 +13,7 @@ from globalmanager.contract import Object
 from globalmanager.rules.faults import Fault, faults_in, in_order, job_fault
 from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_UNREACHABLE, examine
 from globalmanager.rules.remedies import is_good
-from globalmanager.rules.status import STARTING, WAITING, mapping
+from globalmanager.rules.status import STARTING, WAITING, condition_of, mapping, mappings
 
 MAX_SHOWN: Final = 6  # largest number of values that the progress of a job shows
 CURVES: Final = 6  # metrics of a job that have a curve, the first ones by name
@@ -27,8 +27,7 @@ _MAX_NAME_CHARS: Final = 80
 
 def conditions_of(status: Any) -> tuple[Mapping[str, Any], ...]:
     """The conditions, in the order of the status."""
-    found = mapping(status).get("conditions")
-    return tuple(map(mapping, found)) if isinstance(found, list) else ()
+    return tuple(mappings(mapping(status).get("conditions")))
 
 
 def phase_of(status: Any) -> str:
@@ -36,42 +35,43 @@ def phase_of(status: Any) -> str:
     is Ready, or the reason of its first condition that is not True.
     """
     conditions = conditions_of(status)
-    if told := mapping(status).get("phase"):
-        return str(told)
+    if phase := mapping(status).get("phase"):
+        return str(phase)
     if not conditions:
         return "-"
     if _is_history(conditions):
         return str(conditions[-1].get("type") or "-")
-    bad = next((each for each in conditions if not is_true(each)), None)
-    return "Ready" if bad is None else str(bad.get("reason") or bad.get("type") or "-")
+    for condition in conditions:
+        if not is_true(condition):
+            return str(condition.get("reason") or condition.get("type") or "-")
+    return "Ready"
 
 
 def _is_history(conditions: tuple[Mapping[str, Any], ...]) -> bool:
     """Only the conditions of training jobs are a history, which begins with Created."""
-    return any(each.get("type") == "Created" for each in conditions)
+    return any(condition.get("type") == "Created" for condition in conditions)
 
 
 def progress_of(status: Any) -> str:
     """The progress of a job: first the round, if the job has rounds, then the metrics. Of a
     training job, the numbers of replicas.
     """
-    known = mapping(status)
-    replicas = mapping(known.get("replicaStatuses") or known.get("tfReplicaStatuses"))
+    fields = mapping(status)
+    replicas = mapping(fields.get("replicaStatuses") or fields.get("tfReplicaStatuses"))
     if replicas:
         return ", ".join(_numbers(type_, mapping(entry)) for type_, entry in replicas.items())
-    told = [f"{key} {value}" for key, value in metrics_of(status)]
-    if known.get("rounds"):
-        told.insert(0, f"round {known.get('round', 0)}/{known['rounds']}")
-    elif known.get("round"):  # Sedna's library does not tell how many rounds there will be
-        told.insert(0, f"round {known['round']}")
-    return ", ".join(told[:MAX_SHOWN])
+    values = [f"{key} {value}" for key, value in metrics_of(status)]
+    if fields.get("rounds"):
+        values.insert(0, f"round {fields.get('round', 0)}/{fields['rounds']}")
+    elif fields.get("round"):  # Sedna's library does not report the number of rounds
+        values.insert(0, f"round {fields['round']}")
+    return ", ".join(values[:MAX_SHOWN])
 
 
 def metrics_of(status: Any) -> tuple[tuple[str, str], ...]:
     """The metrics as (key, value), in the order of the status."""
-    found = mapping(status).get("metrics")
-    entries = map(mapping, found) if isinstance(found, list) else ()
-    return tuple((str(each.get("key", "")), str(each.get("value", ""))) for each in entries)
+    metrics = mappings(mapping(status).get("metrics"))
+    return tuple((str(metric.get("key", "")), str(metric.get("value", ""))) for metric in metrics)
 
 
 def numbers_of(status: Any) -> dict[str, float]:
@@ -87,8 +87,8 @@ def numbers_of(status: Any) -> dict[str, float]:
 
 def _numbers(type_: str, entry: Mapping[str, Any]) -> str:
     """ "Worker 2 active, 1 failed" """
-    told = [f"{entry[state]} {state}" for state in REPLICA_STATES if entry.get(state)]
-    return f"{type_} {', '.join(told) or '0 active'}"
+    numbers = [f"{entry[state]} {state}" for state in REPLICA_STATES if entry.get(state)]
+    return f"{type_} {', '.join(numbers) or '0 active'}"
 
 
 def faults_of(
@@ -102,42 +102,43 @@ def faults_of(
     """
     status = mapping(job.get("status"))
     conditions = conditions_of(status)
-    types = {str(each.get("type")) for each in conditions if is_true(each)}
+    types = {str(condition.get("type")) for condition in conditions if is_true(condition)}
     if phase_of(status) in _GOOD_ENDS or types.intersection(_GOOD_ENDS):
         return ()
     is_over = bool(status.get("completionTime")) or "Suspended" in types
     is_at_work = not is_over and not ("Failed" in types and _is_history(conditions))
-    examined = examine(pods, now).faults if is_at_work else ()
-    told = [fault for each in conditions if not is_good(each) for fault in faults_in(each)]
-    cut_off = {fault.worker for fault in told if fault.reason == MASTER_UNREACHABLE}
-    heard = [
-        each
-        for each in examined
-        if not _is_heard(status, each)
-        and not (each.reason == AWAITING_MASTER and each.worker in cut_off)
-    ]
-    return in_order(_without_repetitions([*heard, *told]))
+    pod_faults = examine(pods, now).faults if is_at_work else ()
+    bad_conditions = (condition for condition in conditions if not is_good(condition))
+    condition_faults = [fault for condition in bad_conditions for fault in faults_in(condition)]
+    unreachable = {fault.worker for fault in condition_faults if fault.reason == MASTER_UNREACHABLE}
+    news = (
+        fault
+        for fault in pod_faults
+        if not _runs_at_edge(status, fault)
+        and not (fault.reason == AWAITING_MASTER and fault.worker in unreachable)
+    )
+    return in_order(_without_repetitions([*news, *condition_faults]))
 
 
-def _is_heard(status: Mapping[str, Any], fault: Fault) -> bool:
+def _runs_at_edge(status: Mapping[str, Any], fault: Fault) -> bool:
     """Whether the node is silent for Kubernetes only: its LocalController says that the worker
     runs.
     """
     if fault.reason != "NodeNotReady" or not fault.node:
         return False
     reports = map(mapping, mapping(status.get("workers")).values())
-    states = [(one.get("node"), one.get("status")) for one in reports]
-    lost = {str(one.get("type")) for one in conditions_of(status) if not is_true(one)}
-    return (fault.node, "running") in states and "EdgeConnected" not in lost
+    states = [(report.get("node"), report.get("status")) for report in reports]
+    contact = condition_of({"status": status}, "EdgeConnected")
+    return (fault.node, "running") in states and (not contact or is_true(contact))
 
 
 def _without_repetitions(faults: Iterable[Fault]) -> list[Fault]:
     """The first fault of each worker with the same cause, and of the others each message once."""
-    found: dict[tuple[Any, ...], Fault] = {}
+    by_key: dict[tuple[Any, ...], Fault] = {}
     for fault in faults:
         key = (fault.worker, fault.cause) if fault.worker else ("", fault.message)
-        found.setdefault(key, fault)
-    return list(found.values())
+        by_key.setdefault(key, fault)
+    return list(by_key.values())
 
 
 def waits_of(
@@ -146,7 +147,7 @@ def waits_of(
     """What a job waits for: its faults, else what the normal course of things is to bring, as a
     fault with or without a remedy. Empty when the job goes on by itself.
 
-    Args: as for `faults_of`
+    Args: as of `faults_of`
     """
     return faults_of(job, pods, now) or tuple(normal_waits(job))
 
@@ -160,11 +161,11 @@ def normal_waits(job: Object) -> Iterator[Fault]:
     if not status and manager not in (None, "", OPERATOR):
         text = f"spec.runPolicy.managedBy: {str(manager)[:_MAX_NAME_CHARS]} works on this job"
         yield job_fault("ManagedByOthers", f"{text}, and edgeai does not")
-    for each in conditions_of(status):
-        reason = _text(each, "reason")
-        is_suspended = each.get("type") == "Suspended" and is_true(each)
+    for condition in conditions_of(status):
+        reason = str(condition.get("reason") or "")
+        is_suspended = condition.get("type") == "Suspended" and is_true(condition)
         if is_suspended or reason in (STARTING, WAITING):
-            yield job_fault(reason, _text(each, "message"))
+            yield job_fault(reason, str(condition.get("message") or ""))
     elastic = mapping(status.get("elastic"))
     if message := elastic.get("message"):
         yield job_fault(str(elastic.get("reason") or ""), str(message))
@@ -178,10 +179,6 @@ def in_one_line(faults: Sequence[Fault]) -> str:
         return ""
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{faults[0].text}{more}"
-
-
-def _text(condition: Mapping[str, Any], field: str) -> str:
-    return str(condition.get(field) or "")
 
 
 def is_true(condition: Mapping[str, Any]) -> bool:

@@ -239,33 +239,30 @@ def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
         pod = present.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
         return _missing(job, present.LAUNCHER_MISSING, message)
-    missing = replaced.missing
-    if missing:
-        names = ", ".join(missing[:_MAX_NAMED])
-        message = f"workers: {len(missing)} pods are not there any more, for example {names}"
+    if replaced.missing:
+        names = ", ".join(replaced.missing[:_MAX_NAMED])
+        count = len(replaced.missing)
+        message = f"workers: {count} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
-    refused = stalls.of_refusal(job.observed, job.conditions)
-    if refused is not None:
-        job.conditions.stall([refused])
+    fault = stalls.refusal_fault(job.observed, job.conditions)
+    fault = fault or _workers_fault(job, scaled, replaced)
+    if fault is not None:
+        job.conditions.stall([fault])
         return Timers()
-    size_fault = _fault_of_size(job, scaled, replaced)
-    if size_fault is not None:
-        job.conditions.stall([size_fault])
-        return Timers()
-    pods = job.pods
+    target = scaled.size.target
+    pods = [job.pods[name] for name in target if name in job.pods]
+    pods = [pod for pod in pods if not room.is_queued(job, pod)]
     launcher = present.launcher_pod(job.observed)
-    wanted = [pods[name] for name in scaled.size.target if name in pods]
-    looked_at = [pod for pod in wanted if not room.is_queued(job, pod)]
     if launcher is not None and not stalls.is_first_failure(launcher):
-        looked_at.insert(0, launcher)
-    examined = pod_faults.examine(looked_at, job.now)
-    target = [name for name in scaled.size.target if name not in replaced.paused]
-    earlier, earlier_s = replacement.last_failure(job, target, examined.faults)
-    job.conditions.stall(faults.in_order((*earlier, *examined.faults)))
-    return Timers().add(examined.next_s, earlier_s)
+        pods.insert(0, launcher)
+    examination = pod_faults.examine(pods, job.now)
+    successors = [name for name in target if name not in replaced.paused]
+    failure, end_s = replacement.last_failure(job, successors, examination.faults)
+    job.conditions.stall(faults.in_order((*failure, *examination.faults)))
+    return Timers().add(examination.next_s, end_s)
 
 
-def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Fault | None:
+def _workers_fault(job: Present, scaled: Scaling, replaced: Replacement) -> Fault | None:
     """Why the job cannot have the number of workers that it is to have."""
     fault, size = job.spec.limits_fault, scaled.size
     if fault is not None:
@@ -274,7 +271,7 @@ def _fault_of_size(job: Present, scaled: Scaling, replaced: Replacement) -> Faul
     count, template_bytes = len(size.target), job.spec.worker_bytes
     is_complete = all(name in job.pods for name in size.target)
     if not is_complete and workers.are_too_large(job.observed, job.spec, count):
-        return stalls.of_size(
+        return stalls.size_fault(
             job.observed,
             "spec.etReplicaSpecs.worker.template",
             count,
@@ -322,7 +319,7 @@ def _suspended(job: Present) -> Plan:
     is_told = job.state is State.SUSPENDED
     told = scalers.queued(job.observed)
     stages = (*(stage for stage in (first, others) if stage and is_told), *told)
-    timers = stalls.of_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
+    timers = stalls.stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 
 

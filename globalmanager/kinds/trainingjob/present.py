@@ -115,10 +115,10 @@ def is_launcher_missing(job: Present) -> bool:
 
 
 def missing_left_s(job: Present, reason: str) -> float:
-    """Seconds until what the condition Stalled with this reason tells is missing counts as lost."""
-    known = job.conditions.known_stall
+    """Seconds until the pods that the condition Stalled with this reason names count as lost."""
+    stall = job.conditions.last_stall
     # The transition time is older when the job has stalled for another reason before.
-    since = known.get("lastUpdateTime") if known.get("reason") == reason else None
+    since = stall.get("lastUpdateTime") if stall.get("reason") == reason else None
     return min(left_s(since, MISSING_S, job.now, unknown=MISSING_S), MISSING_S)
 
 

@@ -210,22 +210,21 @@ def last_failure(
     job: Present, target: Collection[str], present_faults: Sequence[Fault]
 ) -> tuple[tuple[Fault, ...], float]:
     """The last failure of workers that fail one after the other, until their successors have run
-    for RESTARTED_S, and the seconds until then. Pods that have failed soon go, and then only the
-    condition Stalled still tells of them.
+    for RESTARTED_S, and the seconds until then. Failed pods are soon deleted, and then only the
+    condition Stalled still names them.
 
     Args:
         target: the workers that have or get a pod
         present_faults: of the pods that the job wants. A crash among them is later than the others
     """
-    known = job.conditions.known_stall
     is_later = any(
         fault.cause is Cause.CRASH and _index(job, fault) is not None for fault in present_faults
     )
     if is_later or count_in(job.observed, "replacedWorkers") < 2:
         return (), math.inf
-    ended = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]
-    told = faults.faults_in(known)
-    for fault in (*pod_faults.examine(ended).faults, *told):
+    pods = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]
+    stall = faults.faults_in(job.conditions.last_stall)
+    for fault in (*pod_faults.examine(pods).faults, *stall):
         index = _index(job, fault)
         if fault.cause is Cause.CRASH and index is not None:
             wait_s = _until_recovered_s(job, target, index)

@@ -55,13 +55,10 @@ class Conditions:
         *,
         states: Iterable[str] = tuple(State),
     ) -> None:
-        known = tuple(states)  # the type of an entry can be anything, also unhashable
-        listed = status.of(observed).get("conditions")
-        entries = [status.mapping(one) for one in listed] if isinstance(listed, list) else []
-        self._entries = [dict(entry) for entry in entries if entry.get("type") in known]
-        self.known_stall: Mapping[str, Any] = next(
-            (entry for entry in entries if entry.get("type") == STALLED), {}
-        )
+        types = tuple(states)  # the type of an entry can be anything, also unhashable
+        entries = status.mappings(status.of(observed).get("conditions"))
+        self._entries = [dict(entry) for entry in entries if entry.get("type") in types]
+        self.last_stall = status.condition(observed, STALLED)
         """The condition Stalled in the status; empty when the job has not stalled."""
         self._observed = observed
         self._kind = kind
@@ -117,22 +114,22 @@ class Conditions:
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
 
-    def stall(self, found: Sequence[Fault]) -> None:
-        """Set the condition Stalled. A job that no call says to have stalled does not have the
-        condition. The condition is the first in the list, so the last one is still the job's state.
+    def stall(self, faults: Sequence[Fault]) -> None:
+        """Set the condition Stalled. Without this call, or without faults, the job does not have
+        the condition. It is the first in the list, so the last one is still the job's state.
 
-        Args: found: in causal order; the condition has the reason of the first one
+        Args: faults: in causal order; the condition has the reason of the first one
         """
-        if not found:
+        if not faults:
             return
-        reason, message = found[0].reason, shortened(summary(found), MAX_MESSAGE_CHARS)
-        known = self.known_stall
-        told = str(known.get("message", ""))
-        began = status.parse_time(known.get("lastUpdateTime"))
-        is_ahead = began is not None and began > self._now + _SKEW  # written by another clock
-        is_same = told == message or is_same_summary(told, found)
-        if not is_ahead and known.get("reason") == reason and is_same:
-            self._entries = [dict(known), *self._entries]
+        reason, message = faults[0].reason, shortened(summary(faults), MAX_MESSAGE_CHARS)
+        last = self.last_stall
+        last_message = str(last.get("message", ""))
+        update = status.parse_time(last.get("lastUpdateTime"))
+        is_ahead = update is not None and update > self._now + _SKEW  # written by another clock
+        is_same = last_message == message or is_same_summary(last_message, faults)
+        if not is_ahead and last.get("reason") == reason and is_same:
+            self._entries = [dict(last), *self._entries]
             return
         at = rfc3339(self._now)
         entry = {
@@ -141,11 +138,12 @@ class Conditions:
             "reason": reason,
             "message": message,
             "lastUpdateTime": at,
-            "lastTransitionTime": known.get("lastTransitionTime") or at,
+            "lastTransitionTime": last.get("lastTransitionTime") or at,
         }
         self._entries = [entry, *self._entries]
         # Other faults come and go beside the first one, which is what the job waits for.
-        if is_ahead or known.get("reason") != reason or not told.startswith(found[0].subject):
+        is_other = last.get("reason") != reason or not last_message.startswith(faults[0].subject)
+        if is_ahead or is_other:
             self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
 
     def tell_first(self, finding: Finding) -> None:

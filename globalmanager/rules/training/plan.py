@@ -236,7 +236,7 @@ def _suspended(job: Present) -> Plan:
         **present.statuses(job, present.counts(job)),
         **present.no_longer_elastic(job),
     }
-    timers = stalls.of_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
+    timers = stalls.stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     stages = (deletions,) if deletions else ()
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 

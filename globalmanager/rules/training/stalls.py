@@ -1,6 +1,6 @@
 """Why a training job does not get on: the API refuses a pod, or a pod has a fault.
 
-The condition Stalled tells these faults. The job has the condition only as long as they last.
+The condition Stalled names these faults. The job has the condition only as long as they last.
 """
 
 import math
@@ -27,120 +27,116 @@ from globalmanager.rules.training.replicas import attempt_of
 TOO_LARGE: Final = "TooLarge"
 _MASTER: Final = "Master"
 RESTARTED_S: Final = 60.0
-"""Seconds that a replica must run after the job has started it again. Before, its failure is still
-told."""
+"""Seconds that a replica must run after the job has started it again. Until then, its failure is a
+fault."""
 
 
 def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     """What keeps the job from getting on, in causal order, and the waits until that changes."""
-    known = (
-        of_refusal(job.observed, job.conditions)
-        or _of_missing_type(job)
-        or _of_limits(job)
-        or _of_size(job)
+    fault = (
+        refusal_fault(job.observed, job.conditions)
+        or _missing_type_fault(job)
+        or _limits_fault(job)
+        or _size_fault(job)
     )
-    if known is not None:
-        return (known,), Timers()
-    examined = examine(_troubled_pods(job), job.now)
-    pod_faults, master_in_s = _of_edge_workers(job, examined.faults)
-    earlier, earlier_s = _of_restarts(job, {fault.worker for fault in pod_faults})
-    group, group_in_s = _of_pod_group(job)
-    timers = Timers().add(examined.next_s, master_in_s, earlier_s, group_in_s)
-    group_faults = () if group is None or group_in_s > 0 else (group,)
-    return faults.in_order((*group_faults, *earlier, *pod_faults)), timers
+    if fault is not None:
+        return (fault,), Timers()
+    pods = examine(_pods_without_excuse(job), job.now)
+    pod_faults, master_in_s = _with_unreachable_masters(job, pods.faults)
+    crashes, crash_end_s = _restart_faults(job, {fault.worker for fault in pod_faults})
+    group_faults, group_in_s = _pod_group_faults(job)
+    timers = Timers().add(pods.next_s, master_in_s, crash_end_s, group_in_s)
+    return faults.in_order((*group_faults, *crashes, *pod_faults)), timers
 
 
 def is_first_failure(pod: Object) -> bool:
-    """Whether the pod has failed, and its replica has not started again before. The condition
-    Restarting tells such a failure, where the replica starts again.
+    """Whether the pod has failed, and its replica has not started again before. Where the replica
+    starts again, the condition Restarting shows such a failure.
     """
     return phase_of(pod) == "Failed" and not attempt_of(pod) and not is_being_deleted(pod)
 
 
-def _troubled_pods(job: Present) -> list[Object]:
+def _pods_without_excuse(job: Present) -> list[Object]:
     """The pods whose faults keep the job from getting on. An elastic job with enough replicas may
     wait for room.
     """
     pods = histories.pods_by_name(job.observed)
     failures = histories.failures(job.observed, job.spec, job.history)
-    final = {one.name for one in failures if not one.is_retryable}
+    final = {failure.name for failure in failures if not failure.is_retryable}
     may_wait = has_enough(job)
 
-    def is_told(name: str, type_: str) -> bool:
+    def is_excused(name: str, type_: str) -> bool:
         pod = pods[name]
-        is_waiting = waiting.is_queued(pod) or waiting.has_lost_room(
-            job.observed, job.spec, type_, pod
-        )
-        is_first = is_first_failure(pod) and name not in final
-        return not (may_wait and is_waiting) and not is_first
+        waits = waiting.is_queued(pod) or waiting.has_lost_room(job.observed, job.spec, type_, pod)
+        return (may_wait and waits) or (is_first_failure(pod) and name not in final)
 
     return [
         pods[name]
-        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
-        if name in pods and name not in job.history.finished and is_told(name, each.type)
+        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
+        if name in pods and name not in job.history.finished and not is_excused(name, replica.type)
     ]
 
 
-def _of_edge_workers(job: Present, pod_faults: Sequence[Fault]) -> tuple[list[Fault], float]:
-    """The faults, where a worker on an edge node that has waited for PENDING_S for a master that
-    runs says that it does not reach the master, and the seconds until another worker says so.
+def _with_unreachable_masters(
+    job: Present, pod_faults: Sequence[Fault]
+) -> tuple[list[Fault], float]:
+    """The faults, with MasterUnreachable in place of AwaitingMaster for each worker on an edge node
+    that has waited for PENDING_S for a master that runs; and the seconds until the next one.
     """
     pods = histories.pods_by_name(job.observed)
-    name = replicas.name_of(job.observed.ref.name, _MASTER, 0)
-    if name not in pods or any(fault.worker == name for fault in pod_faults):
+    master = replicas.name_of(job.observed.ref.name, _MASTER, 0)
+    if master not in pods or any(fault.worker == master for fault in pod_faults):
         return [*pod_faults], math.inf
-    master_since = pod_state.running_since(pods[name], job.spec.framework.container)
+    master_since = pod_state.running_since(pods[master], job.spec.framework.container)
 
     def wait_left_s(fault: Fault) -> float:
         if fault.reason != AWAITING_MASTER or fault.node not in job.observed.contacts:
             return math.inf
-        since = pod_state.running_since(pods[fault.worker], MASTER_WAIT)
-        return max(left_s(each, PENDING_S, job.now) for each in (master_since, since))
+        wait_since = pod_state.running_since(pods[fault.worker], MASTER_WAIT)
+        return max(left_s(since, PENDING_S, job.now) for since in (master_since, wait_since))
 
     waits = [(fault, wait_left_s(fault)) for fault in pod_faults]
     return [
-        master_fault(pods[fault.worker], name) if wait_s <= 0 else fault for fault, wait_s in waits
+        master_fault(pods[fault.worker], master) if wait_s <= 0 else fault
+        for fault, wait_s in waits
     ], min((wait_s for _, wait_s in waits if wait_s > 0), default=math.inf)
 
 
-def _of_restarts(job: Present, faulty: Collection[str]) -> tuple[list[Fault], float]:
+def _restart_faults(job: Present, faulty: Collection[str]) -> tuple[list[Fault], float]:
     """The crashes of replicas that the job has started again and again, each until the replica has
     run for RESTARTED_S, and the seconds until one of them is over. The pods that crashed are gone,
-    so the condition Stalled has the only word about them.
+    so only the condition Stalled still names the crashes.
 
     Args: faulty: replicas whose present pods have faults
     """
-    known = job.conditions.known_stall
     pods = histories.pods_by_name(job.observed)
-    found, waits_s = [], [math.inf]
-    for fault in faults.faults_in(known):
+    crashes, waits_s = [], [math.inf]
+    for fault in faults.faults_in(job.conditions.last_stall):
         name = fault.worker
         is_loop = fault.cause is Cause.CRASH and job.history.attempt(name) > 1
         if not is_loop or name in faulty or name in job.history.finished:
             continue
-        made_at = pods[name]["metadata"].get("creationTimestamp") if name in pods else None
-        waits_s.append(left_s(made_at, RESTARTED_S, job.now))
-        if waits_s[-1] > 0:
-            found.append(fault)
-    return found, min(each for each in waits_s if each > 0)
+        creation = pods[name]["metadata"].get("creationTimestamp") if name in pods else None
+        wait_s = left_s(creation, RESTARTED_S, job.now)
+        if wait_s > 0:
+            crashes.append(fault)
+            waits_s.append(wait_s)
+    return crashes, min(waits_s)
 
 
-def of_refusal(observed: Observed, conditions: Conditions) -> Fault | None:
+def refusal_fault(observed: Observed, conditions: Conditions) -> Fault | None:
     """Why the API refuses a child. The API may name another child in each answer, so the first
     answer about a generation of the job stays.
     """
     refusal = observed.refusal
     if refusal is None or refusal.reason == status.WAITING:
         return None
-    known = conditions.known_stall
-    is_same = (known.get("reason"), status.of(observed).get("observedGeneration")) == (
-        refusal.reason,
-        observed.generation,
-    )
-    return job_fault(refusal.reason, str(known.get("message")) if is_same else refusal.message)
+    stall, generation = conditions.last_stall, status.of(observed).get("observedGeneration")
+    is_same = (stall.get("reason"), generation) == (refusal.reason, observed.generation)
+    return job_fault(refusal.reason, str(stall.get("message")) if is_same else refusal.message)
 
 
-def _of_missing_type(job: Present) -> Fault | None:
+def _missing_type_fault(job: Present) -> Fault | None:
     gang = gangs.of(job.observed.settings)
     if gang is None or gang.type not in job.observed.absent:
         return None
@@ -151,7 +147,7 @@ def _of_missing_type(job: Present) -> Fault | None:
     return job_fault("PodGroupsNotServed", f"{gang.type}: {detail}")
 
 
-def _of_limits(job: Present) -> Fault | None:
+def _limits_fault(job: Present) -> Fault | None:
     fault = job.spec.start_fault
     if fault is None:
         return None
@@ -159,7 +155,7 @@ def _of_limits(job: Present) -> Fault | None:
     return job_fault("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
-def _of_size(job: Present) -> Fault | None:
+def _size_fault(job: Present) -> Fault | None:
     spec, pods = job.spec, histories.pods_by_name(job.observed)
     is_complete = all(
         name in pods or name in job.history.finished
@@ -167,14 +163,14 @@ def _of_size(job: Present) -> Fault | None:
     )
     if is_complete or not replicas.is_too_large(job.observed, spec):
         return None
-    most = max(spec.replicas, key=lambda each: each.count * each.template_bytes)
-    field = f"{spec.framework.replicas_field}.{most.type}.template"
-    return of_size(
-        job.observed, field, most.count, most.template_bytes, total_bytes=spec.template_bytes
+    largest = max(spec.replicas, key=lambda replica: replica.count * replica.template_bytes)
+    field = f"{spec.framework.replicas_field}.{largest.type}.template"
+    return size_fault(
+        job.observed, field, largest.count, largest.template_bytes, total_bytes=spec.template_bytes
     )
 
 
-def of_size(
+def size_fault(
     observed: Observed, field: str, count: int, template_bytes: int, *, total_bytes: int
 ) -> Fault:
     """The stall of a job whose pods together are too large.
@@ -192,24 +188,25 @@ def of_size(
     return job_fault(TOO_LARGE, f"{field}: {detail}")
 
 
-def _of_pod_group(job: Present) -> tuple[Fault | None, float]:
-    """(fault, seconds until it counts)"""
+def _pod_group_faults(job: Present) -> tuple[tuple[Fault, ...], float]:
+    """(the fault of a PodGroup that has waited for PENDING_S, seconds until there is one)"""
     gang = gangs.of(job.observed.settings)
     group = gangs.found(gang, job.observed) if gang is not None else None
     if group is None or gangs.admits_pods(job.observed):
-        return None, math.inf
+        return (), math.inf
     since = group["metadata"].get("creationTimestamp")
     detail = "its scheduler has not admitted it yet, so there are no pods"
     fault = job_fault("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
-    return fault, left_s(since, PENDING_S, job.now)
+    wait_s = left_s(since, PENDING_S, job.now)
+    return ((fault,) if wait_s <= 0 else ()), wait_s
 
 
-def of_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime) -> Timers:
+def stall_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime) -> Timers:
     """Set the condition Stalled of a suspended job whose pods do not go: they still have their
     resources. Returns: the waits until a change
 
     Args: pods: the pods that the job still has
     """
-    examined = examine(filter(is_being_deleted, pods), now)
-    conditions.stall(examined.faults)
-    return Timers().add(examined.next_s)
+    examination = examine(filter(is_being_deleted, pods), now)
+    conditions.stall(examination.faults)
+    return Timers().add(examination.next_s)
