@@ -4,6 +4,7 @@
 show these objects. This module keeps only names and problems, never contents.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -11,14 +12,17 @@ from globalmanager.contract import ObjectRef, ResourceType
 from globalmanager.kube.objects import Unreadable
 
 MAX_SET_ASIDE: Final = 1000
-"""Largest number of objects whose names are kept, about 500 KiB. Further unreadable objects stay
-out of the store too, but nothing counts them."""
+"""Largest number of objects whose names are kept. Names, uid and problem of one have at most 1 KiB,
+because the API server limits names. Further unreadable objects stay out of the store too, but
+nothing counts them. Namespaces have equal parts, so the objects of one hide no object of another.
+"""
 
 
 class SetAside:
     def __init__(self, type_: ResourceType) -> None:
         self._type = type_
         self._unreadable: dict[ObjectRef, Unreadable] = {}
+        self._by_namespace: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._unreadable)
@@ -36,17 +40,34 @@ class SetAside:
         """
         ref = object_.ref(self._type)
         known = self._unreadable.get(ref)
-        if known is None and len(self._unreadable) >= MAX_SET_ASIDE:
+        if known is None and not self._has_room(ref.namespace):
             return False
+        self._by_namespace[ref.namespace] += known is None
         self._unreadable[ref] = object_
         return known is None or (known.uid, known.problem) != (object_.uid, object_.problem)
 
+    def _has_room(self, namespace: str) -> bool:
+        """Whether one more object of the namespace has a place. If need be, the namespace with the
+        most objects loses its newest.
+        """
+        if len(self._unreadable) < MAX_SET_ASIDE:
+            return True
+        ((largest, count),) = self._by_namespace.most_common(1)
+        if count <= self._by_namespace[namespace] + 1:
+            return False
+        self.discard(next(ref for ref in reversed(self._unreadable) if ref.namespace == largest))
+        return True
+
     def discard(self, ref: ObjectRef) -> None:
         """Forget an object that is readable again or gone."""
-        self._unreadable.pop(ref, None)
+        if self._unreadable.pop(ref, None) is None:
+            return
+        self._by_namespace[ref.namespace] -= 1
+        if not self._by_namespace[ref.namespace]:
+            del self._by_namespace[ref.namespace]
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
         """Forget all objects except these."""
         kept = {object_.ref(self._type) for object_ in objects}
         for ref in self._unreadable.keys() - kept:
-            del self._unreadable[ref]
+            self.discard(ref)

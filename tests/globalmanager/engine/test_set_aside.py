@@ -285,3 +285,23 @@ async def test_a_manager_that_starts_beside_it_is_ready(cluster: Cluster, user: 
         await user.delete(GADGETS, "bad")
         await async_eventually("nothing to be set aside", lambda: set_aside(manager) == 0)
         assert manager.engine.health().reasons == ()
+
+
+def test_the_objects_of_one_namespace_hide_no_object_of_another() -> None:
+    set_aside = SetAside(GADGETS)
+
+    def add(namespace: str, name: str) -> bool:
+        return set_aside.add(Unreadable(namespace, name, "uid", "1", "too deep"))
+
+    for number in range(MAX_SET_ASIDE + 10):
+        add("attacker", str(number))
+    assert add("neighbour", "a")
+    assert ObjectRef(GADGETS, "neighbour", "a") in set_aside
+    assert not add("attacker", "one more")
+    for number in range(MAX_SET_ASIDE):
+        add("neighbour", str(number))
+    by_namespace = [object_.namespace for object_ in set_aside]
+    assert len(by_namespace) == MAX_SET_ASIDE
+    assert by_namespace.count("attacker") == MAX_SET_ASIDE / 2
+    set_aside.retain([])
+    assert add("attacker", "0")
