@@ -18,18 +18,18 @@ def participant_secret(job_secret: str, name: str) -> str:
     return hmac.new(job_secret.encode(), text, hashlib.sha256).hexdigest()
 
 
-def weights(told: Mapping[str, int], counted: Mapping[str, int]) -> dict[str, int]:
+def weights(claims: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
     """The number of samples with which each trainer counts in a mean.
 
-    A trainer counts with the number that it tells, at most the number that its node has counted in
-    its Dataset. Where its node has counted nothing, the bound is the largest count among all
-    trainers; where nothing is counted at all, the lower median of the told numbers. So no trainer
-    becomes the model by the number that it tells (docs/decisions/0029-weights-without-a-count.md).
+    A trainer counts with the number that it claims, at most the number that its node has counted in
+    its Dataset. Without a count of its Dataset, the bound is the largest count among all trainers;
+    without any count, the lower median of the claims. So no trainer becomes the model by the number
+    that it claims (docs/decisions/0029-weights-without-a-count.md).
 
     Args:
-        told: trainer -> number of samples that it tells
-        counted: trainer -> number of samples in its Dataset; also trainers that tell nothing
+        claims: trainer -> number of samples that it claims to have
+        counts: trainer -> number of samples in its Dataset; also trainers without a claim
     """
-    useful = [number for number in told.values() if number > 0]
-    bound = max(counted.values(), default=0) or (statistics.median_low(useful) if useful else 0)
-    return {name: min(number, counted.get(name, bound)) for name, number in told.items()}
+    positive = [number for number in claims.values() if number > 0]
+    bound = max(counts.values(), default=0) or (statistics.median_low(positive) if positive else 0)
+    return {name: min(number, counts.get(name, bound)) for name, number in claims.items()}

@@ -170,7 +170,7 @@ def conclude(
     phase: str,
     nodes: Collection[NodeName] = (),
     fields: Mapping[str, Any],
-    examined: Examination = NO_FAULTS,
+    examination: Examination = NO_FAULTS,
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
@@ -181,11 +181,11 @@ def conclude(
         end: the final condition, when the job has ended
         nodes: the nodes where the job has workers that report
         fields: the other fields of .status
-        examined: the faults of the workers, for the condition Stalled of a job that goes on
+        examination: the faults of the workers, for the condition Stalled of a job that goes on
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
     last_stall = status.condition(observed, STALLED)
-    stall = faults.stalled_finding(last_stall, examined.faults) if end is None else None
+    stall = faults.stalled_finding(last_stall, examination.faults) if end is None else None
     others = (connected, overridden.finding(observed, stages), stall, end)
     conditions = [*findings, *(finding for finding in others if finding is not None)]
     is_accepted = findings[0].truth is Truth.TRUE
@@ -201,5 +201,5 @@ def conclude(
         stages=stages,
         status=status.subtree(observed, status_fields),
         events=status.events(observed, conditions),
-        requeue_after_s=timers.add(contact_in_s, examined.next_s).next_s,
+        requeue_after_s=timers.add(contact_in_s, examination.next_s).next_s,
     )

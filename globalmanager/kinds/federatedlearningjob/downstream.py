@@ -1,6 +1,6 @@
 """Computes the assignments: what each edge node must hold of a FederatedLearningJob.
 
-Called by the engine. A node holds the job as long as a trainer belongs to the node or still runs
+A node holds the job as long as a trainer belongs to the node or still runs
 there.
 """
 
@@ -37,11 +37,11 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where trainers belong or run, sorted."""
-    named = {node for node in _named_nodes(observed) if is_subdomain(node)}
-    return [NodeName(node) for node in sorted(named)]
+    names = {node for node in _node_names(observed) if is_subdomain(node)}
+    return [NodeName(node) for node in sorted(names)]
 
 
-def _named_nodes(observed: Observed) -> Iterator[str]:
+def _node_names(observed: Observed) -> Iterator[str]:
     """The nodes that the spec, the Datasets or the trainers' pods name for trainers."""
     spec: FederatedLearningJobSpec | None = observed.spec
     for worker in spec.training_workers if spec else ():
@@ -61,7 +61,7 @@ def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerN
     GlobalManager takes the trainer's reports from its present node alone.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
-    trainers = _of_spec(spec, node) if spec else _of_pods(observed, node)
+    trainers = _spec_trainers(spec, node) if spec else _pod_trainers(observed, node)
     return Assignment.of(
         observed,
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
@@ -88,7 +88,7 @@ def _reporting(observed: Observed) -> dict[str, frozenset[WorkerName]]:
     return {node: frozenset(names) for node, names in by_node.items()}
 
 
-def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
+def _spec_trainers(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
     """Index -> dataset of each trainer that may run on the node."""
     return {
         index: worker.dataset.name
@@ -97,12 +97,12 @@ def _of_spec(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
     }
 
 
-def _of_pods(observed: Observed, node: str) -> dict[int, str]:
+def _pod_trainers(observed: Observed, node: str) -> dict[int, str]:
     """Index -> "" of each trainer whose pod is on the node, for a job whose spec is not
     accepted.
     """
-    there = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
-    indices = (index_of(observed.ref.name, TRAIN, name) for name in there)
+    names = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
+    indices = (index_of(observed.ref.name, TRAIN, name) for name in names)
     return dict.fromkeys(sorted(index for index in indices if index is not None), "")
 
 

@@ -101,7 +101,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=downstream.nodes(observed),
         fields=_fields(observed, spec, outcome, now),
-        examined=_examined(observed, now),
+        examination=_examine(observed, now),
         stages=tuple(stage for stage in (*stages, told) if stage),
         timers=_timers(observed, now),
     )
@@ -117,7 +117,7 @@ def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
     hints = (
         _overwrites(observed, spec),
         types.shared_dataset(spec),
-        progress.uncounted(observed, spec),
+        progress.count_hint(observed, spec),
     )
     return "; but ".join(["the spec can be carried out", *filter(None, hints)])
 
@@ -138,8 +138,8 @@ def _model_status(
     if spec is None:
         return ()
     trainers = _trainers(observed, spec)
-    counted = progress.counted(observed, is_over=ended(observed))
-    return progress.model_status(observed, trainers, counted, types.result(observed, spec), now)
+    counts = progress.sample_counts(observed, is_over=ended(observed))
+    return progress.model_status(observed, trainers, counts, types.result(observed, spec), now)
 
 
 # ---- workers ------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {missed}" if missed else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
-    fault = next(iter(_examined(observed, now).faults), None)
+    fault = next(iter(_examine(observed, now).faults), None)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
     return _underway(observed, spec, pods, done)
 
 
-def _examined(observed: Observed, now: datetime) -> pod_faults.Examination:
+def _examine(observed: Observed, now: datetime) -> pod_faults.Examination:
     """The faults of the workers. A node that is silent for Kubernetes has not said what its pods do
     now.
     """
@@ -225,11 +225,11 @@ def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> prog
     """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
     removed trainers behind. These entries no longer count.
     """
-    known = worker_status.workers(status.of(observed))
+    entries = worker_status.workers(status.of(observed))
     if spec is None or ended(observed):
-        return known
+        return entries
     names = workers.names(spec, observed.ref.name)
-    return {name: entry for name, entry in known.items() if name in names}
+    return {name: entry for name, entry in entries.items() if name in names}
 
 
 def _underway(
@@ -253,7 +253,7 @@ def _underway(
         missing = ", ".join(sorted(expected - up)[:MAX_NAMED])
         message = f"{len(running)} workers run, {len(done)} are done; not yet: {missing}"
         return Outcome(Finding(TRAINING, Truth.FALSE, status.STARTING, message), Phase.PENDING)
-    number = progress.of(_trainers(observed, spec), {})["round"]
+    number = progress.status_fields(_trainers(observed, spec), {})["round"]
     message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
     return Outcome(Finding(TRAINING, Truth.TRUE, "WorkersRunning", message), Phase.TRAINING)
 
@@ -273,29 +273,29 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields of .status beside conditions and phase."""
     is_over = outcome.end is not None
-    counted = progress.counted(observed, is_over=False)
+    counts = progress.sample_counts(observed, is_over=False)
     return {
         "resultTime": lifecycle.first_time(
             observed, "resultTime", now, is_due=_has_result(observed)
         ),
         "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
         **_numbers(observed, spec),
-        "samples": _samples(observed, counted),
-        **progress.of(_trainers(observed, spec), counted),
+        "samples": _samples(observed, counts),
+        **progress.status_fields(_trainers(observed, spec), counts),
         **_left_out(observed, spec),
     }
 
 
-def _samples(observed: Observed, counted: Mapping[str, int]) -> dict[str, Any] | None:
+def _samples(observed: Observed, counts: Mapping[str, int]) -> dict[str, Any] | None:
     """The patch of .status.samples; None when there are no samples."""
-    known = status.mapping(status.of(observed).get("samples"))
-    return status.replacement_patch(known, counted) or None
+    stored = status.mapping(status.of(observed).get("samples"))
+    return status.replacement_patch(stored, counts) or None
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
     """A patch that removes the status entries of trainers that the spec no longer has."""
-    counted = _trainers(observed, spec)
-    gone = [name for name in worker_status.workers(status.of(observed)) if name not in counted]
+    trainers = _trainers(observed, spec)
+    gone = [name for name in worker_status.workers(status.of(observed)) if name not in trainers]
     return {"workers": dict.fromkeys(gone)} if gone else {}
 
 
@@ -305,10 +305,11 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     The plan still updates the numbers, because an edge that was out of contact may report after the
     end of the job.
     """
-    wanted = {
+    counts = progress.sample_counts(observed, is_over=True)
+    fields = {
         "observedGeneration": observed.generation,
         **_numbers(observed),
-        **progress.of(_trainers(observed, observed.spec), progress.counted(observed, is_over=True)),
+        **progress.status_fields(_trainers(observed, observed.spec), counts),
     }
     stages = (
         (*lifecycle.clean_up(own_pods(observed)), *worker_secrets.clean_up(observed)),
@@ -316,7 +317,7 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     )
     return Plan(
         stages=tuple(stage for stage in stages if stage),
-        status=status.subtree(observed, wanted),
+        status=status.subtree(observed, fields),
     )
 
 

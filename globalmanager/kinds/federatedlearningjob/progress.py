@@ -1,6 +1,6 @@
 """The progress of a FederatedLearningJob: rounds and metrics from the trainers' reports.
 
-Called by `main`. Total: a report may contain anything.
+Total: a report may contain anything.
 """
 
 import math
@@ -27,54 +27,58 @@ Entries = Mapping[str, Mapping[str, Any]]
 """Worker -> its entry of .status.workers, without the workers that no longer count."""
 
 
-def of(trainers: Entries, counted: Mapping[str, int]) -> dict[str, Any]:
-    """The fields round, rounds and metrics of .status. A number is None when no trainer has told
-    it.
+def status_fields(trainers: Entries, counts: Mapping[str, int]) -> dict[str, Any]:
+    """The fields round, rounds and metrics of .status. A number is None when no trainer has
+    reported it.
 
-    Args: counted: trainer -> number of samples in its Dataset, where it is known
+    Args: counts: as `sample_counts` returns them
     """
     workers = trainers.values()
     return {
         "round": _greatest(workers, "currentRound"),
         "rounds": _greatest(workers, "rounds"),
-        "metrics": list(metrics(trainers, counted)),
+        "metrics": list(metrics(trainers, counts)),
     }
 
 
-def counted(observed: Observed, *, is_over: bool) -> dict[str, int]:
-    """Trainer -> number of samples that a LocalController has counted in its Dataset, where it is
-    known. The numbers stay when the Dataset is deleted, and when the job is over, because the files
-    of a node may grow later.
+def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
+    """Trainer -> number of samples that a LocalController has counted in its Dataset; without the
+    trainers whose Dataset has no count. The numbers stay when the Dataset is deleted, and when the
+    job is over, because the files of a node may grow later.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
     stored = rules.mapping(rules.of(observed).get("samples"))
-    known = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
+    last = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
     if spec is None or is_over:
-        return known
-    found: dict[str, int] = {}
-    for index, worker in enumerate(spec.training_workers):
-        name = replica_name(observed.ref.name, TRAIN, index)
-        number = refs.dataset_samples(observed, worker.dataset.name)
-        if (number := known.get(name) if number is None else number) is not None:
-            found[name] = number
-    return found
+        return last
+    counts: dict[str, int] = {}
+    for name, dataset in _datasets(observed, spec).items():
+        number = refs.dataset_samples(observed, dataset)
+        if (number := last.get(name) if number is None else number) is not None:
+            counts[name] = number
+    return counts
 
 
-def uncounted(observed: Observed, spec: FederatedLearningJobSpec) -> str:
-    """A hint that names trainers without a counted Dataset, and the bound of their weight. "" when
-    each has one.
-    """
-    known = counted(observed, is_over=False)
-    names = {
+def _datasets(observed: Observed, spec: FederatedLearningJobSpec) -> dict[str, str]:
+    """Trainer -> its Dataset."""
+    return {
         replica_name(observed.ref.name, TRAIN, index): worker.dataset.name
         for index, worker in enumerate(spec.training_workers)
     }
-    missing = [f"{name} (Dataset {names[name]})" for name in names if name not in known]
+
+
+def count_hint(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """A hint that names the trainers whose Dataset has no count, and the bound of their weight. ""
+    without such trainers.
+    """
+    counts = sample_counts(observed, is_over=False)
+    datasets = _datasets(observed, spec).items()
+    missing = [f"{name} (Dataset {dataset})" for name, dataset in datasets if name not in counts]
     if not missing:
         return ""
     more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
-    if any(known.values()):
-        bound = f"{max(known.values())}, the largest count among the trainers' Datasets"
+    if any(counts.values()):
+        bound = f"{max(counts.values())}, the largest count among the trainers' Datasets"
     else:
         bound = "the median of the numbers that the trainers tell"
     return (
@@ -86,7 +90,7 @@ def uncounted(observed: Observed, spec: FederatedLearningJobSpec) -> str:
 def model_status(
     observed: Observed,
     trainers: Entries,
-    counted: Mapping[str, int],
+    counts: Mapping[str, int],
     model: ObjectRef,
     now: datetime,
 ) -> tuple[PatchStatus, ...]:
@@ -95,65 +99,60 @@ def model_status(
     Several jobs may make one Model. Only the newest of these jobs writes to the Model. Otherwise
     the jobs would overwrite each other's numbers for ever.
     """
-    known = observed.references.get(model)
-    reached = of(trainers, counted)
-    if known is None or not reached["round"] or newer_job(observed, model):
+    stored = observed.references.get(model)
+    progress = status_fields(trainers, counts)
+    if stored is None or not progress["round"] or newer_job(observed, model):
         return ()
-    wanted = {
-        "metrics": [{"key": ROUND, "value": str(reached["round"])}, *reached["metrics"]],
+    fields = {
+        "metrics": [{"key": ROUND, "value": str(progress["round"])}, *progress["metrics"]],
         "trainedBy": _job(observed),
     }
-    current = rules.mapping(known.get("status"))
-    if all(current.get(key) == value for key, value in wanted.items()):
+    current = rules.mapping(stored.get("status"))
+    if all(current.get(key) == value for key, value in fields.items()):
         return ()
-    patch = {**wanted, "updateTime": rfc3339(now)}
-    return (PatchStatus(model, Uid(known["metadata"].get("uid", "")), patch),)
+    patch = {**fields, "updateTime": rfc3339(now)}
+    return (PatchStatus(model, Uid(stored["metadata"].get("uid", "")), patch),)
 
 
 def newer_job(observed: Observed, model: ObjectRef) -> str:
     """Name of the job that wrote its rounds to the Model, if that job is newer than this job; else
     "".
     """
-    known = observed.references.get(model, {})
-    other = rules.mapping(rules.mapping(known.get("status")).get("trainedBy"))
-    return str(other.get("name", "")) if _made(other) > _made(_job(observed)) else ""
+    stored = observed.references.get(model, {})
+    other = rules.mapping(rules.mapping(stored.get("status")).get("trainedBy"))
+    return str(other.get("name", "")) if _creation(other) > _creation(_job(observed)) else ""
 
 
 def _job(observed: Observed) -> dict[str, str]:
-    created = observed.object["metadata"].get("creationTimestamp", "")
-    return {"name": observed.ref.name, "uid": observed.uid, "creationTimestamp": created}
+    creation = observed.object["metadata"].get("creationTimestamp", "")
+    return {"name": observed.ref.name, "uid": observed.uid, "creationTimestamp": creation}
 
 
-def _made(job: Mapping[str, Any]) -> tuple[str, str]:
+def _creation(job: Mapping[str, Any]) -> tuple[str, str]:
     """Sort key for jobs by time of creation. The uid decides between equal times."""
     return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
 
 
-def metrics(trainers: Entries, counted: Mapping[str, int]) -> Iterator[dict[str, str]]:
+def metrics(trainers: Entries, counts: Mapping[str, int]) -> Iterator[dict[str, str]]:
     """The mean of each metric over the trainers that reported the metric. The numbers of samples
     are the weights. The values are text.
     """
-    weights = _weights(trainers, counted)
-    told = [(weights[name], _metrics(trainers[name])) for name in trainers]
-    for key in sorted({key for _, given in told for key in given})[:MAX_METRICS]:
-        pairs = [(samples, given[key]) for samples, given in told if key in given]
-        total = sum(samples for samples, _ in pairs)
+    # A trainer with Sedna's library reports the samples of all trainers, which are never fewer than
+    # those of its own Dataset. So its weight is the count of its Dataset, where there is one.
+    claims = {name: _whole(entry, "sampleCount") or 0 for name, entry in trainers.items()}
+    weights = participants.weights(claims, counts)
+    reports = [(weights[name], _metrics(entry)) for name, entry in trainers.items()]
+    for key in sorted({key for _, values in reports for key in values})[:MAX_METRICS]:
+        pairs = [(weight, values[key]) for weight, values in reports if key in values]
+        total = sum(weight for weight, _ in pairs)
         if total:
-            mean = sum(samples * value for samples, value in pairs) / total
+            mean = sum(weight * value for weight, value in pairs) / total
             yield {"key": key, "value": f"{mean:.6g}"}
 
 
-def _weights(trainers: Entries, counted: Mapping[str, int]) -> dict[str, int]:
-    """The samples of each trainer, as the aggregator counts them. A trainer with Sedna's library
-    tells the total of all trainers, which is never less than what its own Dataset has.
-    """
-    told = {name: _whole(entry, "sampleCount") or 0 for name, entry in trainers.items()}
-    return participants.weights(told, counted)
-
-
 def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:
-    told = (_whole(entry, name) for entry in workers)
-    return max((number for number in told if number is not None), default=None)
+    numbers = (_whole(entry, name) for entry in workers)
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _whole(entry: Mapping[str, Any], name: str) -> int | None:

@@ -101,15 +101,15 @@ def desired(
 
 def joint_users(observed: Observed, separate: Iterable[Create] = ()) -> frozenset[str]:
     """Names of the pods that may refer to the Secret of earlier releases: pods that have not ended,
-    but those that are as in `separate`.
+    but not those that are as in `separate`.
     """
     pods = {
         pod["metadata"]["name"]
         for pod in own_pods(observed)
         if phase_of(pod) not in ("Succeeded", "Failed")
     }
-    made = (each.object for each in separate if children.is_current(observed, each))
-    return frozenset(pods.difference(pod["metadata"]["name"] for pod in made))
+    current = (create.object for create in separate if children.is_current(observed, create))
+    return frozenset(pods.difference(pod["metadata"]["name"] for pod in current))
 
 
 def clean_up(observed: Observed) -> tuple[Delete, ...]:
@@ -139,8 +139,8 @@ def _values(
 
 
 def _limits(observed: Observed, spec: FederatedLearningJobSpec) -> str:
-    """Trainer -> the number of samples in its Dataset, in JSON; null where it is not known."""
-    counted = progress.counted(observed, is_over=False)
+    """Trainer -> the number of samples in its Dataset, in JSON; null without a count."""
+    counts = progress.sample_counts(observed, is_over=False)
     names = (worker_name(observed.ref.name, index) for index in range(len(spec.training_workers)))
-    limits = {name: counted.get(name) for name in names}
+    limits = {name: counts.get(name) for name in names}
     return msgspec.json.encode(limits).decode()

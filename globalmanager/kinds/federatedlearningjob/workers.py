@@ -16,7 +16,6 @@ from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,
     TRAIN,
     FederatedLearningJobSpec,
-    TrainingWorker,
     worker_name,
 )
 from globalmanager.kinds.federatedlearningjob.worker_secrets import (
@@ -64,11 +63,11 @@ def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create,
         return (*worker_secrets.desired(observed, spec), service, *separate)
     joint = pods(observed, spec, Layout.JOINT)
     users = worker_secrets.joint_users(observed, separate)
-    kept = [
+    mixed = [
         old if children.is_current(observed, old) else new
         for old, new in zip(joint, separate, strict=True)
     ]
-    return (*worker_secrets.desired(observed, spec, users), service, *kept)
+    return (*worker_secrets.desired(observed, spec, users), service, *mixed)
 
 
 def pods(observed: Observed, spec: FederatedLearningJobSpec, layout: Layout) -> list[Create]:
@@ -138,19 +137,19 @@ def _state(observed: Observed, model_url: str) -> storage.Placement:
 def _trainer(
     observed: Observed, spec: FederatedLearningJobSpec, index: int, layout: Layout
 ) -> Create:
-    given = spec.training_workers[index]
+    form = spec.training_workers[index]
     name = worker_name(observed.ref.name, index)
-    dataset = refs.dataset_source(observed, given.dataset.name, env="TRAIN_DATASET_URL")
+    dataset = refs.dataset_source(observed, form.dataset.name, env="TRAIN_DATASET_URL")
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
     worker = WorkerPod(
         role=TRAIN,
-        form=_placed(observed, given),
+        form=msgspec.structs.replace(form, node_name=types.node_of(observed, form)),
         env=[
             *_common_env(observed, spec, name),
             literal("AGG_IP", f"{worker_name(observed.ref.name, None)}.{observed.ref.namespace}"),
             literal("AGG_PORT", str(PORT)),
-            literal("DATASET_NAME", given.dataset.name),
+            literal("DATASET_NAME", form.dataset.name),
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
             from_secret(PARTICIPANT_SECRET, *place(observed, PARTICIPANT_SECRET, index, layout)),
             *worker_api(observed.settings, *place(observed, WORKER_SECRET, index, layout)),
@@ -165,10 +164,6 @@ def _trainer(
     )
     pod = children.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
     return children.without_token(pod)
-
-
-def _placed(observed: Observed, given: TrainingWorker) -> TrainingWorker:
-    return msgspec.structs.replace(given, node_name=types.node_of(observed, given))
 
 
 def _pretrained(observed: Observed, spec: FederatedLearningJobSpec) -> list[storage.Source]:

@@ -1,19 +1,19 @@
 """Condition Running, the phase and the numbers of a JointInferenceService.
 
-Called by `main`. This module reads the objects that exist and never the spec. So the status of
-running workers is right also while the spec is wrong.
+This module reads the objects that exist and never the spec. So the status of running workers is
+right also while the spec is wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from globalmanager.contract import DEPLOYMENTS, Object, Observed
+from globalmanager.contract import DEPLOYMENTS, Object, ObjectRef, Observed
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name
-from globalmanager.rules import faults, pod_faults, pod_state, status
-from globalmanager.rules.faults import Fault
+from globalmanager.rules import pod_faults, pod_state, status
+from globalmanager.rules.faults import Fault, job_fault
 from globalmanager.rules.objects import LABEL_ROLE, has_role, is_being_deleted, label_of
 from globalmanager.rules.pod_faults import Examination
 from globalmanager.rules.silent_nodes import (
@@ -28,26 +28,29 @@ from globalmanager.rules.status import STARTING, Finding, Truth
 def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
     """The condition Running, and the phase that belongs to the condition.
 
-    Of an edge worker whose node is silent for Kubernetes the word of its LocalController counts.
+    Where a node is silent for Kubernetes, the report of its LocalController on the edge worker
+    counts.
     """
-    silent = _silent(observed)
-    counting = [pod for pod in silent if _counts(observed, pod)]
-    faulty = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role, now))}
+    silent_pods = _silent_pods(observed)
+    edge_pods = [pod for pod in silent_pods if _runs_at_edge(observed, pod)]
+    faults = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role, now))}
     absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
-    if counting:
+    if edge_pods:
         absent = [role for role in absent if role != EDGE]
     if not absent:
-        message = "both workers are available" + _at_fault(faulty, "; but ") + _told_of(counting)
+        message = "both workers are available"
+        message += f"; but {_faults_text(faults)}" if faults else ""
+        message += _edge_note(edge_pods[0]) if edge_pods else ""
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
-    culprits = {role: faulty[role] for role in absent if role in faulty}
-    if absent == [EDGE] and silent and not culprits:
-        return _of_a_silent_node(observed, silent[0]), Phase.PENDING
+    culprits = {role: faults[role] for role in absent if role in faults}
+    if absent == [EDGE] and silent_pods and not culprits:
+        return _silent_node_finding(observed, silent_pods[0]), Phase.PENDING
     if not culprits:
         message = f"not available yet: {' and '.join(absent)} worker"
         return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
     worst = min(culprits.values(), key=lambda fault: fault.is_pending)
     phase = Phase.PENDING if worst.is_pending else Phase.FAILED
-    return Finding(RUNNING, Truth.FALSE, worst.reason, _at_fault(culprits)), phase
+    return Finding(RUNNING, Truth.FALSE, worst.reason, _faults_text(culprits)), phase
 
 
 def has_workers(observed: Observed) -> bool:
@@ -55,26 +58,16 @@ def has_workers(observed: Observed) -> bool:
 
 
 def is_available(observed: Observed, role: str) -> bool:
-    state = status.mapping(_deployment(observed, role).get("status"))
-    conditions = state.get("conditions")
-    entries = conditions if isinstance(conditions, list) else []
-    return any(
-        entry.get("type") == "Available" and entry.get("status") == "True"
-        for entry in map(status.mapping, entries)
-    )
+    condition = status.condition_of(_deployment(observed, role), "Available")
+    return condition.get("status") == Truth.TRUE
 
 
-def _deployment(observed: Observed, role: str) -> Mapping[str, Any]:
+def _deployment(observed: Observed, role: str) -> Object:
     name = deployment_name(observed.ref.name, role)
-    found = (
-        child
-        for ref, child in observed.children.items()
-        if ref.type == DEPLOYMENTS and ref.name == name
-    )
-    return next(found, {})
+    return observed.children.get(ObjectRef(DEPLOYMENTS, observed.ref.namespace, name), {})
 
 
-def examined(observed: Observed, now: datetime) -> Examination:
+def examine(observed: Observed, now: datetime) -> Examination:
     """The faults of the workers. A failed pod counts until its Deployment has another one."""
     roles = [role for role in (CLOUD, EDGE) if is_available(observed, role)]
     pods = (pod for role in (CLOUD, EDGE) for pod in _audible(observed, role))
@@ -89,7 +82,7 @@ def examined(observed: Observed, now: datetime) -> Examination:
 
 
 def _audible(observed: Observed, role: str) -> list[Object]:
-    """The pods of a role. A silent node said nothing of what its edge worker does now."""
+    """The pods of a role, without edge workers of which a silent node says nothing."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
     return [pod for pod in pods if role == CLOUD or silent_since(pod) is None]
 
@@ -99,37 +92,35 @@ def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:
 
 
 def _refusal(observed: Observed, role: str) -> Fault | None:
-    """Why the API refuses the pods of a Deployment, for example by a quota. Only the Deployment
-    tells it, because Kubernetes makes its pods.
+    """Why the API refuses the pods of a Deployment, for example by a quota. Only the status of the
+    Deployment says so, because Kubernetes makes its pods.
     """
     name = deployment_name(observed.ref.name, role)
-    entry = status.condition_of(dict(_deployment(observed, role)), "ReplicaFailure")
+    entry = status.condition_of(_deployment(observed, role), "ReplicaFailure")
     if entry.get("status") != Truth.TRUE:
         return None
-    return faults.job_fault("Forbidden", f"Deployment {name}: {entry.get('message')}")
+    return job_fault("Forbidden", f"Deployment {name}: {entry.get('message')}")
 
 
-def _silent(observed: Observed) -> list[Object]:
+def _silent_pods(observed: Observed) -> list[Object]:
     """The pods of edge workers whose node is silent for Kubernetes."""
     pods = (pod for pod in observed.pods if has_role(pod, EDGE) and not is_being_deleted(pod))
     return [pod for pod in pods if silent_since(pod) is not None]
 
 
-def _counts(observed: Observed, pod: Object) -> bool:
+def _runs_at_edge(observed: Observed, pod: Object) -> bool:
     """Whether the LocalController of the pod's node says now that the worker runs."""
     return is_in_session(observed, pod) and last_report(observed, pod).get("status") == "running"
 
 
-def _told_of(counting: Sequence[Object]) -> str:
-    if not counting:
-        return ""
+def _edge_note(pod: Object) -> str:
     return (
-        f"; Kubernetes has not heard of node {pod_state.node_of(counting[0])}, whose "
+        f"; Kubernetes has not heard of node {pod_state.node_of(pod)}, whose "
         "LocalController reports that the edge worker runs"
     )
 
 
-def _of_a_silent_node(observed: Observed, pod: Object) -> Finding:
+def _silent_node_finding(observed: Observed, pod: Object) -> Finding:
     """The condition Running of a service whose edge worker ran before its node fell silent."""
     text = f"edge worker: Kubernetes has not heard of node {pod_state.node_of(pod)}, and its "
     if not is_in_session(observed, pod):
@@ -144,9 +135,8 @@ def _of_a_silent_node(observed: Observed, pod: Object) -> Finding:
     return Finding(RUNNING, Truth.FALSE, NODE_NOT_READY, text.removesuffix(": "))
 
 
-def _at_fault(faulty: Mapping[str, Fault], prefix: str = "") -> str:
-    told = "; ".join(f"{role} worker: {fault.message}" for role, fault in faulty.items())
-    return prefix + told if told else ""
+def _faults_text(faults: Mapping[str, Fault]) -> str:
+    return "; ".join(f"{role} worker: {fault.message}" for role, fault in faults.items())
 
 
 def numbers(observed: Observed) -> dict[str, Any]:

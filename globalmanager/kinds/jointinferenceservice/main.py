@@ -71,7 +71,7 @@ def _conclude(
         phase=phase,
         nodes=downstream.nodes(observed),
         fields={**health.numbers(observed), **cloud.fields},
-        examined=health.examined(observed, now),
+        examination=health.examine(observed, now),
         stages=stages,
         timers=Timers().add(cloud.check_in_s),
     )
