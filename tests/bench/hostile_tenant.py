@@ -87,7 +87,7 @@ async def _count(api: aiohttp.ClientSession, namespace: str) -> int:
     path = f"/api/v1/namespaces/{namespace}/pods?limit=1"
     async with api.get(path, headers=_METADATA) as answer:
         listed: dict[str, Any] = await answer.json()
-    return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount") or 0)
+    return len(listed["items"] or ()) + int(listed["metadata"].get("remainingItemCount") or 0)
 
 
 def _template() -> Object:
