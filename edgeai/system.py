@@ -155,8 +155,14 @@ def _globalmanager(tuning: Tuning) -> Object:
         ],
         "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
         # The Service must reach the pod before the GlobalManager is ready, because the
-        # GlobalManager itself tells edges to wait. So the probe checks only the port.
-        "readinessProbe": {"tcpSocket": {"port": HTTP_PORT}, "periodSeconds": 1},
+        # GlobalManager itself tells edges to wait. So the probe checks only the port. It has time,
+        # because the cluster and all pods share one machine: while that is busy, the Service must
+        # not lose its only replica.
+        "readinessProbe": {
+            "tcpSocket": {"port": HTTP_PORT},
+            "periodSeconds": 1,
+            "timeoutSeconds": 30,
+        },
         "volumeMounts": [{"name": "credentials", "mountPath": "/etc/edgeai"}],
     }
     volume = {"name": "credentials", "secret": {"secretName": GLOBALMANAGER}}
