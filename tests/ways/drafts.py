@@ -44,8 +44,6 @@ class Draft:
     """The beginning of the name of the pod that breaks."""
     before: list[Object] = field(default_factory=list)
     """Objects that exist before the job."""
-    after: list[Object] = field(default_factory=list)
-    """Objects that are created after the job."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels of the namespace."""
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from edgeai.__main__ import app
 from edgeai.api import Object, collection_of
-from globalmanager.rules.remedies import is_good
 from tests.waiting import PATIENCE_S
 from tests.ways.drafts import Draft
 from tests.ways.table import Way
@@ -37,7 +36,7 @@ class Looks(NamedTuple):
     overview: str
     page: str
     status: tuple[str, ...]
-    """Reason and message of the conditions that are not good, and the message of a scaler."""
+    """Reason and message of the conditions, and the message of a scaler."""
     remedies: tuple[str, str, str]
     """What to do: by the description, the overview and the page."""
     description: str
@@ -49,16 +48,18 @@ class Looks(NamedTuple):
         return {"describe": self.described, "overview": self.overview, "page": self.page}
 
 
-def look(site: Site, draft: Draft) -> Looks:
-    """Raises: ApiError; OSError when the console does not answer"""
+def look(site: Site, draft: Draft, *, is_calm: bool = False) -> Looks:
+    """Args: is_calm: the row is that of the list of all jobs, not of those that need attention
+
+    Raises: ApiError; OSError when the console does not answer"""
     object_ = site.get(path_of(draft))
     description = _description(site, draft)
-    rows = _get(site, f"/?namespace={draft.namespace}")
+    rows = _get(site, f"/{'jobs' if is_calm else ''}?namespace={draft.namespace}")
     page = _get(site, _page_path(object_))
     overview, to_do = _row(rows, object_["metadata"]["uid"])
     advice, page_to_do = _advice(page)
     status = object_.get("status") or {}
-    conditions = [one for one in status.get("conditions") or [] if not is_good(one)]
+    conditions = status.get("conditions") or []
     return Looks(
         described=_first(description, "waits for") or _first(description, "why it failed"),
         overview=overview,
@@ -140,7 +141,8 @@ def wrong(found: Looks, way: Way, draft: Draft) -> list[str]:
         if word.casefold() not in line.casefold()
     ]
     places = zip(found.first_lines, found.remedies, strict=True)
-    lacks += [f"{place}: does not say what to do" for place, remedy in places if not remedy]
+    if way.has_remedy:
+        lacks += [f"{place}: does not say what to do" for place, remedy in places if not remedy]
     lacks += [f"{ALL_IS_WELL!r} is said"] * (ALL_IS_WELL in found.everything)
     is_logged = way.log.casefold() in found.description.casefold()
     return lacks + [f"describe: does not show the log: {way.log!r}"] * (not is_logged)

@@ -29,8 +29,6 @@ TAINTED_NODE: Final = "gpu0"
 FULL_NODE: Final = "full0"
 SILENT_NODE: Final = "edge1"
 """Its LocalController is stopped."""
-LOST_NODE: Final = "edge9"
-"""Neither a kubelet nor a LocalController has ever spoken for it."""
 PENDING_S: Final = 62.0
 """What nobody gives a reason for becomes a fault after a minute."""
 _BAD_IMAGE: Final = "registry.invalid/team/train:1"
@@ -52,6 +50,10 @@ class Way(NamedTuple):
     """Words of the container's log that `edgeai describe` shows."""
     has_condition: bool = True
     """False where another controller owns the status."""
+    is_calm: bool = False
+    """Whether the job needs nobody's attention, so that it is only in the list of all jobs."""
+    has_remedy: bool = True
+    """False where the line itself says what to do."""
     is_queued: bool = False
     """Whether the job waits for a gang scheduler, which a cluster of its own has."""
 
@@ -299,30 +301,20 @@ _CUT_OFF: Final = _fed(
 )
 
 
-def _out_of_memory(draft: Draft) -> None:
-    draft.container["resources"] = {"limits": {"memory": "32Mi"}}
-    draft.container["command"] = ["python3", "-c", "bytearray(1 << 28)"]
-
-
 WAYS: Final = (
     Way("wrong image", ALL, _bad_image, ("{culprit}", _BAD_IMAGE)),
+    Way("wrong command", ALL, _runs("/no/such/program"), ("{culprit}", "/no/such/program")),
     Way(
-        "wrong command", (FEDERATION,), _runs("/no/such/program"), ("{culprit}", "/no/such/program")
+        "exit code 1",
+        ALL,
+        _shell("echo 'no training data' >&2; exit 1"),
+        ("{culprit}", "exit code 1"),
+        log="no training data",
     ),
     Way("exit code 1, never again", REPLICATED, _never_again, ("{culprit}", "exit code 1")),
-    Way(
-        "exit code 137",
-        (INFERENCE, FEDERATION),
-        _shell("kill -KILL $$$$"),
-        ("{culprit}", "exit code 137"),
-    ),
-    Way(
-        "exit code 143",
-        (INFERENCE, FEDERATION),
-        _shell("kill -TERM $$$$"),
-        ("{culprit}", "exit code 143"),
-    ),
-    Way("out of memory", (INFERENCE,), _on(IDLE_NODE), ("{culprit}", "OOMKilled"), feed=_OOM),
+    Way("exit code 137", ALL, _shell("kill -KILL $$$$"), ("{culprit}", "exit code 137")),
+    Way("exit code 143", ALL, _shell("kill -TERM $$$$"), ("{culprit}", "exit code 143")),
+    Way("out of memory", ALL, _on(IDLE_NODE), ("{culprit}", "OOMKilled"), feed=_OOM),
     Way(
         "ConfigMap missing",
         ALL,
@@ -330,11 +322,11 @@ WAYS: Final = (
         ("{culprit}", 'configmap "absent" not found'),
     ),
     Way("ConfigMap of a volume missing", ALL, _configmap_volume, ("{culprit}", "absent")),
-    Way("quota", (FEDERATION, *TRAINING), _quota(0), ("exceeded quota: small", "limited: pods=0")),
+    Way("quota", ALL, _quota(0), ("exceeded quota: small", "limited: pods=0")),
     Way("PodSecurity", ALL, _pod_security, ("privileged", "baseline")),
     Way("no node", ALL, _on("nowhere"), ("{culprit}", "node affinity")),
     Way("taint", ALL, _on(TAINTED_NODE), ("{culprit}", "untolerated taint {{gpu: true}}")),
-    Way("master down", (ELASTIC,), _master_down, ("{culprit}", "exit code 5"), after_s=PENDING_S),
+    Way("master down", TRAINING, _master_down, ("{culprit}", "exit code 5"), after_s=PENDING_S),
     Way("model missing", (INFERENCE, FEDERATION), _no_model, ("Model",)),
     Way("dataset missing", (FEDERATION,), _no_dataset, ("Dataset", "images")),
     Way(
@@ -343,29 +335,98 @@ WAYS: Final = (
         _variable("secretKeyRef", "absent"),
         ("{culprit}", 'secret "absent" not found'),
     ),
-    Way("credential missing", (INFERENCE,), _no_credential, ("Secret", "absent")),
-    Way("edge out of contact", (FEDERATION,), _on_silent_edge, (SILENT_NODE,)),
+    Way("credential missing", (INFERENCE, FEDERATION), _no_credential, ("Secret", "absent")),
+    Way("edge out of contact", (INFERENCE, FEDERATION), _on_silent_edge, (SILENT_NODE,)),
     Way(
-        "init container",
-        (INFERENCE, FEDERATION, *REPLICATED),
-        _init_container,
-        ("{culprit}", "prepare", "exit code 3"),
+        "node out of contact",
+        TRAINING,
+        _on(IDLE_NODE),
+        ("{culprit}", IDLE_NODE),
+        feed=_CUT_OFF,
     ),
-    Way("sidecar", (INFERENCE, FEDERATION), _sidecar, ("{culprit}", "sidecar", "exit code 4")),
-    Way("deadline", REPLICATED, _deadline, ("deadline",)),
+    Way(
+        "registry slow",
+        ALL,
+        _on(IDLE_NODE),
+        ("{culprit}", "image"),
+        after_s=PENDING_S,
+        feed=_PULLING,
+    ),
+    Way("init container", ALL, _init_container, ("{culprit}", "prepare", "exit code 3")),
+    Way("sidecar", ALL, _sidecar, ("{culprit}", "sidecar", "exit code 4")),
+    Way("deadline", (FEDERATION, *TRAINING), _deadline, ("deadline",)),
+    Way("port taken", ALL, _port_taken, ("{culprit}", "exit code 1")),
+    Way(
+        "disk full",
+        (FEDERATION, *TRAINING),  # a Deployment replaces an evicted pod at once
+        _on(IDLE_NODE),
+        ("Evicted", "ephemeral-storage"),
+        feed=_EVICTED,
+    ),
     Way("disk of all nodes full", ALL, _on(FULL_NODE), ("{culprit}", "disk-pressure")),
+    Way(
+        "wrong architecture",
+        ALL,
+        _other_architecture,
+        ("{culprit}", "exit code 126"),
+    ),
+    Way("suspended", TRAINING, _suspended, ("suspended",), is_calm=True),
+    Way(
+        "suspended",
+        SCALERS,
+        _suspended,
+        ("TrainingJob", "suspended", "resume it"),
+        is_calm=True,
+        has_remedy=False,
+    ),
+    Way(
+        "managed by another",
+        REPLICATED,
+        _managed_elsewhere,
+        ("kueue.x-k8s.io/multikueue",),
+        has_condition=False,
+        is_calm=True,
+    ),
     Way("name taken", ALL, _name_taken, ("{culprit}",)),
     Way("spec refused", (INFERENCE,), _refused, ("spec.cloudWorker.nodeName",)),
     Way("spec refused", (FEDERATION,), _refused, ("spec.aggregationWorker.nodeName",)),
     Way("spec refused", (PYTORCH,), _refused, ("spec.pytorchReplicaSpecs", "pytorch")),
     Way("spec refused", (TENSORFLOW,), _refused, ("spec.tfReplicaSpecs", "tensorflow")),
+    Way("spec refused", (ELASTIC,), _refused, ("spec.etReplicaSpecs.worker", "minReplicas")),
+    Way("spec refused", ("ScaleOut",), _refused, ("maxReplicas",)),
+    Way("spec refused", ("ScaleIn",), _refused, ("nobody",)),
+    Way(
+        "job missing",
+        SCALERS,
+        _no_job,
+        ("TrainingJob broken", "does not exist"),
+        is_calm=True,
+        has_remedy=False,
+    ),
+    Way(
+        "other scaler at work",
+        SCALERS,
+        _second_scaler,
+        ("TrainingJob broken", "scalers that were created before"),
+        is_calm=True,
+        has_remedy=False,
+    ),
+    Way("script fails", SCALERS, _script("/no/such/script"), ("script",)),
+    Way("queue full", REPLICATED, _unchanged, ("PodGroup",), after_s=PENDING_S, is_queued=True),
 )
 
-_ON_REAL_NODES: Final = (
-    *("wrong image", "wrong command", "exit code 1", "ConfigMap missing", "quota", "no node"),
-    *("master down", "init container", "sidecar", "deadline"),
-)
-REAL_WAYS: Final = (
-    *(way for way in WAYS if way.name in _ON_REAL_NODES and way.kinds != ("ScaleOut",)),
+_ON_REAL_NODES: Final = {
+    "wrong image": ALL,
+    "wrong command": (FEDERATION,),
+    "ConfigMap missing": ALL,
+    "quota": (FEDERATION, *TRAINING),
+    "no node": ALL,
+    "master down": (ELASTIC,),
+    "init container": (INFERENCE, FEDERATION, *REPLICATED),
+    "sidecar": (INFERENCE, FEDERATION),
+    "deadline": REPLICATED,
+}
+REAL_WAYS: Final = tuple(
+    way._replace(kinds=_ON_REAL_NODES[way.name]) for way in WAYS if way.name in _ON_REAL_NODES
 )
 """The ways that tests/cluster tries on nodes with containers."""
