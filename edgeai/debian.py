@@ -10,7 +10,7 @@ from common.errors import Unavailable
 
 _APT: Final = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600")
 _INSTALL: Final = ("install", "--yes", "--no-install-recommends")
-_SHOWN_LINES: Final = 8
+_TAIL_LINES: Final = 8
 
 
 class PackagesUnavailable(Unavailable):
@@ -22,13 +22,13 @@ def missing(packages: Sequence[str]) -> list[str]:
     if not shutil.which("dpkg-query"):
         return list(packages)
     form = "${binary:Package} ${db:Status-Status}\n"
-    done = subprocess.run(
+    query = subprocess.run(
         ["dpkg-query", "--show", f"--showformat={form}", *packages],
         capture_output=True,
         text=True,
         check=False,  # 1 if one of the packages is not known
     )
-    lines = (line.split() for line in done.stdout.splitlines())
+    lines = (line.split() for line in query.stdout.splitlines())
     installed = {name.split(":")[0] for name, status in lines if status == "installed"}
     return [name for name in packages if name not in installed]
 
@@ -44,18 +44,22 @@ def install(packages: Sequence[str]) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in ([*_APT, "update"], [*_APT, *_INSTALL, *names]):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, env=environment, capture_output=True, text=True, check=False
             )
         except OSError as error:
             raise _unavailable(names, str(error)) from error
-        if done.returncode:
-            raise _unavailable(names, done.stderr)
+        if process.returncode:
+            raise _unavailable(names, process.stderr)
 
 
 def _unavailable(names: Sequence[str], output: str) -> PackagesUnavailable:
-    reason = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
     return PackagesUnavailable(
         f"Debian's packages {' '.join(names)} are missing: install them, or run as root on a"
-        f" Debian 12; apt-get says:\n{reason}"
+        f" Debian 12; apt-get says:\n{tail(output)}"
     )
+
+
+def tail(output: str) -> str:
+    """The last lines of the output of a program."""
+    return "\n".join(output.strip().splitlines()[-_TAIL_LINES:])

@@ -32,7 +32,6 @@ _COMPLETE: Final = "complete"
 """Lists the files outside the directory that the runtime needs. Without it an installation was
 interrupted."""
 _PROBE_S: Final = 60.0
-_SHOWN_LINES: Final = 8
 _BUILD_ENVIRONMENT: Final = {"horovod-driver": {"HOROVOD_SKIP_COMPILE": "1"}}
 """Name of a runtime -> variables for the build of its packages."""
 
@@ -138,7 +137,7 @@ class Runtime(msgspec.Struct, frozen=True):
             files.touch()
 
     def _take_from_machine(self) -> bool:
-        """Let `python` be the machine's first that has the library. Returns: is there one"""
+        """Let `python` be the machine's first with the library. Returns: whether one has it"""
         if self.library is None:
             return False
         for candidate in _machine_pythons():
@@ -168,8 +167,10 @@ class Runtime(msgspec.Struct, frozen=True):
 
     @contextmanager
     def _complete(self) -> Iterator[Path]:
-        """Make the directory anew; nothing stays of it where that fails."""
-        shutil.rmtree(self.directory, ignore_errors=True)  # left by an interrupted installation
+        """Begin without the directory, and delete it if the installation fails. Returns: the file
+        that completes it
+        """
+        shutil.rmtree(self.directory, ignore_errors=True)  # from an interrupted installation
         try:
             yield self.directory / _COMPLETE
         except BaseException:
@@ -177,7 +178,7 @@ class Runtime(msgspec.Struct, frozen=True):
             raise
 
     def _run(self, command: list[str]) -> None:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -185,11 +186,10 @@ class Runtime(msgspec.Struct, frozen=True):
             check=False,
             env={**os.environ, **_BUILD_ENVIRONMENT.get(self.name, {})},
         )
-        if done.returncode:
-            said = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
+        if process.returncode:
             raise RuntimeUnavailable(
                 f"{self.name} cannot be installed: `{' '.join(command[1:4])}` of {self.lock} ended"
-                f" with {done.returncode}:\n{said}"
+                f" with {process.returncode}:\n{debian.tail(process.stdout)}"
             )
 
 
@@ -201,16 +201,16 @@ def runtime(name: str) -> Runtime:
 
 
 def _machine_pythons() -> list[str]:
-    """This one, and each python3 on the PATH, in its order."""
+    """This Python, and each python3 on the PATH, in its order."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    named = (shutil.which("python3", path=folder) for folder in folders if folder)
-    return list(dict.fromkeys([sys.executable, *filter(None, named)]))
+    pythons = (shutil.which("python3", path=folder) for folder in folders if folder)
+    return list(dict.fromkeys([sys.executable, *filter(None, pythons)]))
 
 
 def _files(python: str, library: Library) -> list[str]:
     """The files of the library in a Python. Empty: it has no such library, or does not run"""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-c", library.code],
             capture_output=True,
             text=True,
@@ -219,7 +219,7 @@ def _files(python: str, library: Library) -> list[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return process.stdout.splitlines() if process.returncode == 0 else []
 
 
 @contextmanager
@@ -235,11 +235,11 @@ def main(names: list[str]) -> int:
     """Install runtimes. Returns: 1 if one of them cannot be installed"""
     status = 0
     for name in names:
-        wanted = runtime(name)
-        if not wanted.is_installed():
-            print(f"Installing {name} into {wanted.cache}; this takes minutes …", flush=True)
+        target = runtime(name)
+        if not target.is_installed():
+            print(f"Installing {name} into {target.cache}; this takes minutes …", flush=True)
         try:
-            print(f"{name}: {wanted.install()}", flush=True)
+            print(f"{name}: {target.install()}", flush=True)
         except RuntimeUnavailable as error:
             print(error, file=sys.stderr, flush=True)
             status = 1

@@ -20,9 +20,9 @@ from edgeai.client.strictness import (
     MAX_TEMPLATES,
     STRICT_SINCE,
     dropped,
-    pod_of,
-    refusal,
-    refusal_of_template,
+    spec_refusal,
+    template_pod,
+    template_refusal,
     templates,
     unknown_fields,
 )
@@ -81,8 +81,8 @@ class AsyncClient:
             namespace: "" for the namespace of the context
         Raises: SettingsError, which names the file and its fault
         """
-        given = None if kubeconfig is None else Path(kubeconfig)
-        file = kubeconfig_of(given, default_state_dir())
+        path = None if kubeconfig is None else Path(kubeconfig)
+        file = kubeconfig_of(path, default_state_dir())
         kube = await UserClient.from_kubeconfig(file, OF_A_USER)
         return cls(kube, namespace or namespace_of(file))
 
@@ -113,7 +113,7 @@ class AsyncClient:
         where = self.namespace if namespace is None else namespace
         type_ = kind.type_in(group)
         listing = await self.kube.list(type_, namespace=where, label_selector=labels)
-        return [kind(each) for each in listing.items]
+        return [kind(item) for item in listing.items]
 
     async def apply(self, object_: R, *, is_forced: bool = False) -> R:
         """Create the object, or change the fields of .spec, labels and annotations that it has.
@@ -133,14 +133,13 @@ class AsyncClient:
     ) -> Object:
         """`apply` for an object as a file has it. Raises: UnknownKind, InvalidObject"""
         checked = check_document(document, "the document")
-        given = checked["metadata"]
-        where = given.get("namespace") or self.namespace
-        metadata: Object = {"name": given["name"], "namespace": where}
-        metadata |= {key: given[key] for key in ("labels", "annotations") if given.get(key)}
-        body: Object = {
-            key: checked[key] for key in ("apiVersion", "kind", "spec") if key in checked
-        }
-        object_ = {**body, "metadata": metadata}
+        source = checked["metadata"]
+        namespace = source.get("namespace") or self.namespace
+        metadata: Object = {"name": source["name"], "namespace": namespace}
+        metadata |= {key: source[key] for key in ("labels", "annotations") if source.get(key)}
+        keys = (key for key in ("apiVersion", "kind", "spec") if key in checked)
+        object_: Object = {key: checked[key] for key in keys}
+        object_["metadata"] = metadata
         return await self._apply_strictly(resource(checked).type, object_, is_forced=is_forced)
 
     async def _apply_strictly(
@@ -163,23 +162,23 @@ class AsyncClient:
         if not await self._is_strict():
             stored = await apply(is_dry=True)
             if fields := list(dropped(object_.get("spec"), stored.get("spec"), "spec")):
-                raise refusal(type_, what, fields)
+                raise spec_refusal(type_, what, fields)
         try:
             return await apply()
         except ApiError as error:
             if fields := unknown_fields(error):
-                raise refusal(type_, what, fields) from error
+                raise spec_refusal(type_, what, fields) from error
             raise
 
     async def _check_templates(self, object_: Object, what: str) -> None:
         """Raises: InvalidObject for a field of a pod template that no pod has
 
-        A dry run of a pod tells. Where the API server refuses the pod for another reason, such as a
-        quota or a right that is missing, nothing is said of its fields.
+        A dry run of a pod shows it. Where the API server refuses the pod for another reason, such
+        as a quota or a missing right, its fields are not checked.
         """
-        found = templates(object_.get("spec"), "spec")
-        for path, template in itertools.islice(found, MAX_TEMPLATES):
-            pod = pod_of(template, object_["metadata"]["namespace"])
+        pairs = templates(object_.get("spec"), "spec")
+        for path, template in itertools.islice(pairs, MAX_TEMPLATES):
+            pod = template_pod(template, object_["metadata"]["namespace"])
             try:
                 stored = await self.kube.create(PODS, pod, is_dry=True, is_strict=True)
             except ApiError as error:
@@ -187,7 +186,7 @@ class AsyncClient:
             else:
                 fields = list(dropped(pod["spec"], stored.get("spec"), "spec"))
             if fields:
-                raise refusal_of_template(what, [f"{path}.{field}" for field in fields])
+                raise template_refusal(what, [f"{path}.{field}" for field in fields])
 
     async def _is_strict(self) -> bool:
         """Whether the API server refuses unknown fields where a request says so."""
@@ -217,15 +216,15 @@ class AsyncClient:
         kind, uid = type(object_), object_.uid
         check: Check | None = None
         if not isinstance(condition, str):
-            wanted = condition
-            what, check = "what was waited for", lambda found: wanted(kind(found))
+            predicate = condition
+            what, check = "what was waited for", lambda document: predicate(kind(document))
         else:
             what = condition
             check = check_of(condition) if condition != DELETED else None
-        found = await wait_for(
+        document = await wait_for(
             self.kube, self._ref(object_), what, check, timeout_s=timeout_s, uid=uid
         )
-        return object_ if found is None else kind(found)
+        return object_ if document is None else kind(document)
 
     async def watch(
         self, kind: type[R], *, name: str = "", namespace: str | None = None, group: str = ""
@@ -258,8 +257,8 @@ class AsyncClient:
             tail: only so many lines of each container
         """
         read = logs.follow_logs if follow else logs.read_logs
-        found = await self.kube.get(self._ref(job))
-        lines = read(self.kube, job.KIND, found, worker=worker, tail=tail)
+        document = await self.kube.get(self._ref(job))
+        lines = read(self.kube, job.KIND, document, worker=worker, tail=tail)
         async with aclosing(lines):
             async for line in lines:
                 yield line

@@ -42,7 +42,7 @@ async def state_with_logs(
 def _crashes(
     faults: Iterable[Fault], pods: Iterable[Object], now: datetime | None
 ) -> Iterator[tuple[int, Fault, Object, Fault]]:
-    """(number of the fault, the fault, its pod, the crash of the pod's container). The fault of a
+    """(number of the fault, the fault, its pod, the crash of the pod's container). A fault from a
     condition has only the pod's name.
     """
     by_name = {str(pod["metadata"]["name"]): pod for pod in pods}
@@ -50,7 +50,8 @@ def _crashes(
         pod = by_name.get(fault.worker)
         if pod is None or fault.cause != Cause.CRASH:
             continue
-        crashes = (one for one in examine([pod], now).faults if one.cause == Cause.CRASH)
+        faults_of_pod = examine([pod], now).faults
+        crashes = (crash for crash in faults_of_pod if crash.cause == Cause.CRASH)
         if (crash := next(crashes, None)) and crash.container:
             yield number, fault, pod, crash
 

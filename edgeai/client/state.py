@@ -77,23 +77,22 @@ def state_of(object_: Object, pods: Iterable[Object] = (), now: datetime | None 
         pods: of the object, where the caller has them. They say more than its conditions
         now: UTC. None: of the pods only what they themselves call a fault
     """
-    found = conditions_of(object_)
     status = mapping(object_.get("status"))
-    result = _result(object_, found)
+    result = _result(object_, conditions_of(object_))
     # A service that is up can have a fault, too: an edge that is out of contact.
-    told = summary.faults_of if result == "succeeded" else summary.waits_of
-    faults = told(object_, pods, now)
+    faults_of = summary.faults_of if result == "succeeded" else summary.waits_of
+    faults = faults_of(object_, pods, now)
     if not status and not faults:
         faults = (job_fault("", _UNSEEN),)
     return State(phase=printable(summary.phase_of(status)), result=result, faults=faults)
 
 
-def _result(object_: Object, found: tuple[Condition, ...]) -> Result:
-    true = {each.type for each in found if each.status == "True"}
+def _result(object_: Object, conditions: tuple[Condition, ...]) -> Result:
+    types = {condition.type for condition in conditions if condition.status == "True"}
     up = _UP.get(str(object_.get("kind")))
-    if up is None and true.intersection(_SUCCEEDED):
+    if up is None and types.intersection(_SUCCEEDED):
         return "succeeded"
-    if up is None and true.intersection(_FAILED):
+    if up is None and types.intersection(_FAILED):
         return "failed"
     if _is_current(object_, "Accepted", "False"):
         return "failed"  # it stays so until somebody corrects the spec

@@ -50,27 +50,27 @@ def unknown_fields(error: ApiError) -> list[str]:
     return [first or second for first, second in _UNKNOWN.findall(error.message)]
 
 
-def dropped(given: Any, stored: Any, path: str) -> Iterator[str]:
-    """The fields of `given` that `stored` lacks, for example "spec.workers[0].nam". A null says
-    nothing.
+def dropped(request: Any, answer: Any, path: str) -> Iterator[str]:
+    """The fields of a request that the answer lacks, for example "spec.workers[0].nam". A field
+    with the value null may be missing.
     """
-    if isinstance(given, Mapping) and isinstance(stored, Mapping):
-        for key, value in given.items():
-            if key in stored:
-                yield from dropped(value, stored[key], f"{path}.{key}")
+    if isinstance(request, Mapping) and isinstance(answer, Mapping):
+        for key, value in request.items():
+            if key in answer:
+                yield from dropped(value, answer[key], f"{path}.{key}")
             elif value is not None:
                 yield f"{path}.{key}"
-    elif isinstance(given, list) and isinstance(stored, list):
-        for index, (one, other) in enumerate(zip(given, stored, strict=False)):
-            yield from dropped(one, other, f"{path}[{index}]")
+    elif isinstance(request, list) and isinstance(answer, list):
+        for index, (item, stored_item) in enumerate(zip(request, answer, strict=False)):
+            yield from dropped(item, stored_item, f"{path}[{index}]")
 
 
 def templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The different pod templates in a spec, with their paths."""
-    found: list[Any] = []
+    earlier: list[Any] = []
     for place, template in _templates(value, path):
-        if template not in found:
-            found.append(template)
+        if template not in earlier:
+            earlier.append(template)
             yield place, template
 
 
@@ -87,7 +87,7 @@ def _templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]
             yield from _templates(item, f"{path}.{key}")
 
 
-def pod_of(template: Mapping[str, Any], namespace: str) -> Object:
+def template_pod(template: Mapping[str, Any], namespace: str) -> Object:
     """A pod for a dry run. It has no token, for which an API server may wait in a new namespace."""
     metadata = {"generateName": "edgeai-dry-run-", "namespace": namespace}
     return {
@@ -98,44 +98,43 @@ def pod_of(template: Mapping[str, Any], namespace: str) -> Object:
 
 def check_head(document: Mapping[str, Any], what: str) -> None:
     """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
-    for fields, known, path in (
+    for part, names, path in (
         (document, TOP, ""),
         (document.get("metadata") or {}, METADATA, "metadata."),
     ):
-        unknown = [str(field) for field in fields if field not in known]
-        if unknown:
-            raise _refusal(what, "an object", [f"{path}{each}" for each in unknown], known)
+        fields = [f"{path}{field}" for field in part if field not in names]
+        if fields:
+            raise _refusal(what, "an object", fields, names)
 
 
-def refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObject:
+def spec_refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObject:
     """The error for unknown fields of the spec. Args: what: the object"""
     return _refusal(what, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
 
 
-def refusal_of_template(what: str, fields: Sequence[str]) -> InvalidObject:
+def template_refusal(what: str, fields: Sequence[str]) -> InvalidObject:
     """The error for unknown fields of a pod template. Args: what: the object"""
     return _refusal(what, "a pod", fields, POD)
 
 
-def _refusal(what: str, whose: str, fields: Sequence[str], known: Iterable[str]) -> InvalidObject:
+def _refusal(what: str, owner: str, fields: Sequence[str], names: Iterable[str]) -> InvalidObject:
+    """Args: owner: what does not have the fields; names: of the fields that it has"""
     # Somebody else may have written the file: its words go to a terminal.
-    named = [printable(field)[:_MAX_CHARS] for field in fields[:_MAX_NAMED]]
-    others = named[1:]
-    problem = f"is no field of {whose}"
+    first, *others = (printable(field)[:_MAX_CHARS] for field in fields[:_MAX_NAMED])
+    problem = f"is no field of {owner}"
     problem += f", nor is {', nor '.join(others)}" if others else ""
     problem += f", and {len(fields) - _MAX_NAMED} more" if len(fields) > _MAX_NAMED else ""
-    name = named[0].rpartition(".")[2]
-    similar = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    similar = difflib.get_close_matches(first.rpartition(".")[2], names, n=1, cutoff=0.6)
     remedy = f"did you mean {similar[0]}? {_CORRECT}" if similar else _CORRECT
-    return InvalidObject(what, named[0], problem, remedy)
+    return InvalidObject(what, first, problem, remedy)
 
 
 def _siblings(type_: ResourceType, field: str) -> list[str]:
     """The fields that the definition of the type has in the place of `field`."""
     from globalmanager.manifests.crds import structural  # only a refusal needs it
 
-    schema_of = next(each.KIND.types[type_] for each in CLASSES if type_ in each.KIND.types)
-    schema = {"properties": {"spec": structural(schema_of.spec)}}
+    kind = next(class_.KIND for class_ in CLASSES if type_ in class_.KIND.types)
+    schema = {"properties": {"spec": structural(kind.types[type_].spec)}}
     for step in field.split(".")[:-1]:
         properties = schema.get("properties") or {}
         inner = properties.get(_INDEX.sub("", step)) or schema.get("additionalProperties") or {}

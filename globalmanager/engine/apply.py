@@ -1,14 +1,13 @@
 """Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-Called by reconcile. The applier records the successful actions of each stage as Kubernetes Events.
-The applier puts the answers of the Kubernetes API into the stores, so the next plan sees them. The
-applier makes one decision of its own: it creates and deletes objects only for a job that the API
-has confirmed (see owners).
+The applier records the successful actions of each stage as Kubernetes Events. It puts the answers
+of the Kubernetes API into the stores, so the next plan sees them. It makes one decision of its own:
+it creates and deletes objects only for a job that the API has confirmed (see owners).
 """
 
 import asyncio
 import http
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -237,7 +236,7 @@ class Applier:
                 for number, action in enumerate(actions):
                     tasks.create_task(attempt(number, action), name=f"action on {observed.ref}")
         finally:
-            self._record(observed, [success for success in successes if success is not None])
+            self._record(observed, filter(None, successes))
         if failures:
             raise min(failures, key=lambda error: refusal_of(error) is None)
 
@@ -266,8 +265,8 @@ class Applier:
             case Delete():
                 return await self._delete(observed, action)
             case PatchStatus():
-                known = {**observed.references, **observed.scalers}
-                basis = status_of(known.get(action.ref, {}))
+                objects = {**observed.references, **observed.scalers}
+                basis = status_of(objects.get(action.ref, {}))
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
             case Adopt():
                 return await self._adopt(observed, action)
@@ -356,7 +355,7 @@ class Applier:
         self._on_action(observed, what, ref)
         return Success(what, ref, detail)
 
-    def _record(self, observed: Observed, successes: Sequence[Success]) -> None:
+    def _record(self, observed: Observed, successes: Iterable[Success]) -> None:
         for (what, type_), message in messages(successes):
             reason = self._reason_of(observed, what, type_)
             self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))

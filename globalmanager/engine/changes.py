@@ -1,8 +1,8 @@
 """Turns each change of a cached object into the keys of the jobs that the change concerns.
 
-Called by the informers, through loop, on every replica. A job with a new assignment goes to the
-assigner at once. Each concerned job goes to the queue, where it waits for its plan. Jobs that only
-name the changed object, of which there may be thousands, get there a few at a time (see fan_out).
+Every replica does so. A job with a new assignment goes to the assigner at once. Each job that the
+change concerns goes to the queue, where it waits for its plan. Jobs that only name the object, of
+which there may be thousands, get there a few at a time (see fan_out).
 """
 
 from collections.abc import Callable, Mapping
@@ -102,10 +102,10 @@ class ChangeHandler:
         self, scope: Scope, old: Object | None, new: Object | None, *, is_news_for_nodes: bool
     ) -> None:
         """Queue the jobs that name the changed object."""
-        changed = new or old
-        if scope.label_selector != ALL or changed is None:
+        object_ = new or old
+        if scope.label_selector != ALL or object_ is None:
             return
-        ref = ref_of(scope.type, changed)
+        ref = ref_of(scope.type, object_)
         referrers = self._observer.referrers(ref)
         self._fan_out.changed(ref, referrers)
         if is_news_for_nodes:
@@ -122,18 +122,18 @@ class ChangeHandler:
 
     def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
         """Queue the jobs of a namespace that asks for another Pod Security Standard."""
-        changed = new or old
-        if changed is None or not concerns_pods(old, new):
+        namespace = new or old
+        if namespace is None or not concerns_pods(old, new):
             return
-        name = str(changed["metadata"]["name"])
+        name = str(namespace["metadata"]["name"])
         jobs = [
-            ref_of(type_, object_)
+            ref_of(type_, job)
             for type_ in self._kinds
-            for object_ in self._caches.all_of(type_).list(name)
+            for job in self._caches.all_of(type_).list(name)
         ]
         for ref in jobs if old is not None else ():
             self._on_new_level(ref)
-        self._fan_out.changed(ref_of(NAMESPACES, changed), jobs)
+        self._fan_out.changed(ref_of(NAMESPACES, namespace), jobs)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.label_selector == ALL:
@@ -158,8 +158,11 @@ class ChangeHandler:
         """The jobs that a change of an object concerns, without those that only name it."""
         states = [object_ for object_ in (old, new) if object_ is not None]
         if scope.label_selector != ALL:
-            owners = (self._observer.controllers(each) or self._namesake(each) for each in states)
-            return {ref for refs in owners for ref in refs}
+            return {
+                ref
+                for state in states
+                for ref in self._observer.controllers(state) or self._namesake(state)
+            }
         ref = ref_of(scope.type, states[0])
         itself = {ref} if scope.type in self._kinds else set()
         return itself | self._observer.scaled(ref, new)

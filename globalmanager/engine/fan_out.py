@@ -1,8 +1,8 @@
-"""Gives the jobs that name a changed object to a work queue: a few at a time, namespaces in turn.
+"""Queues the jobs that name an object after a change of it: a few at a time, namespaces in turn.
 
-One Model, Dataset, Secret or Node may be named by thousands of jobs, and any tenant may change his
-own many times a second. If all of these jobs entered the queue with each change, other jobs and
-sessions would wait for them. So such jobs enter the queue in slices. A job whose own object changes
+Thousands of jobs may name one Model, Dataset, Secret or Node, and a tenant may change his own many
+times a second. If all of these jobs entered the queue with each change, other jobs and sessions
+would wait for them. So such jobs enter the queue in slices. A job whose own object changes
 does not come here.
 
 While the jobs of one change still wait, all further changes of the object together cost each job
@@ -76,12 +76,12 @@ class FanOut:
         for job in jobs:
             by_namespace.setdefault(job.namespace, []).append(job)
         for namespace, members in by_namespace.items():
-            waiting = self._sources.get((namespace, source))
-            if waiting is None:
-                self._sources[namespace, source] = _Source(members)
-                self._turns.push(namespace, (namespace, source))
+            key = (namespace, source)
+            if key in self._sources:
+                self._sources[key].next_round = tuple(members)
             else:
-                waiting.next_round = tuple(members)
+                self._sources[key] = _Source(members)
+                self._turns.push(namespace, key)
         self._wake.set()
 
     async def run(self) -> None:
@@ -95,11 +95,11 @@ class FanOut:
 
     async def _pause(self) -> None:
         loop = asyncio.get_running_loop()
-        began_s, busy_s = loop.time(), self._processor()
+        start_s, processor_s = loop.time(), self._processor()
         while True:
             await asyncio.sleep(PAUSE_S)
-            least_s = _SHARE * (self._processor() - busy_s)
-            if loop.time() - began_s >= min(MAX_PAUSE_S, least_s):
+            least_s = _SHARE * (self._processor() - processor_s)
+            if loop.time() - start_s >= min(MAX_PAUSE_S, least_s):
                 return
 
     def give_slice(self) -> None:
@@ -109,11 +109,11 @@ class FanOut:
         for _ in range(self._jobs_per_slice):
             if not self._turns:
                 return
-            namespace, _source = key = self._turns.pop()
-            waiting = self._sources[key]
+            namespace, _ = key = self._turns.pop()
+            source = self._sources[key]
             if self._queue.waiting(namespace) < self._jobs_per_slice:
-                self._queue.add(waiting.pop())
-            if waiting.jobs:
+                self._queue.add(source.pop())
+            if source.jobs:
                 self._turns.push(namespace, key)
             else:
                 del self._sources[key]

@@ -1,6 +1,6 @@
 """Words for the successful actions of one stage of a plan.
 
-Called by apply. Pure. A job may have hundreds of pods, and for the API server an Event is as much
+Pure. A job may have hundreds of pods, and for the API server an Event is as much
 work as a pod. So objects of one type share a message that names a few of them.
 """
 

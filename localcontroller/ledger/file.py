@@ -273,8 +273,8 @@ def _result_or_error(operation: LedgerOperation, tables: LedgerTables) -> Any:
 
 
 class _Stamp(NamedTuple):
-    """What of a file changes when somebody removes, replaces or writes it. A change of its rights
-    or of its number of names, which a backup makes, is none.
+    """What of a file changes when somebody removes, replaces or writes it. It does not change with
+    the rights and the number of names, which a backup changes.
     """
 
     inode: int | None = None
@@ -289,10 +289,10 @@ def _stamps(path: Path) -> tuple[_Stamp, ...]:
 
 def _stamp(file: Path) -> _Stamp:
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return _Stamp()
-    return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+    return _Stamp(stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def _prepare_connection(db: sqlite3.Connection, directory: Path) -> None:
@@ -334,12 +334,12 @@ def _tighten(directory: Path) -> None:
     """Take the rights of group and others from the files of the ledger, and from the directory when
     it has nothing else. An earlier release, or the kubelet, may have made them readable for all.
     """
-    ours = [each for each in directory.iterdir() if each.name.startswith(_OWN_FILES)]
+    ours = [path for path in directory.iterdir() if path.name.startswith(_OWN_FILES)]
     is_dedicated = len(ours) == sum(1 for _ in directory.iterdir())
-    for each in (*ours, *([directory] if is_dedicated else [])):
-        found = each.lstat()
-        if found.st_uid == os.geteuid() and found.st_mode & _OTHERS and not each.is_symlink():
-            each.chmod(found.st_mode & ~_OTHERS & 0o7777)
+    for path in (*ours, *([directory] if is_dedicated else [])):
+        stat = path.lstat()
+        if stat.st_uid == os.geteuid() and stat.st_mode & _OTHERS and not path.is_symlink():
+            path.chmod(stat.st_mode & ~_OTHERS & 0o7777)
 
 
 def _lock_state_dir(directory: Path) -> int:

@@ -54,7 +54,7 @@ class _Pod(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Bound(msgspec.Struct, frozen=True):
+class _Binding(msgspec.Struct, frozen=True):
     pod: _Pod | None = None
 
 
@@ -65,7 +65,7 @@ class _Claims(msgspec.Struct, frozen=True):
     sub: str = ""
     aud: str | list[str] | None = None
     """None: the token does not say for whom it is."""
-    bound: _Bound | None = msgspec.field(default=None, name="kubernetes.io")
+    binding: _Binding | None = msgspec.field(default=None, name="kubernetes.io")
 
     @property
     def is_foreign(self) -> bool:
@@ -77,8 +77,9 @@ class _Claims(msgspec.Struct, frozen=True):
     def owner(self) -> str:
         """NAMESPACE/SERVICEACCOUNT, and the pod to which the token is bound."""
         account = self.sub.removeprefix(_SERVICE_ACCOUNT).replace(":", "/", 1) or "nobody"
-        pod = self.bound.pod.name if self.bound is not None and self.bound.pod is not None else ""
-        return printable(f"{account} (pod {pod})" if pod else account)[:_OWNER_CHARS]
+        pod = self.binding.pod if self.binding is not None else None
+        text = f"{account} (pod {pod.name})" if pod is not None and pod.name else account
+        return printable(text)[:_OWNER_CHARS]
 
 
 class CredentialProblem(NamedTuple):
