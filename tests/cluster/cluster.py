@@ -159,6 +159,13 @@ class Cluster:
     def reconnect(self, name: str) -> None:
         self._network.reconnect(self.nodes[name].machine)
 
+    def lose_power(self, name: str) -> None:
+        """All that runs on the node is killed at once."""
+        node = self.nodes[name]
+        node.lose_power()
+        for container in container_ids(node.machine.directory):
+            _remove_cgroups(container)
+
     @contextmanager
     def isolated(self, *names: str, edge_port: int) -> Iterator[None]:
         """For as long as this lasts, pods of these nodes reach `edge_port` of pods elsewhere, and

@@ -66,6 +66,7 @@ class Containerd:
         return f"unix://{self._socket}"
 
     def start(self) -> None:
+        self._socket.unlink(missing_ok=True)  # of before a power cut
         self.program.start()
         self.program.eventually("the socket", self._socket.exists)
 

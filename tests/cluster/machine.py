@@ -6,6 +6,8 @@ mounts and network interfaces away. What the machine writes outside its own dire
 memory; the files of this machine show through and are never changed.
 """
 
+import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -39,6 +41,12 @@ hostname "$NAME"
 ip link set lo up
 touch "$DIRECTORY/booted"
 while :; do sleep 3600 & wait $!; done
+"""
+_FORGET: Final = """
+set -eu
+cut -d ' ' -f 5 /proc/self/mountinfo | grep -E '^(/run|/var/lib/kubelet)/' | sort -r |
+while read -r mount; do umount -l "$mount"; done
+rm -rf /run/*
 """
 
 
@@ -75,6 +83,22 @@ class Machine:
         pid, self._first_process = self._first_process, 0
         if pid:
             eventually(f"the end of machine {self.name}, process {pid}", lambda: not _runs(pid))
+
+    def kill_all(self) -> None:
+        """Whatever runs in it, as a power cut does, but for the process that holds it.
+
+        The mounts of what ran, and /run, are gone, too. Other files stay as they are.
+        """
+        eventually(f"the end of all on machine {self.name}", self._is_bare)
+        self.run("sh", "-c", _FORGET)
+
+    def _is_bare(self) -> bool:
+        """Kill what runs. Returns: whether nothing did"""
+        others = _members(self.pid)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not others
 
     def check_alive(self) -> None:
         self._program.check_alive()
@@ -117,3 +141,31 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _members(first: int) -> list[int]:
+    """All processes of a machine, those of its containers too, but for `first` and its sleep."""
+    space = os.readlink(f"/proc/{first}/ns/pid")
+    parents: dict[int, int] = {}
+    members: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ValueError, OSError):
+            pid = int(entry.name)
+            fields = (entry / "stat").read_text()
+            name, rest = fields.partition("(")[2].rsplit(")", 1)
+            state, parent = rest.split()[:2]
+            if state == "Z" or (name, int(parent)) == ("sleep", first):
+                continue
+            parents[pid] = int(parent)
+            if os.readlink(entry / "ns" / "pid") == space:
+                members.add(pid)
+    members.discard(first)
+    below = {pid for pid in parents if first in _ancestors(pid, parents)}
+    return sorted(members | below)
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
+    found: set[int] = set()
+    while (pid := parents.get(pid, 0)) and pid not in found:
+        found.add(pid)
+    return found

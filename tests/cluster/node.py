@@ -1,20 +1,26 @@
 """One node: a machine with containerd, kubelet and kube-proxy, known to a control plane."""
 
+import json
 import shutil
 import signal
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from edgeai.api import Object
 from tests.cluster.containerd import Containerd
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.programs import Program
 
+METAMANAGER: Final = Path(__file__).with_name("metamanager.py")
 PROXY_USER: Final = "system:kube-proxy"
 _CLUSTER_DOMAIN: Final = "cluster.local"
+_METASERVER_PORT: Final = 10550  # of KubeEdge's MetaServer
 
 
 def kubelet_user(node: str) -> str:
@@ -51,15 +57,55 @@ class Node:
 
     def start(self) -> None:
         """Up to the start of the kubelet, which then registers the node."""
-        self._programs = [self._containerd.program, self._kubelet(), self._kube_proxy()]
         self._containerd.start()
-        for program in self._programs[1:]:
-            program.start()
+        self._programs = [self._containerd.program]
+        self._add(*self._of_the_cloud())
 
     def stop(self) -> None:
         """Its programs; containers end with the machine."""
         for program in reversed(self._programs):
             program.stop(signal.SIGKILL)
+
+    def lose_power(self) -> None:
+        """All that runs there is killed at once, containers too. Files stay, but not in /run."""
+        self.machine.kill_all()
+        self.stop()
+
+    def boot_offline(self, objects: Mapping[str, Sequence[Object]]) -> None:
+        """After a power cut, as a node of KubeEdge does without the cloud: its kubelet asks the
+        metamanager (metamanager.py).
+
+        Args: objects: what the node has of the API, by the plural of their type
+        """
+        self._containerd.start()
+        self._programs = [self._containerd.program]
+        file = self._directory / "objects.json"
+        file.write_text(json.dumps(objects))
+        argv = (sys.executable, str(METAMANAGER), str(file), str(_METASERVER_PORT))
+        log = self._directory / "metamanager.log"
+        url = f"http://127.0.0.1:{_METASERVER_PORT}"
+        kubeconfig = self._write("offline.kubeconfig", _kubeconfig_of(url))
+        self._add(self.machine.program(*argv, log=log), self._kubelet(kubeconfig))
+
+    def reach_cloud(self) -> None:
+        """After `boot_offline`: the kubelet asks the API server. What runs on the node runs on.
+
+        edged is one process before and after; here the kubelet is another one.
+        """
+        for program in reversed(self._programs[1:]):
+            program.stop(signal.SIGKILL)
+        self._programs = self._programs[:1]
+        self._add(*self._of_the_cloud())
+
+    def _add(self, *programs: Program) -> None:
+        self._programs += programs
+        for program in programs:
+            program.start()
+
+    def _of_the_cloud(self) -> tuple[Program, Program]:
+        """The programs that ask the API server."""
+        kubeconfig = self._kubeconfig("kubelet", kubelet_user(self.name))
+        return self._kubelet(kubeconfig), self._kube_proxy()
 
     def load(self, archive: Path) -> None:
         """Images for containers of this node; `archive` is an OCI layout packed by tar."""
@@ -77,9 +123,8 @@ class Node:
 
     # ---- kubelet -------------------------------------------------------------------------------
 
-    def _kubelet(self) -> Program:
+    def _kubelet(self, kubeconfig: Path) -> Program:
         config = self._write("kubelet.yaml", self._kubelet_config())
-        kubeconfig = self._kubeconfig("kubelet", kubelet_user(self.name))
         return self._machine_program(
             *("kubelet", f"--config={config}", f"--kubeconfig={kubeconfig}"),
             f"--hostname-override={self.name}",
@@ -149,3 +194,15 @@ class Node:
         path = self._directory / name
         path.write_text(yaml.safe_dump(content))
         return path
+
+
+def _kubeconfig_of(url: str) -> dict[str, Any]:
+    """For a server that knows nobody."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "node", "cluster": {"server": url}}],
+        "users": [{"name": "node", "user": {}}],
+        "contexts": [{"name": "node", "context": {"cluster": "node", "user": "node"}}],
+        "current-context": "node",
+    }

@@ -151,8 +151,8 @@ class Shell:
         return ""
 
 
-def shell_at(cluster: Cluster, directory: Path) -> Shell:
-    """One whose kubectl and ssh reach the cluster."""
+def shell_at(cluster: Cluster, directory: Path, **environment: str) -> Shell:
+    """One whose kubectl and ssh reach the cluster. Args: environment: further variables"""
     cases = [
         f'{name}) exec {shlex.join(node.machine.inside("sh", "-c"))} "$*" ;;'
         for name, node in cluster.nodes.items()
@@ -161,18 +161,20 @@ def shell_at(cluster: Cluster, directory: Path) -> Shell:
     _write_program(directory / "scp", _SCP)
     _write_program(directory / "xdg-open", _BROWSER)
     recent_kubectl()  # is on the PATH
-    environment = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
-    return Shell(directory, environment)
+    own = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
+    return Shell(directory, own | environment)
 
 
-def run_page(page: Path, cluster: Cluster, directory: Path) -> None:
+def run_page(page: Path, cluster: Cluster, directory: Path, **environment: str) -> None:
     """Run all commands of a page. Raises: AssertionError with those that fail
 
-    Args: directory: empty
+    Args:
+    directory: empty
+    environment: variables that the page reads
     """
     found = blocks(page)
     assert found
-    shell = shell_at(cluster, directory)
+    shell = shell_at(cluster, directory, **environment)
     shell.start()
     try:
         for block in found:
