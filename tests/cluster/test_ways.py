@@ -24,7 +24,7 @@ from tests.ways.table import REAL_WAYS, Case, name_of
 pytestmark = pytest.mark.timeout(300, func_only=True)
 TOLD_S: Final = 180.0
 """Seconds after which the cause must be shown: all containers start at once."""
-AT_LEAST_S: Final = 15.0
+AT_LEAST_S: Final = 60.0
 """Seconds for a case whose turn comes after that."""
 CASES: Final[list[Case]] = [(way, kind) for way in REAL_WAYS for kind in way.kinds]
 PLACE: Final = Place(Path(), 0, BASE)

@@ -417,8 +417,10 @@ WAYS: Final = (
 
 _ON_REAL_NODES: Final = {
     "wrong image": ALL,
-    "wrong command": (FEDERATION,),
+    "wrong command": (FEDERATION, ELASTIC),
+    "exit code 1": (FEDERATION, PYTORCH),
     "ConfigMap missing": ALL,
+    "secret missing": (INFERENCE, ELASTIC),
     "quota": (FEDERATION, *TRAINING),
     "no node": ALL,
     "master down": (ELASTIC,),
