@@ -1,4 +1,4 @@
-"""Builds all parts of the GlobalManager and runs their tasks. Called by `__main__`.
+"""Builds all parts of the GlobalManager and runs their tasks.
 
 `core` has the parts that need no port. This module adds the two ports that clients and edges
 connect to: REST and the edge server.

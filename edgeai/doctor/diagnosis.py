@@ -1,4 +1,4 @@
-"""Finds the cluster, reads the facts, shows what the checks have found. Called by the command."""
+"""Finds the cluster, reads the facts, shows what the checks have found."""
 
 import asyncio
 import json

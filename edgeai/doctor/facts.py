@@ -1,4 +1,4 @@
-"""Reads from the Kubernetes API what the checks need. Called by `diagnosis`."""
+"""Reads from the Kubernetes API what the checks need."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

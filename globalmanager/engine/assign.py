@@ -1,9 +1,9 @@
 """Computes the assignments of a job when an object changes, and gives them to the sink at once.
 
-Called by changes with each job that a change concerns. Jobs that only name a changed object come a
-few at a time, after jobs that have changed themselves. The assigner needs only the stores and the
-kind. So an assignment waits for no plan, no request to the Kubernetes API and no rate limit. The
-assigner runs on every replica, whether or not the replica leads.
+Jobs that only name a changed object come a few at a time, after jobs that have changed themselves.
+The assigner needs only the stores and the kind. So an assignment waits for no plan, no request to
+the Kubernetes API and no rate limit. The assigner runs on every replica, whether or not the replica
+leads.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Says of a changed job whether only the counts of its workers have changed.
 
-Called by changes. A thousand edges that report a new count each second would lead to a thousand
-plans a second, and each of these plans would decide nothing: `fold` has already written the sums.
+A thousand edges that report a new count each second would lead to a thousand plans a second, and
+each of these plans would decide nothing: `fold` has already written the sums.
 """
 
 from collections.abc import Mapping

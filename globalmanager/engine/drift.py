@@ -9,8 +9,8 @@ The API server's answer to a write may differ from the child that the engine sen
 drop a field, or an admission webhook may change a field. The engine does not correct such a
 difference, because it would come back at every write.
 
-Called by apply with each child that it writes, and with the answer of the API server. A restart of
-the process forgets all corrections, which costs one or two more attempts for each such child.
+It notes each child that the engine writes, and the answer of the API server. A restart of the
+process forgets all corrections, which costs one or two more attempts for each such child.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
 """Runs the commands that plans want to run in pods (`Plan.executions`), and keeps their results.
 
-Called by reconcile. Only the leader runs commands. The executions of a job are independent of its
-plans: a plan starts them and sees their results, and never waits for them. All results are lost
-with the process; then the next leader runs the commands again.
+Only the leader runs commands. The executions of a job are independent of its plans: a plan starts
+them and sees their results, and never waits for them. All results are lost with the process; then
+the next leader runs the commands again.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Builds the Observed of a job from the stores, and finds the jobs that a change concerns.
 
-Called by reconcile, changes and assign. The observer sends no request to the Kubernetes API, so
-observing a job takes microseconds.
+The observer sends no request to the Kubernetes API, so observing a job takes microseconds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,9 +1,9 @@
 """The Events that wait to be sent, bounded, with the last word on each object kept.
 
-Called by events. Pure: no I/O, no clock. While there is room, every Event waits. When too many
-wait, the objects with several waiting Events give up old ones: a newer Event of the same object and
-reason counts for the old Event. When there is no such newer Event, the oldest Event of the object
-is dropped. The newest Event of an object never gives way to an Event of another object.
+Pure: no I/O, no clock. While there is room, every Event waits. When too many wait, the objects with
+several waiting Events give up old ones: a newer Event of the same object and reason counts for the
+old Event. When there is no such newer Event, the oldest Event of the object is dropped. The newest
+Event of an object never gives way to an Event of another object.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
 """Plans one job and carries the plan out. A refusal of the API that only the user can correct
 becomes the job's status.
 
-Called by the reconcilers with each key of the queue, only while this replica leads. A job waits
-here, parked, while a cache that its plan needs is not complete.
+Only the leader reconciles. A job waits here, parked, while a cache that its plan needs is not
+complete.
 """
 
 from collections.abc import Callable, Mapping

@@ -3,8 +3,7 @@
 A request has only the fields that differ, and changes only the job with the given uid. The patch
 must meet the same .status from which it was computed, because totals are sums of the present
 values. The API server ignores metadata.uid in a patch of a custom resource's /status. So each patch
-has the resourceVersion of a job that is known to have the uid. Called by apply and, through
-app, by the edge server.
+has the resourceVersion of a job that is known to have the uid.
 
 A CustomResourceDefinition of another version may drop fields or lack the /status subresource. A
 field that the API server has dropped counts as not written. The callers try again, but seldom.

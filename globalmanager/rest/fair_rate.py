@@ -1,6 +1,4 @@
-"""A rate that all callers share, of which nobody gets more than a part. Called by `access` and by
-the console.
-"""
+"""A rate that all callers share, of which nobody gets more than a part."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
 """Sends large answers piece by piece, so that readers who do not read take little memory.
 
-Called by `api`. An answer is encoded while its reader takes it, one piece after the other. The
-number of pieces in memory is bounded over all connections, and for each address. A reader who takes
-nothing for `write_s`, or is not done after `answer_s`, loses its connection.
+An answer is encoded while its reader takes it, one piece after the other. The number of pieces in
+memory is bounded over all connections, and for each address. A reader who takes nothing for
+`write_s`, or is not done after `answer_s`, loses its connection.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """When the client certificate of a node ends, in words, and what to do.
 
-Called by the console and by `edgeai doctor`, which say it in the same words. Pure.
+The console and `edgeai doctor` say it in the same words. Pure.
 """
 
 from datetime import date, timedelta

@@ -1,9 +1,8 @@
 """Compares the children that a job wants with the children that exist.
 
-Called by the kinds that create objects. The update rule of a child's type applies in three cases:
-the job now wants another child than before (the spec hash tells), the child was scaled to zero
-replicas, or somebody changed a field that belongs to the job. Fields that the API server or an
-autoscaler has filled in stay as they are.
+The update rule of a child's type applies in three cases: the job now wants another child than
+before (the spec hash tells), the child was scaled to zero replicas, or somebody changed a field
+that belongs to the job. Fields that the API server or an autoscaler has filled in stay as they are.
 """
 
 import base64

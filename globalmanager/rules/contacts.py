@@ -1,7 +1,6 @@
 """Condition EdgeConnected: whether the LocalControllers that a job depends on are in contact.
 
-Called by the kinds with parts on the edge. The condition informs users. No plan acts on the
-condition.
+The condition informs users. No plan acts on the condition.
 """
 
 import math

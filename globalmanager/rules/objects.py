@@ -1,8 +1,7 @@
 """The metadata of every object that the GlobalManager creates: labels, owner, hash of the content.
 
-Called by the kinds, `children` and `pods`. The labels tell users and Services which job owns an
-object. The hash tells whether the job wants another content than before. Fields that the API server
-has filled in do not change the hash.
+The labels tell users and Services which job owns an object. The hash tells whether the job wants
+another content than before. Fields that the API server has filled in do not change the hash.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Condition Overridden: somebody else sets fields of a child again after each correction.
 
-Called by `lifecycle`, and by the engine for the text of its Event. Pure. The engine counts the
-corrections and says which children are overridden (Observed.overridden).
+Pure. The engine counts the corrections and says which children are overridden
+(Observed.overridden).
 """
 
 from collections.abc import Mapping, Sequence

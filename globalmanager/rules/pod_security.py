@@ -1,10 +1,10 @@
 """What the Pod Security Standards forbid in a pod: the fields, by their path.
 
-Called by the engine for each pod template that a plan writes. Pure and total: a field of a wrong
-form is left to the API server, which refuses the field. Source of the controls and of the values
-that they allow: https://kubernetes.io/docs/concepts/security/pod-security-standards/ of Kubernetes
-1.34, as k8s.io/pod-security-admission implements them for the version "latest". The relaxations for
-pods in a user namespace (Kubernetes 1.35) do not count here.
+Pure and total: a field of a wrong form is left to the API server, which refuses the field. Source
+of the controls and of the values that they allow:
+https://kubernetes.io/docs/concepts/security/pod-security-standards/ of Kubernetes 1.34, as
+k8s.io/pod-security-admission implements them for the version "latest". The relaxations for pods in
+a user namespace (Kubernetes 1.35) do not count here.
 """
 
 import enum

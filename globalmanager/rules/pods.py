@@ -1,7 +1,5 @@
 """Completes a pod template that a user gave: environment, data, labels, node, tolerations.
 
-Called by `worker_form` and by the kinds whose users give whole templates.
-
 The user's template wins. When the template has an environment variable or volume of the same name,
 or a mount of the same path, the user's item replaces edgeai's item. The user's item then stands in
 the place of edgeai's item, so later variables can still refer to it by `$(NAME)`. All containers of

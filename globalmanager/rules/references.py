@@ -1,8 +1,7 @@
 """The objects that a job refers to: their names, and which of the objects are missing.
 
-Called by the kinds. A job with missing references waits, and the job's status names the missing
-objects. A missing reference is not an error, because `kubectl apply` may create objects in any
-order.
+A job with missing references waits, and the job's status names the missing objects. A missing
+reference is not an error, because `kubectl apply` may create objects in any order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,7 @@
 """Replicas: the names, labels and Services of the workers of one type, numbered by an index.
 
-Called by the kinds that create pods directly. A replica is the worker with one index of one type
-("train-0"). The replica's pod has the same name in every attempt, so two pods of one replica can
-never exist at the same time.
+A replica is the worker with one index of one type ("train-0"). The replica's pod has the same name
+in every attempt, so two pods of one replica can never exist at the same time.
 """
 
 from collections.abc import Mapping

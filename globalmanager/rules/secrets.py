@@ -1,7 +1,7 @@
 """Secrets with which workers prove their identity to the LocalController of their node.
 
 edgeai derives a secret from the root key, so edgeai stores no secret. The pod gets the secret. The
-LocalController gets only the hash of the secret. Called by the kinds.
+LocalController gets only the hash of the secret.
 """
 
 import hashlib

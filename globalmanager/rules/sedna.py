@@ -1,8 +1,8 @@
 """What users, scripts and dashboards of Sedna read of jobs in group sedna.io.
 
-Called by `objects`, `children` and the kinds that come from Sedna. In every other group the
-functions change nothing. Source: Sedna v0.7, globalmanager/runtime/worker.go (labels),
-controllers/jointinference (metrics, condition Failed), controllers/federatedlearning (phases).
+In every other group the functions change nothing. Source: Sedna v0.7,
+globalmanager/runtime/worker.go (labels), controllers/jointinference (metrics, condition Failed),
+controllers/federatedlearning (phases).
 """
 
 import json

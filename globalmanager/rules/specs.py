@@ -1,7 +1,6 @@
 """Reads a user's .spec into a struct. A wrong spec becomes a sentence that says what to correct.
 
-Called by the kinds' `read`. The functions raise InvalidSpec and no other exception, whatever the
-spec contains.
+The functions raise InvalidSpec and no other exception, whatever the spec contains.
 """
 
 import re

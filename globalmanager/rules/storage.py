@@ -8,8 +8,8 @@ For an output path, Kubernetes creates a missing directory on the node. An outpu
 worker, which sends the data itself.
 
 Sedna defines the layout and the environment variables, so Sedna's worker images find their models.
-Called by the kinds. Credentials are references to Secrets. Of a Secret, this module reads two
-annotations, in which Sedna's users write the S3 server.
+Credentials are references to Secrets. Of a Secret, this module reads two annotations, in which
+Sedna's users write the S3 server.
 """
 
 import posixpath

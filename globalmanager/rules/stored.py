@@ -1,7 +1,7 @@
 """How many bytes a value takes in the Kubernetes API's storage, and how to cut texts to a size.
 
-Called by the rules that write edge reports into .status. A custom resource is stored as JSON by
-Go's encoder, which writes some characters as six bytes. So a limit on characters bounds nothing.
+A custom resource is stored as JSON by Go's encoder, which writes some characters as six bytes. So a
+limit on characters bounds nothing.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """The pod template as users write it: its schema in a CRD, and the check of a given template.
 
-Called by `worker_form` and by the kinds whose users give whole templates. `pods` completes the
-templates.
+`pods` completes the templates.
 """
 
 from typing import Annotated, Any, Final

@@ -1,7 +1,7 @@
 """spec.transport: how the edge workers of a job reach the job's Service in the cloud.
 
-Called by the kinds whose edge workers speak with a worker in the cloud. With `auto` nothing is
-added to the environment: the SDK finds the proxy by LC_SERVER, and decides at the worker's start.
+With `auto` nothing is added to the environment: the SDK finds the proxy by LC_SERVER, and decides
+at the worker's start.
 """
 
 import enum

@@ -1,7 +1,6 @@
 """The two forms in which a user describes a worker: a pod `template`, or a `workerSpec`.
 
-Both forms become a pod template, which `pods` completes. Called by the kinds whose workers have
-this form. These kinds come from Sedna.
+Both forms become a pod template, which `pods` completes. These kinds come from Sedna.
 """
 
 import posixpath

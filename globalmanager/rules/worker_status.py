@@ -1,7 +1,7 @@
 """Folds the reports of edges into .status.workers, within bounds that the reporters cannot exceed.
 
-Called by the kinds. A count never falls, whatever a LocalController says. A stale report changes
-nothing. Nothing here reads a clock. When only a time has changed, nothing is written.
+A count never falls, whatever a LocalController says. A stale report changes nothing. Nothing here
+reads a clock. When only a time has changed, nothing is written.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,6 +1,6 @@
 """TokenReview and SubjectAccessReview: the cluster has one token, and no rules of rights (RBAC).
 
-Called by `server`. A review is answered and never stored, as in Kubernetes.
+A review is answered and never stored, as in Kubernetes.
 """
 
 from collections.abc import Callable

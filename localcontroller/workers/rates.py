@@ -2,7 +2,6 @@
 
 A request costs about 0.3 ms, and the session with the cloud shares the process. So neither a worker
 that sends without pause nor a stranger may take the event loop from the other workers of the node.
-Called by the worker API.
 """
 
 from collections.abc import Callable

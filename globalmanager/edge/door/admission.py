@@ -1,9 +1,9 @@
 """Limits for new connections of edges: connections at the same time, and handshakes per second.
 
-Called by server and entrance. This module only counts. A connection over a limit costs almost
-nothing and gets a Retry-After header. A connection pays for its handshake before the server knows
-who is there. A node gets the payment back, once a minute. So the rates limit strangers, and nodes
-that come again and again, and a fleet that reconnects comes in as fast as the processor can.
+This module only counts. A connection over a limit costs almost nothing and gets a Retry-After
+header. A connection pays for its handshake before the server knows who is there. A node gets the
+payment back, once a minute. So the rates limit strangers, and nodes that come again and again, and
+a fleet that reconnects comes in as fast as the processor can.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Answers of the Kubernetes API about credentials and rights, each remembered for a short time.
 
-Called by service_accounts and by the access control of REST. A key is a hash, so memory holds no
-token. Callers that ask the same question at the same moment share one answer.
+A key is a hash, so memory holds no token. Callers that ask the same question at the same moment
+share one answer.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Writes a worker's report into the .status of the worker's job.
 
-Called by the inbox for each report. `fold` of the job's kind computes the patch of .status. This
-module decides what each failure of the write means for the sender of the report. The engine's
-functions are arguments, because the edge side imports neither the engine nor the Kubernetes client.
+`fold` of the job's kind computes the patch of .status. This module decides what each failure of the
+write means for the sender of the report. The engine's functions are arguments, because the edge
+side imports neither the engine nor the Kubernetes client.
 
 A report without room in the job is refused at once, because the same report would fail again. An
 Event tells the user of the job, at most once in TELL_EVERY_S.

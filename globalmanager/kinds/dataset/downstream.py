@@ -1,8 +1,7 @@
 """Computes the assignments of a Dataset. The node of the Dataset counts the samples.
 
-Called by the engine. The LocalController itself reports the count, as a worker with the Dataset's
-name. The grant of this worker has no secret, so no other process on the node can report in its
-place.
+The LocalController itself reports the count, as a worker with the Dataset's name. The grant of this
+worker has no secret, so no other process on the node can report in its place.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Plans a Dataset: says whether the node has counted the samples and whether the node is in
 contact.
 
-Called by the engine when the Dataset, its Node or the contact to the node has changed. Pure and
+The engine plans again when the Dataset, its Node or the contact to the node has changed. Pure and
 total.
 """
 

@@ -1,6 +1,6 @@
 """Folds the report of a Dataset's node: the number of samples that the node has counted.
 
-Called by the edge side. The counts of other workers only grow. A number of samples may shrink.
+The counts of other workers only grow. A number of samples may shrink.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Plans what a FederatedLearningJob needs next.
 
-Called by the engine when the job changed, or its workers' pods, or the Models, Datasets and Nodes
-that the job refers to, or the contact to its edges. Pure and total.
+The engine plans again when the job has changed, or its workers' pods, or the Models, Datasets and
+Nodes that the job refers to, or the contact to its edges. Pure and total.
 
 A worker is done when its pod has succeeded. .status.finished keeps the pod's name, so Kubernetes
 may delete the pod. A failed pod means that Kubernetes has taken the pod from its node, because the

@@ -1,7 +1,7 @@
 """Folds a trainer's report into the .status of a FederatedLearningJob.
 
-Called by the edge side. .status.workers keeps the whole report. `plan` computes round and metrics
-from all entries. A round is not a count, so the newest report replaces the older report.
+.status.workers keeps the whole report. `plan` computes round and metrics from all entries. A round
+is not a count, so the newest report replaces the older report.
 """
 
 from collections.abc import Mapping

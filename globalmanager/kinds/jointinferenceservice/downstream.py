@@ -1,7 +1,7 @@
 """Computes the assignments: what each edge node must hold of a JointInferenceService.
 
-Called by the engine. A node holds the service as long as an edge worker belongs to the node or
-still runs on it. So a worker can report until its end, also after an edit of the spec.
+A node holds the service as long as an edge worker belongs to the node or still runs on it. So a
+worker can report until its end, also after an edit of the spec.
 """
 
 from collections.abc import Iterator, Mapping

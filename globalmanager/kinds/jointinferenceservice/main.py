@@ -1,7 +1,7 @@
 """Plans what a JointInferenceService needs next.
 
-Called by the engine when the service changed, or its workers, their pods, the Models and Nodes that
-the service refers to, or the contact to its edge. Pure and total.
+The engine plans again when the service has changed, or its workers, their pods, the Models and
+Nodes that the service refers to, or the contact to its edge. Pure and total.
 """
 
 from datetime import datetime

@@ -1,9 +1,9 @@
 """Folds an edge worker's report into the .status of a JointInferenceService.
 
-Called by the edge side. .status.workers keeps the whole report of each worker. The totals are sums
-over these entries and never over reports, so no report counts twice. One patch writes the entry and
-the totals, which halves the requests of a running service. `plan` corrects the totals if they ever
-differ from the entries.
+.status.workers keeps the whole report of each worker. The totals are sums over these entries and
+never over reports, so no report counts twice. One patch writes the entry and the totals, which
+halves the requests of a running service. `plan` corrects the totals if they ever differ from the
+entries.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The children of a JointInferenceService: a Secret, a Service, two Deployments and autoscalers.
 
-Called by `main` when the spec is accepted and every object that the spec names exists. Sedna's
+A plan has them when the spec is accepted and every object that the spec names exists. Sedna's
 library and worker images expect these names and environment variables.
 """
 

@@ -1,6 +1,6 @@
 """Plans a Model: says whether workers can use the scheme and the path of the Model's URL.
 
-Called by the engine when the Model has changed. Pure and total.
+The engine plans again when the Model has changed. Pure and total.
 """
 
 from datetime import datetime

@@ -1,7 +1,4 @@
-"""The commands that scaling runs in the launcher's container.
-
-Called by `scale_out` and `scale_in`.
-"""
+"""The commands that scaling runs in the launcher's container."""
 
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,6 @@
 """The files that the launcher gets from the job's ConfigMap. Training images know their paths.
 
-Called by `launcher`. Source of paths and contents: AliyunContainerService/et-operator,
-pkg/controllers/resource.go.
+Source of paths and contents: AliyunContainerService/et-operator, pkg/controllers/resource.go.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The launcher's list of hosts, as the job's ConfigMap keeps it.
 
-Called by `main` and `changes`. `rules/elastic/host_list` decides which list follows. The times of
-the last changes stand in annotations of the ConfigMap.
+`rules/elastic/host_list` decides which list follows. The times of the last changes stand in
+annotations of the ConfigMap.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """The launcher of a TrainingJob: its pod, its rights, and the ConfigMap with the list of hosts.
 
-Called by `main`. The Role names exactly the pods that are workers of the job, because a pod of
-another owner can have the name of a future worker.
+The Role names exactly the pods that are workers of the job, because a pod of another owner can have
+the name of a future worker.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,9 +1,9 @@
 """plan of a TrainingJob: workers, then a launcher that trains on them, until the launcher ends.
 
-Called by the engine. `states` has the state machine, `changes` has the changes of the children. A
-plan first writes its decisions into the status: the wanted workers, and how often the launcher was
-started. Only the next plan acts on them. So a GlobalManager that is killed between the two goes on
-with the same decisions. Source of the order of the steps: AliyunContainerService/et-operator,
+`states` has the state machine, `changes` has the changes of the children. A plan first writes its
+decisions into the status: the wanted workers, and how often the launcher was started. Only the next
+plan acts on them. So a GlobalManager that is killed between the two goes on with the same
+decisions. Source of the order of the steps: AliyunContainerService/et-operator,
 pkg/controllers/trainingjob_controller.go.
 """
 

@@ -1,7 +1,4 @@
-"""The condition and the event of each state that a TrainingJob enters.
-
-Called by `main` and `invalid`.
-"""
+"""The condition and the event of each state that a TrainingJob enters."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,6 +1,6 @@
 """One TrainingJob at one moment, and what a plan reads from it: pods, situation, status fields.
 
-Called by `main`, `changes` and `replacement`. Nothing here decides anything.
+Nothing here decides anything.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Workers that are lost or have failed, and the workers with a new index that replace them.
 
-Called by `main`. A new worker never has the name of an earlier one, because Horovod never uses a
-host again on which a process has failed. In an elastic job the new worker may wait for room
-(`room`), and a worker that the launcher never had is made again under its name: a node that takes
-no pods would use up the indices.
+A new worker never has the name of an earlier one, because Horovod never uses a host again on which
+a process has failed. In an elastic job the new worker may wait for room (`room`), and a worker that
+the launcher never had is made again under its name: a node that takes no pods would use up the
+indices.
 """
 
 import math

@@ -1,9 +1,9 @@
 """How many workers an elastic job has: as many as the cluster has room for, within the limits.
 
-Called by `replacement`, `scalers` and `main`. Nothing here watches nodes. The job always has a few
-workers (`spec.elastic.maxQueued`) whose pods wait for room, and the scheduler of the cluster starts
-them when there is room. A worker that loses its room leaves the job, and another one waits in its
-place. The job gives up room that it has only for its own launcher.
+Nothing here watches nodes. The job always has a few workers (`spec.elastic.maxQueued`) whose pods
+wait for room, and the scheduler of the cluster starts them when there is room. A worker that loses
+its room leaves the job, and another one waits in its place. The job gives up room that it has only
+for its own launcher.
 """
 
 import math

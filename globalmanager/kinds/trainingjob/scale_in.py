@@ -1,8 +1,8 @@
 """Executes a ScaleIn: the launcher forgets workers, they become idle, and then their pods end.
 
-Called by `scalers`. The order makes each step safe against a restart of the GlobalManager:
-`toDeletePods` of the ScaleIn, the script, the list of hosts, `targetWorkers` of the job, the pods.
-Until the workers leave `targetWorkers` nothing is deleted.
+The order makes each step safe against a restart of the GlobalManager: `toDeletePods` of the
+ScaleIn, the script, the list of hosts, `targetWorkers` of the job, the pods. Until the workers
+leave `targetWorkers` nothing is deleted.
 """
 
 from typing import Final

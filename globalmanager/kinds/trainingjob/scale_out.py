@@ -1,8 +1,8 @@
 """Executes a ScaleOut: new workers start, then the launcher learns of them.
 
-Called by `scalers`. The order makes each step safe against a restart of the GlobalManager:
-`addPods` of the ScaleOut, `targetWorkers` of the job, the pods, the script, the list of hosts. A
-ScaleOut that gives up takes its workers out of `targetWorkers` before it says that it has failed.
+The order makes each step safe against a restart of the GlobalManager: `addPods` of the ScaleOut,
+`targetWorkers` of the job, the pods, the script, the list of hosts. A ScaleOut that gives up takes
+its workers out of `targetWorkers` before it says that it has failed.
 """
 
 from collections.abc import Sequence

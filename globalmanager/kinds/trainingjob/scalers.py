@@ -1,8 +1,8 @@
 """The scalers of a job: which one is executed, what it does now, and what each of them is told.
 
-Called by `main`. Scalers are executed one at a time, the oldest first. A scaler that has begun goes
-on before any other one, whatever its age. An edit of `replicas` in the job's own spec, as by
-`kubectl scale`, becomes a scaler too, so all changes of the size go one way.
+Scalers are executed one at a time, the oldest first. A scaler that has begun goes on before any
+other one, whatever its age. An edit of `replicas` in the job's own spec, as by `kubectl scale`,
+becomes a scaler too, so all changes of the size go one way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

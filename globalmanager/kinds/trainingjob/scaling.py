@@ -1,7 +1,7 @@
 """How many workers a TrainingJob has, and which.
 
-Called by `main`. `.status.targetWorkers` holds the wanted workers. The plan writes the list before
-it makes or deletes a pod, so a restarted GlobalManager goes on with the same workers.
+`.status.targetWorkers` holds the wanted workers. The plan writes the list before it makes or
+deletes a pod, so a restarted GlobalManager goes on with the same workers.
 """
 
 from collections.abc import Iterable

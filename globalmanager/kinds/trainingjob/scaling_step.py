@@ -1,6 +1,6 @@
 """One scaler at one moment, and what its execution makes of the job.
 
-Called by `scalers`, `scale_out` and `scale_in`, which decide.
+`scalers`, `scale_out` and `scale_in` decide.
 """
 
 import math

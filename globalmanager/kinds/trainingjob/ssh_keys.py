@@ -1,8 +1,7 @@
 """The files of a job's SSH key pair, as OpenSSH reads them in ~/.ssh.
 
-Called by `workers`. The key is derived from the root key and the uid of the job, so every
-GlobalManager computes the same key, and a Secret that somebody has deleted comes back with the key
-that the running pods have.
+The key is derived from the root key and the uid of the job, so every GlobalManager computes the
+same key, and a Secret that somebody has deleted comes back with the key that the running pods have.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """The state machine of a TrainingJob: `.status.phase` and how one phase follows another.
 
-Called by `main`. The machine reads the whole situation each time and nothing of what happened
-before but the present state, so a job goes on from any state after a restart of the GlobalManager.
+The machine reads the whole situation each time and nothing of what happened before but the present
+state, so a job goes on from any state after a restart of the GlobalManager.
 docs/kinds/trainingjob.md has a diagram of TRANSITIONS.
 """
 

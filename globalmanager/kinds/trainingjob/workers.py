@@ -1,7 +1,7 @@
 """The workers of a TrainingJob: pods with headless Services, and the SSH key that all pods share.
 
-Called by `main`. A worker does nothing by itself. The launcher starts the training processes on the
-workers, by ssh or by the `exec` of the Kubernetes API.
+A worker does nothing by itself. The launcher starts the training processes on the workers, by ssh
+or by the `exec` of the Kubernetes API.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """What a person can do to a job on its page, and ask about it, with the person's own rights.
 
 Each action becomes one request to the Kubernetes API that shows the caller's token. So the API
-server decides, and its audit log names the person. Called by `handlers`.
+server decides, and its audit log names the person.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What asks, a page, its stream or a part of it, and where answers lead. Called by `handlers`."""
+"""What asks, a page, its stream or a part of it, and where answers lead."""
 
 import http
 from typing import Final

@@ -1,7 +1,7 @@
 """What the pages show, read from the caches: jobs and nodes as rows.
 
-Called by `pages`. A row of a job is computed once for each version of the job. This module reads
-only what a Sight allows, so that no page can show more.
+A row of a job is computed once for each version of the job. This module reads only what a Sight
+allows, so that no page can show more.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """What the page of a job shows besides its status: pods, restarts, and how it was scaled.
 
-Called by `views`. Pure and total: a status may be whatever another release, or somebody else, has
-written.
+Pure and total: a status may be whatever another release, or somebody else, has written.
 """
 
 from collections.abc import Iterable, Mapping

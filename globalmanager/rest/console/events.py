@@ -2,8 +2,7 @@
 
 Each load is a few requests to the Kubernetes API that show the caller's token, so the API server
 decides what the caller may read. Nothing else of an open page reaches the API server, so a caller
-may load little: a rate of its own, so many objects, and so many Events of each. Called by
-`handlers`.
+may load little: a rate of its own, so many objects, and so many Events of each.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 One question for each opened page, about the series of one job. The answer comes from outside, so
 its size, its form and its times are checked. A Prometheus that is dead, slow or wrong costs a note
-on the page. Called by `handlers`.
+on the page.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who sends a request to the console, and what the caller may see. Called by `handlers`."""
+"""Who sends a request to the console, and what the caller may see."""
 
 import http
 from collections.abc import Callable

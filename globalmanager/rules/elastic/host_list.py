@@ -1,8 +1,8 @@
 """Decides which list of hosts the launcher of an elastic job gets next.
 
-Called by the kind trainingjob, which keeps the list in the job's ConfigMap. The launcher's program
-reads the list again and again, misses some of the lists, and compares the list with the last one
-that it has read. Horovod hangs or fails after these changes (horovod/runner/elastic/driver.py,
+The kind trainingjob keeps the list in the job's ConfigMap. The launcher's program reads the list
+again and again, misses some of the lists, and compares the list with the last one that it has read.
+Horovod hangs or fails after these changes (horovod/runner/elastic/driver.py,
 `_update_host_assignments`):
 
 - from a list to the empty list, and from there to a new host;

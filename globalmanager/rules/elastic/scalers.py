@@ -1,8 +1,8 @@
 """ScaleOut and ScaleIn as the API holds them, and the readers of their specs.
 
-Called by the kinds scaleout and scalein for their CRDs and for the first check, and by trainingjob,
-which executes them. Total but for InvalidSpec. Source of the fields:
-AliyunContainerService/et-operator, pkg/api/v1alpha1/scaler_types.go.
+The kinds scaleout and scalein check a scaler first, and the kind trainingjob executes it. Total but
+for InvalidSpec. Source of the fields: AliyunContainerService/et-operator,
+pkg/api/v1alpha1/scaler_types.go.
 """
 
 from typing import Annotated, Any, Final

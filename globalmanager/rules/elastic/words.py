@@ -1,7 +1,6 @@
 """The API's words of elastic training: resources, labels, states of scalers.
 
-Called by the kinds trainingjob, scaleout and scalein. Source: AliyunContainerService/et-operator,
-pkg/api/v1alpha1 and pkg/controllers.
+Source: AliyunContainerService/et-operator, pkg/api/v1alpha1 and pkg/controllers.
 """
 
 import enum

@@ -1,6 +1,6 @@
 """The changes of a training job's children: while the job runs, is suspended or has ended.
 
-Called by `plan`, which says in which of these states the job is.
+`plan` decides in which of these states the job is.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,8 +1,7 @@
 """Which replicas a user sends to edge nodes, and how long a job waits for such a node.
 
-Called by `replicas` and `edge_plan`. Kubernetes evicts the pods of a node that it has not heard of
-for 300 seconds. A replica on an edge node tolerates this, so that the job itself decides, after its
-own grace time.
+Kubernetes evicts the pods of a node that it has not heard of for 300 seconds. A replica on an edge
+node tolerates this, so that the job itself decides, after its own grace time.
 """
 
 import re

@@ -1,7 +1,7 @@
 """plan of a training job whose replicas may be out of contact: on edge nodes, and on lost nodes.
 
-Called by the engine through the kinds tfjob and pytorchjob. `plan` of the package knows nothing of
-contact. This module shows it the pods as they are by the best word on each:
+`plan` of the package knows nothing of contact. This module shows it the pods as they are by the
+best word on each:
 
 - What the LocalController of a pod's node reports as the pod's end counts, also when the pod's
   status is stale because the kubelet has no contact.

@@ -1,9 +1,8 @@
 """What the LocalControllers of edge nodes watch of a training job, and what their reports say.
 
-Called by the engine (`assignments`), the edge side (`fold`) and `edge_plan` (`word_of`). The
-containers of a training job report nothing themselves. The LocalController watches the pods of its
-node and reports how each pod does. Such a report counts only for the pod that it names by its uid,
-and only from the node to which this pod is bound. So a report of an earlier pod, or of another
+The containers of a training job report nothing themselves. The LocalController watches the pods of
+its node and reports how each pod does. Such a report counts only for the pod that it names by its
+uid, and only from the node to which this pod is bound. So a report of an earlier pod, or of another
 node, changes nothing for the job.
 """
 

@@ -1,6 +1,6 @@
 """The parts of a training job's spec and status that all Kubeflow job kinds share.
 
-Called by the kinds' `types`. Source of fields and defaults: kubeflow/training-operator 1.9,
+Source of fields and defaults: kubeflow/training-operator 1.9,
 pkg/apis/kubeflow.org/v1/common_types.go.
 """
 

@@ -4,7 +4,7 @@ The setting gangSchedulerName chooses the scheduler, as the flag of the Kubeflow
 "volcano", or the name of a scheduler with the coscheduling plugin of scheduler-plugins. Source:
 kubeflow/training-operator 1.9, pkg/controller.v1/control/podgroup_control.go.
 
-Called by `changes` and `stalls`. The PodGroup has the name of its job and lives while the job runs.
+The PodGroup has the name of its job and lives while the job runs.
 """
 
 from collections.abc import Callable, Mapping

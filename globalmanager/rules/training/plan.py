@@ -1,8 +1,8 @@
 """plan of a training job: its replicas run until the job succeeds or fails; then its pods go.
 
-Called by the kinds tfjob and pytorchjob. `present` has what a plan reads from the job, `changes`
-has the changes of pods and Services. Source of the order of the rules: kubeflow/training-operator
-1.9, pkg/controller.v1/common/job.go. docs/kinds has the differences.
+`present` has what a plan reads from the job, `changes` has the changes of pods and Services. Source
+of the order of the rules: kubeflow/training-operator 1.9, pkg/controller.v1/common/job.go.
+docs/kinds has the differences.
 """
 
 from collections.abc import Iterator, Mapping

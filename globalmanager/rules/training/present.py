@@ -1,6 +1,6 @@
 """One training job at one moment, and what a plan reads from it: numbers, restarts, status fields.
 
-Called by `plan` and `changes`. Nothing here decides anything.
+Nothing here decides anything.
 """
 
 from collections.abc import Mapping

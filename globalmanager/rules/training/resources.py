@@ -1,8 +1,8 @@
 """The resources that the pods of a training job request, summed up for a PodGroup.
 
-Called by `gangs`. Pure and total: a quantity that nobody can read counts as nothing, because the
-API server refuses a pod with such a quantity anyway. Source of the sum: kubeflow/training-operator
-1.9, pkg/controller.v1/common/util.go.
+Pure and total: a quantity that nobody can read counts as nothing, because the API server refuses a
+pod with such a quantity anyway. Source of the sum: kubeflow/training-operator 1.9,
+pkg/controller.v1/common/util.go.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The constraints that all training kinds share. The webhooks of the Kubeflow operators have them.
 
-Called by the kinds' `types`, which add their own rows. Source: kubeflow/training-operator 1.9,
-pkg/webhooks. The tables in docs/kinds are made from these rows.
+The kinds' `types` add their own rows. Source: kubeflow/training-operator 1.9, pkg/webhooks. The
+tables in docs/kinds are made from these rows.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The pods of an elastic job that wait for room in the cluster, and how its status tells them.
 
-Called by the kind trainingjob, and for elastic PyTorchJobs by the modules of this folder. A pod
-that pends is the queue: the scheduler of the cluster starts the pod when there is room.
+A pod that pends is the queue: the scheduler of the cluster starts the pod when there is room.
 """
 
 from collections.abc import Iterable, Mapping
