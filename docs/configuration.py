@@ -16,16 +16,16 @@ INTRODUCTION = """\
 
 Written by `docs/configuration.py` from the settings structs; do not edit.
 
-Both managers read each setting from a flag, else from the environment, else from the YAML file
-named by `--config` (or `EDGEAI_CONFIG`), else take the default. Unknown flags and keys are errors.
-In flags and variables a list is `a,b` and a map `key=value,key=value`; in the file they are YAML.
+Both managers take each setting from the first of these: a flag, the environment, the YAML file of
+`--config` (or `EDGEAI_CONFIG`), and the default. Unknown flags and keys are errors. In flags and
+variables, write a list as `a,b` and a map as `key=value,key=value`; in the file, use YAML.
 """
 
 
 VALUES_INTRODUCTION = """
 ## edgeai install
 
-Values of `edgeai install` and `edgeai upgrade`: from a YAML file (`--values`), or one by one
+Set values of `edgeai install` and `edgeai upgrade` in a YAML file (`--values`), or one by one
 (`--set replicas=3`, `--set groups=edgeai.io,sedna.io`,
 `--set resources.globalmanager.limits.memory=2Gi`).
 """

@@ -23,14 +23,14 @@ INTRODUCTION: Final = """\
 
 Written by `docs/metrics.py` from the registries of both managers; do not edit.
 
-Prometheus reads those of the GlobalManager at `/metrics` of `--http-address`, and those of a
-LocalController at `/metrics` of `--status-address`, which is on loopback: an agent on the node
-reads them there. [Runbooks](runbooks/README.md) says how, and has a page for each alert.
-`deploy/monitoring` has the alerts and a dashboard.
+Prometheus scrapes the GlobalManager at `/metrics` of `--http-address`. A LocalController serves
+`/metrics` at `--status-address` on loopback, where an agent on the node scrapes it.
+[Runbooks](runbooks/README.md) explains how, and has a page for each alert. `deploy/monitoring` has
+the alerts and a dashboard.
 
-Each metric has a base unit. Without a unit in its name it is a number of things, or 1 while
-something is so. Counters begin at 0 with the process. Of a histogram there are `_bucket`, `_sum`
-and `_count`. `_created` in place of `_total`, or at the end, is the Unix time since when it counts.
+Each metric has a base unit. A metric without a unit in its name is a number of things, or 1 while
+a condition holds. Counters start at 0 with the process. A histogram has `_bucket`, `_sum` and
+`_count`. `_created` instead of `_total`, or at the end, is the Unix time at which counting began.
 """
 
 

@@ -16,15 +16,15 @@ INTRODUCTION: Final = """\
 
 Written by `docs/rest.py` from the routes of the GlobalManager; do not edit.
 
-The GlobalManager shows nodes and job resources at `--http-address`, from its caches. Every request
-is a `GET`: write by the Kubernetes API, or by [Python](client.md).
+The GlobalManager serves nodes and job resources from its caches at `--http-address`. Every request
+is a `GET`. To write, use the Kubernetes API or the [Python client](client.md).
 
 ## Who may read
 
-A caller sends a token of the API server, and the GlobalManager asks for its rights: `list` or
-`get` of exactly the resource, namespace and name that the request reads, `list` of nodes for
-`/api/v1/nodes`, and `get` of the path for `/metrics`. A list over several groups needs the right
-to each of them, or `?group=` with one.
+A caller sends a token of the API server. The GlobalManager checks the caller's rights: `list` or
+`get` of the resource, namespace and name in the request, `list` of nodes for `/api/v1/nodes`, and
+`get` of the path for `/metrics`. A list over several groups needs the right to each of them, or
+`?group=` with one.
 
 ```text
 TOKEN=$(kubectl --namespace default create token NAME)  # may read the jobs
@@ -32,24 +32,24 @@ curl --header "Authorization: Bearer $TOKEN" \\
   http://GLOBALMANAGER:9001/api/v1/namespaces/default/jointinferenceservices
 ```
 
-Without a token the answer is 401, without the right 403. Answers of the API server are
-remembered: a good token for 60 s, a right for 30 s, a refusal for 10 s. `/healthz`, `/readyz`
-and `/openapi.json` need no token. The port speaks plain HTTP: let a proxy with TLS stand before
-it where tokens leave the cluster. `--http-auth none` switches the check off; only an address on
-loopback, as on a laptop, allows that. REST then answers only requests to a name of loopback
-(`127.0.0.1`, `[::1]`, `localhost`), so that no web page reads it under its own name.
+Without a token the answer is 401, without the right 403. The GlobalManager caches answers of the
+API server: a valid token for 60 s, a right for 30 s, a refusal for 10 s. `/healthz`, `/readyz` and
+`/openapi.json` need no token. The port uses plain HTTP: put a proxy with TLS in front of it if
+tokens leave the cluster. `--http-auth none` disables the check, and is allowed only for a loopback
+address, as on a laptop. REST then answers only requests to a loopback name (`127.0.0.1`, `[::1]`,
+`localhost`), so that no web page can read it under its own name.
 
-Lists take `limit` and `continue`, as those of Kubernetes; without `limit` the whole list is
-streamed. A reader who takes nothing for 10 s loses its connection.
+Lists take `limit` and `continue`, like those of Kubernetes; without `limit` the whole list is
+streamed. A client that reads nothing for 10 s loses its connection.
 
 ## Paths
 """
 END: Final = """\
 ## LocalController
 
-A LocalController has a read-only address too, `--status-address`, on the node's loopback and
-without a token: `/healthz`, `/readyz`, `/metrics`, `/api/v1/tasks`, `/api/v1/workers` and
-`/api/v1/link`, which says whether it has a session, and why the last one ended.
+A LocalController has a read-only address too, `--status-address`, on the loopback of the node and
+without a token. It serves `/healthz`, `/readyz`, `/metrics`, `/api/v1/tasks`, `/api/v1/workers`
+and `/api/v1/link`, which says whether there is a session, and why the last one ended.
 """
 
 
