@@ -91,7 +91,7 @@ def pytest_runtest_makereport(
     """A failure shows what Kubernetes said last, and how the pods are."""
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, Cluster):
+    if report.failed and report.when != "teardown" and isinstance(cluster, Cluster):
         report.sections.append(("Pods", _pods(cluster)))
         report.sections.append(("Cluster", cluster.logs()))
     return report

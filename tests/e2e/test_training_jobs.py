@@ -113,4 +113,4 @@ def test_an_example_trains_in_containers(
         assert not running, f"{running}"
         return True
 
-    eventually("the end of the other replicas", others_have_ended)
+    eventually("the end of the other replicas", others_have_ended, timeout_s=PATIENCE_S)
