@@ -84,10 +84,10 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = Fa
 
 def lost_credential(problems: BaseExceptionGroup) -> CredentialLost | None:
     """The CredentialLost among the problems, however deep; None when there is none."""
-    found: BaseException | None = problems.subgroup(CredentialLost)
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found if isinstance(found, CredentialLost) else None
+    problem: BaseException | None = problems.subgroup(CredentialLost)
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem if isinstance(problem, CredentialLost) else None
 
 
 async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None:

@@ -89,13 +89,13 @@ def workers_of(job: Object, pods: Iterable[Object], now: datetime | None = None)
     Args: now: UTC. None: of the pods only what they themselves call a fault
     """
     reports = dict(workers(mapping(job.get("status"))))
-    found = []
+    members = []
     for pod in pods:
         name = str(pod["metadata"]["name"])
-        reported = reports.pop(label_of(pod, LABEL_WORKER) or name, None) or reports.pop(name, {})
-        found.append(_worker(name, reported, pod, now))
-    found += [_worker(name, entry, None, now) for name, entry in reports.items()]
-    return sorted(found, key=lambda worker: worker.name)
+        report = reports.pop(label_of(pod, LABEL_WORKER) or name, None) or reports.pop(name, {})
+        members.append(_worker(name, report, pod, now))
+    members += [_worker(name, report, None, now) for name, report in reports.items()]
+    return sorted(members, key=lambda worker: worker.name)
 
 
 def _worker(

@@ -87,9 +87,9 @@ async def _remove(cluster: Cluster, inventory: tuple[Name, ...], *, jobs: bool, 
 
 async def _jobs(cluster: Cluster, definitions: list[Object]) -> dict[ResourceType, list[Object]]:
     """All jobs of the definitions, in all namespaces."""
-    types = [_type_of(each) for each in definitions]
-    found = await asyncio.gather(*(_all_of(cluster, type_) for type_ in types))
-    return dict(zip(types, found, strict=True))
+    types = [_type_of(definition) for definition in definitions]
+    jobs = await asyncio.gather(*(_all_of(cluster, type_) for type_ in types))
+    return dict(zip(types, jobs, strict=True))
 
 
 async def _all_of(cluster: Cluster, type_: ResourceType, label_selector: str = "") -> list[Object]:
@@ -173,7 +173,7 @@ async def _remove_state(cluster: Cluster) -> None:
         )
     )
     # The ConfigMap of a replica goes with its Lease.
-    names = [(LEASES, each["metadata"]["name"]) for each in leases.items]
+    names = [(LEASES, lease["metadata"]["name"]) for lease in leases.items]
     for type_, name in (*names, (SECRETS, SECRET_NAME)):
         delete = partial(cluster.client.delete, ObjectRef(type_, cluster.namespace, name))
         with suppress(NotFound):

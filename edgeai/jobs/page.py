@@ -89,33 +89,33 @@ def _todo(faults: Iterable[Fault]) -> list[Remedy]:
     return [Remedy(reason, remedy) for remedy, reason in reasons.items()]
 
 
-def page(told: Description, now: datetime) -> Group:
+def page(job: Description, now: datetime) -> Group:
     """The page for people. Its first line has the first thing that the job waits for."""
-    head = Text(f"{told.kind} {told.namespace}/{told.name} ({told.api_version})", style="bold")
-    if told.waits_for:
-        head.append(f": {told.waits_for[0]}", style="yellow")
+    head = Text(f"{job.kind} {job.namespace}/{job.name} ({job.api_version})", style="bold")
+    if job.waits_for:
+        head.append(f": {job.waits_for[0]}", style="yellow")
     parts: list[Any] = [
         head,
-        Text(told.about, style="dim"),
-        Text(f"phase {told.phase}, age {age_text(told.created or None, now)}, uid {told.uid}"),
+        Text(job.about, style="dim"),
+        Text(f"phase {job.phase}, age {age_text(job.created or None, now)}, uid {job.uid}"),
     ]
-    parts += [Text(f"progress {told.progress}")] if told.progress else []
-    parts += [Text(), _conditions(told.conditions, now)] if told.conditions else []
-    parts += [Text(), _workers(told.workers)] if told.workers else []
-    parts += _waits(told)
-    parts += _list("what to do", [f"{each.about}: {each.remedy}" for each in told.todo])
+    parts += [Text(f"progress {job.progress}")] if job.progress else []
+    parts += [Text(), _conditions(job.conditions, now)] if job.conditions else []
+    parts += [Text(), _workers(job.workers)] if job.workers else []
+    parts += _waits(job)
+    parts += _list("what to do", [f"{each.about}: {each.remedy}" for each in job.todo])
     return Group(*parts)
 
 
-def _waits(told: Description) -> list[Text]:
-    logs = {each.about: each.lines for each in told.logs}
-    lines = ["\n    ".join([text, *logs.get(text, ())]) for text in told.waits_for]
-    if told.result == "failed":
+def _waits(job: Description) -> list[Text]:
+    logs = {each.about: each.lines for each in job.logs}
+    lines = ["\n    ".join([text, *logs.get(text, ())]) for text in job.waits_for]
+    if job.result == "failed":
         return _list("why it failed", lines)
     shown = lines[:MAX_SHOWN]
     more = len(lines) - len(shown)
     shown += [f"and {more} more"] if more else []
-    return _list("waits for", shown or ([] if told.result else [_PENDING]))
+    return _list("waits for", shown or ([] if job.result else [_PENDING]))
 
 
 def _list(title: str, lines: Sequence[str]) -> list[Text]:

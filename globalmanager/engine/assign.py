@@ -120,7 +120,7 @@ class Assigner:
 
     def jobs_on(self, node: NodeName) -> tuple[ObjectRef, ...]:
         """The jobs with an assignment for `node`."""
-        return self._nodes.of(node)
+        return self._nodes.jobs(node)
 
     def _assign(self, ref: ObjectRef) -> None:
         kind = self._kinds[ref.type]

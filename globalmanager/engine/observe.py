@@ -157,7 +157,7 @@ class Observer:
             metadata = scaler[1]["metadata"]
             return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
-        return dict(sorted(self._existing_objects(self._jobs_of_scaler.of(ref)).items(), key=age))
+        return dict(sorted(self._existing_objects(self._jobs_of_scaler.jobs(ref)).items(), key=age))
 
     def find(self, ref: ObjectRef) -> Object | None:
         """A job resource or an object that jobs refer to, as the store has it."""
@@ -173,11 +173,11 @@ class Observer:
 
     def referrers(self, ref: ObjectRef) -> tuple[ObjectRef, ...]:
         """The jobs that refer to the object `ref`, in an order that stays."""
-        return self._references.of(ref)
+        return self._references.jobs(ref)
 
     def controllers(self, object_: Object) -> set[ObjectRef]:
         """The jobs of which `object_` is a child or a pod."""
-        return {ref for key in by_controller(object_) for ref in self._controllers.of(key)}
+        return {ref for key in by_controller(object_) for ref in self._controllers.jobs(key)}
 
     def scaled(self, scaler: ObjectRef, object_: Object | None) -> frozenset[ObjectRef]:
         """The jobs that a scaler named before a change, and the jobs that the scaler names

@@ -43,6 +43,6 @@ class JobRelation(Generic[J, T]):
     def targets(self, job: J) -> frozenset[T]:
         return self._targets.get(job, frozenset())
 
-    def of(self, target: T) -> tuple[J, ...]:
+    def jobs(self, target: T) -> tuple[J, ...]:
         """The jobs that point to `target`, each once, in the order in which they began to."""
         return tuple(self._jobs.get(target, ()))

@@ -103,7 +103,7 @@ def pod(
     Args: is_kept: whether the plan never compares the pod with its template (UpdateRule.KEEP). Then
         the pod has no hash of the template, which costs 10 ms for each MB
     """
-    given = template["metadata"]
+    source = template["metadata"]
     create = objects.child(
         observed,
         PODS,
@@ -111,12 +111,12 @@ def pod(
         role=role,
         content={"spec": template["spec"]},
         annotations={
-            **(given.get("annotations") or {}),
+            **(source.get("annotations") or {}),
             **({} if is_kept else {SPEC_HASH: objects.content_hash(template)}),
         },
     )
     metadata = create.object["metadata"]
-    labels = {**given["labels"], **metadata["labels"]}
+    labels = {**source["labels"], **metadata["labels"]}
     return Create(PODS, {**create.object, "metadata": {**metadata, "labels": labels}})
 
 

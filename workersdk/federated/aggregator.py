@@ -353,14 +353,14 @@ class Aggregator:
 
     def _weights(self) -> dict[str, int]:
         """Participant -> the number of samples with which its update counts in this round."""
-        told = {name: commit.samples for name, commit in self._store.commits().items()}
-        weights = self._participants.weights(told)
-        bounded = [name for name, number in told.items() if number > weights.get(name, 0)]
+        claims = {name: commit.samples for name, commit in self._store.commits().items()}
+        weights = self._participants.weights(claims)
+        bounded = [name for name, number in claims.items() if number > weights.get(name, 0)]
         if bounded:
             log.warning(
                 "updates weigh less than their trainers tell: participants=%d first=%s samples=%d "
                 "weight=%d remedy=%s",
-                *(len(bounded), bounded[0], told[bounded[0]], weights.get(bounded[0], 0)),
+                *(len(bounded), bounded[0], claims[bounded[0]], weights.get(bounded[0], 0)),
                 "see condition Accepted of the job",
             )
         return weights

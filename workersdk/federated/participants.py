@@ -49,21 +49,21 @@ class Participants:
         """The number of samples in the Dataset of `name`; None: it is not known."""
         return self._current().get(name)
 
-    def weights(self, told: Mapping[str, int]) -> dict[str, int]:
-        """Participant -> the number of samples with which it counts; those without samples are left
-        out. Without a file each participant is taken at its word.
+    def weights(self, claims: Mapping[str, int]) -> dict[str, int]:
+        """Participant -> the number of samples with which it counts; without the participants that
+        have no samples. Without a file, claims are weights.
 
-        Args: told: participant -> the number of samples that it tells
+        Args: claims: participant -> the number of samples that it claims to have
         """
-        useful = {name: number for name, number in told.items() if number > 0}
+        positive = {name: number for name, number in claims.items() if number > 0}
         if self._path is None:
-            return useful
+            return positive
         limits = self._current().items()
-        counted = {name: number for name, number in limits if number is not None}
-        bounded = participants.weights(useful, counted)
-        weights = {name: number for name, number in bounded.items() if number > 0}
+        counts = {name: number for name, number in limits if number is not None}
+        weights = participants.weights(positive, counts)
+        weights = {name: number for name, number in weights.items() if number > 0}
         # A Dataset may turn out to be empty after its trainer has sent its update.
-        return weights or dict.fromkeys(useful, 1)
+        return weights or dict.fromkeys(positive, 1)
 
     def _current(self) -> Limits:
         with self._lock:

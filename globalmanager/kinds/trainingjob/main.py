@@ -327,7 +327,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
     readable = invalid.readable(observed.object) if spec is None else spec
     deletions = changes.of_an_ended_job(observed, readable.clean_pods)
-    told, events = scalers.refused(observed, now)
+    words, events = scalers.refused(observed, now)
     replicas, not_scaled = _not_scaled(observed, spec)
     pods = workers.present(observed)
     fields: dict[str, Any] = {
@@ -338,7 +338,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
         **room.at_rest(observed, pods),
     }
     return Plan(
-        stages=tuple(stage for stage in (deletions, told) if stage),
+        stages=tuple(stage for stage in (deletions, words) if stage),
         status=status.replacing_subtree(observed, fields),
         events=(*events, *not_scaled),
     )

@@ -83,12 +83,12 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     """Adopt the scalers without a controller. A scaler that its own kind has not told anything yet
     changes soon, so the adoption would meet a conflict.
     """
-    told = (
-        each
-        for each in children.adoptions(observed)
-        if state_of(observed.scalers[each.ref]) is not None
+    ready = (
+        adoption
+        for adoption in children.adoptions(observed)
+        if state_of(observed.scalers[adoption.ref]) is not None
     )
-    return tuple(islice(told, _MAX_TOLD))
+    return tuple(islice(ready, _MAX_TOLD))
 
 
 def queued(observed: Observed) -> Stages:
@@ -152,11 +152,11 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     text = f"TrainingJob {observed.ref.name} has ended"
     actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
-    mine = (each for each in unfinished(observed) if each.is_created or each.has_begun)
-    for each in islice(mine, _MAX_TOLD):
-        fields = scaler_status.reached(each.object, each.kind, ScalerState.FAILED, text, now)
-        actions.append(_patch(each, fields))
-        events += _events(each, ScalerState.FAILED, text)
+    mine = (scaler for scaler in unfinished(observed) if scaler.is_created or scaler.has_begun)
+    for scaler in islice(mine, _MAX_TOLD):
+        fields = scaler_status.reached(scaler.object, scaler.kind, ScalerState.FAILED, text, now)
+        actions.append(_patch(scaler, fields))
+        events += _events(scaler, ScalerState.FAILED, text)
     return tuple(actions), tuple(events)
 
 

@@ -203,8 +203,8 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
 def _waits(faults: Sequence[Fault]) -> list[dict[str, str]]:
     """What the job waits for, line by line, each with what to do."""
     lines = [
-        {"text": shortened(each.text, MAX_MESSAGE_CHARS), "remedy": each.remedy}
-        for each in faults[:MAX_WAITS]
+        {"text": shortened(fault.text, MAX_MESSAGE_CHARS), "remedy": fault.remedy}
+        for fault in faults[:MAX_WAITS]
     ]
     more = len(faults) - len(lines)
     return [*lines, {"text": f"and {more} more", "remedy": ""}] if more else lines

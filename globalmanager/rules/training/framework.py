@@ -112,7 +112,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        return sum(each.count for each in self.replicas)
+        return sum(replicas.count for replicas in self.replicas)
 
     @property
     def template_bytes(self) -> int:

@@ -139,9 +139,9 @@ def _living(job: Present) -> Plan:
         **present.elastic(job),
     }
     stages, timers = changes.of_a_living_job(job) if history == job.history else ((), Timers())
-    found, stall_timers = stalls.find(job)
+    stall, stall_timers = stalls.find(job)
     timers = timers.add(*stall_timers.waits_s)
-    job.conditions.stall(found)
+    job.conditions.stall(stall)
     job.conditions.events.extend(_warnings(job, stages))
     deadline = left_s(started, job.spec.policy.active_deadline_seconds, job.now)
     return written_plan(
