@@ -27,7 +27,7 @@ LISTED: Final = {
     )
 }
 """Severity, and the minutes that the state must last, as the page of all alerts has them."""
-HEADINGS: Final = ("What it means", "Who is hit", "How to look", "What to do", "Silence")
+HEADINGS: Final = ("Meaning", "Impact", "Diagnosis", "Remedy", "When to silence")
 _MINUTES: Final = 120
 
 
