@@ -26,8 +26,8 @@ def end_left_s(pod: Object, limit_s: float, now: datetime) -> float:
     passed.
     """
     began = pod["metadata"].get("deletionTimestamp")
-    left = left_s(began, limit_s - _grace_s(pod), now, unknown=0.0)
-    return left if left <= 2 * limit_s else 0.0
+    rest_s = left_s(began, limit_s - _grace_s(pod), now, unknown=0.0)
+    return rest_s if rest_s <= 2 * limit_s else 0.0
 
 
 def _grace_s(pod: Object) -> int:

@@ -53,8 +53,8 @@ def pause_left_s(since: Any, pause_s: float, now: datetime) -> float:
     """Seconds until a pause that began at `since` is over. A time that lies ahead by more than the
     pause comes from another clock, and the pause is over, as when `since` is not a time.
     """
-    left = left_s(since, pause_s, now, unknown=0.0)
-    return left if left <= 2 * pause_s else 0.0
+    rest_s = left_s(since, pause_s, now, unknown=0.0)
+    return rest_s if rest_s <= 2 * pause_s else 0.0
 
 
 def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -> Any:

@@ -29,13 +29,13 @@ from globalmanager.rules.elastic.host_list import HostList
 from globalmanager.rules.lifecycle import CleanPods, Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training.changes import left_of_backoff, new_pods
+from globalmanager.rules.training.changes import backoff_left_s, new_pods
 
 BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
 """The states in which the job has no list of hosts."""
 
 
-def of_a_living_job(
+def living_job_changes(
     job: Present,
     state: State,
     size: Size,
@@ -81,7 +81,7 @@ def of_a_living_job(
     if pod is None or not present.is_worn(job, pod):
         nudged = _nudge(pod, nudge) if pod is not None else ()
         return children.new_pods_last((*stages, nudged), others), timers
-    wait_s = left_of_backoff(pod, job.restarts, job.now)
+    wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
     return children.new_pods_last(stages, others), timers.add(wait_s)
@@ -115,7 +115,7 @@ def _nudge(pod: Object, wanted: Mapping[str, str]) -> tuple[Annotate, ...]:
     return (Annotate(ref_of(PODS, pod), pod["metadata"]["uid"], wanted),)
 
 
-def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
     """The deletions of the workers that `policy` names, and of everything that no pod needs. The
     launcher's pod stays, because its log is the result of the job.
     """

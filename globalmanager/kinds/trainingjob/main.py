@@ -41,7 +41,7 @@ from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
 from globalmanager.rules.training import stalls
-from globalmanager.rules.training.changes import of_a_suspended_job
+from globalmanager.rules.training.changes import suspended_job_changes
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
@@ -134,7 +134,7 @@ def _living(job: Present) -> Plan:
     lives = state not in ENDS
     acts = lives and _is_written(job, scaled.size, restarts)
     stages, timers = (
-        changes.of_a_living_job(
+        changes.living_job_changes(
             job,
             state,
             scaled.size,
@@ -308,7 +308,7 @@ def _suspended(job: Present) -> Plan:
         **room.at_rest(job.observed, job.pods),
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
-    deletions = of_a_suspended_job(job.observed)
+    deletions = suspended_job_changes(job.observed)
     # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
     # its list has lost all workers.
     launcher_ref = present.launcher_ref(job.observed)
@@ -326,7 +326,7 @@ def _suspended(job: Present) -> Plan:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: TrainingJob | None = observed.spec
     readable = invalid.readable(observed.object) if spec is None else spec
-    deletions = changes.of_an_ended_job(observed, readable.clean_pods)
+    deletions = changes.ended_job_changes(observed, readable.clean_pods)
     words, events = scalers.refused(observed, now)
     replicas, not_scaled = _not_scaled(observed, spec)
     pods = workers.present(observed)

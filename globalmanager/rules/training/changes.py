@@ -12,6 +12,7 @@ from globalmanager.contract import (
     PODS,
     SERVICES,
     Action,
+    Create,
     Delete,
     Object,
     ObjectRef,
@@ -25,7 +26,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.training import gangs, replicas, waiting
 from globalmanager.rules.training import history as histories
-from globalmanager.rules.training.forms import RestartScope
+from globalmanager.rules.training.forms import Replicas, RestartScope
 from globalmanager.rules.training.present import Present
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
@@ -51,63 +52,75 @@ for each pod of 1.1 MB, and the jobs of other namespaces wait for the same serve
 """
 
 
-def of_a_living_job(job: Present) -> tuple[Stages, Timers]:
+def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     """The changes towards one pod and one Service of each replica, with the PodGroup and the
     framework's own children, and the waits until further changes.
     """
     observed, spec, history = job.observed, job.spec, job.history
-    listed = list(replicas.names(observed.ref.name, spec))
+    members = list(replicas.names(observed.ref.name, spec))
     pods = histories.pods_by_name(observed)
-    disrupted = {
-        name: pods[name]
-        for name, each, _ in listed
-        if name in pods and waiting.has_lost_room(observed, spec, each.type, pods[name])
-    }
-    gone, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
-    worn = [*gone]
-    for name, _, _ in listed:
-        pod = pods.get(name)
-        if pod is None or name in disrupted or replicas.attempt_of(pod) >= history.attempt(name):
-            continue
-        wait_s = left_of_backoff(pod, history.attempt(name), job.now)
-        timers = timers.add(wait_s)
-        if wait_s <= 0 and not is_being_deleted(pod):
-            worn.append(lifecycle.deletion(pod))
-    services = [
-        replicas.service(observed, spec, each, index, pods.get(name))
-        for name, each, index in listed
-    ]
-    missing = [one for one in listed if one[0] not in pods and one[0] not in history.finished]
-    gang = gangs.of(observed.settings)
+    deletions, timers = _replacements(job, pods)
+    absent = [entry for entry in members if entry[0] not in pods]
+    absent = [entry for entry in absent if entry[0] not in history.finished]
     is_too_large = replicas.is_too_large(observed, spec)
     if is_too_large and not observed.children:
         return (), timers
     if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
-        missing = []
-    room = new_pods((each.template_bytes for each in spec.replicas), pods.values(), job.now)
-    timers = timers.add(room.wait_s if missing else None)
-    wanted = [
-        replicas.pod(
-            observed,
-            spec,
-            each if gang is None else gangs.with_gang(gang, observed.ref.name, each),
-            index,
-            attempt=history.attempt(name),
-        )
-        for name, each, index in missing[: room.most]
+        absent = []
+    room = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
+    timers = timers.add(room.wait_s if absent else None)
+    desired = [
+        *_companions(job),
+        *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
+        *(_pod(job, *entry) for entry in absent[: room.most]),
     ]
-    groups = [] if gang is None else [gangs.pod_group(gang, observed, spec)]
-    others = [*groups, *spec.framework.companions(observed)]
-    others = [create for create in others if create.type not in observed.absent]
-    kept = history.finished.union(name for name, _, _ in listed if name in pods)
-    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in kept}
-    settled |= _services_made_elsewhere(observed, pods, kept)
-    desired = [*others, *services, *wanted]
+    stable = history.finished.union(name for name, _, _ in members if name in pods)
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
+    settled |= _services_made_elsewhere(observed, pods, stable)
     stages = children.reconcile(observed, desired, _RULES, settled=settled)
     if pods:
-        return children.new_pods_last((tuple(worn), *stages)), timers
+        return children.new_pods_last((deletions, *stages)), timers
     # A job that cannot have all its Services starts none of its pods.
     return tuple(stage for stage in stages if stage), timers
+
+
+def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
+    """The deletions of pods that have lost their room, or belong to an earlier attempt, and the
+    waits until further ones.
+    """
+    observed, spec, history = job.observed, job.spec, job.history
+    members = [entry for entry in replicas.names(observed.ref.name, spec) if entry[0] in pods]
+    disrupted = {
+        name: pods[name]
+        for name, replica, _ in members
+        if waiting.has_lost_room(observed, spec, replica.type, pods[name])
+    }
+    deletions, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
+    for name, _, _ in members:
+        attempt = history.attempt(name)
+        if name in disrupted or replicas.attempt_of(pods[name]) >= attempt:
+            continue
+        wait_s = backoff_left_s(pods[name], attempt, job.now)
+        timers = timers.add(wait_s)
+        if wait_s <= 0 and not is_being_deleted(pods[name]):
+            deletions = (*deletions, lifecycle.deletion(pods[name]))
+    return deletions, timers
+
+
+def _companions(job: Present) -> list[Create]:
+    """The PodGroup and the framework's own children, where the API server has their types."""
+    gang = gangs.of(job.observed.settings)
+    groups = [] if gang is None else [gangs.pod_group(gang, job.observed, job.spec)]
+    creates = [*groups, *job.spec.framework.companions(job.observed)]
+    return [create for create in creates if create.type not in job.observed.absent]
+
+
+def _pod(job: Present, name: str, replica: Replicas, index: int) -> Create:
+    gang = gangs.of(job.observed.settings)
+    if gang is not None:
+        replica = gangs.with_gang(gang, job.observed.ref.name, replica)
+    attempt = job.history.attempt(name)
+    return replicas.pod(job.observed, job.spec, replica, index, attempt=attempt)
 
 
 class NewPods(NamedTuple):
@@ -129,10 +142,9 @@ def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetim
     most = max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // largest))
     if largest <= _LARGE_BYTES:
         return NewPods(most)
-    created = (pod["metadata"].get("creationTimestamp") for pod in pods)
-    waits_s = sorted(
-        left for each in created if (left := pause_left_s(each, _LARGE_PODS_S, now)) > 0
-    )
+    creations = (pod["metadata"].get("creationTimestamp") for pod in pods)
+    pauses_s = (pause_left_s(creation, _LARGE_PODS_S, now) for creation in creations)
+    waits_s = sorted(pause_s for pause_s in pauses_s if pause_s > 0)
     recent = len(waits_s)
     return NewPods(most - recent) if recent < most else NewPods(0, waits_s[recent - most])
 
@@ -165,7 +177,7 @@ def _services_made_elsewhere(
     }
 
 
-def left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
+def backoff_left_s(pod: Object, attempt: int, now: datetime) -> float:
     """Seconds until a failed pod may be replaced. A pod that still runs is replaced at once: all
     pods of its job restart.
     """
@@ -175,7 +187,7 @@ def left_of_backoff(pod: Object, attempt: int, now: datetime) -> float:
     return pause_left_s(pod["metadata"].get("creationTimestamp"), wait_s, now)
 
 
-def of_a_suspended_job(observed: Observed) -> tuple[Delete, ...]:
+def suspended_job_changes(observed: Observed) -> tuple[Delete, ...]:
     """The deletions of all children."""
     return tuple(
         Delete(ref, child["metadata"]["uid"])
@@ -184,7 +196,7 @@ def of_a_suspended_job(observed: Observed) -> tuple[Delete, ...]:
     )
 
 
-def of_an_ended_job(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
     """The deletions of the pods that `policy` names, of the Services that no pod needs, and of all
     other children.
     """

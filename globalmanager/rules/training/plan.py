@@ -138,7 +138,7 @@ def _living(job: Present) -> Plan:
         **present.statuses(job, counts),
         **present.elastic(job),
     }
-    stages, timers = changes.of_a_living_job(job) if history == job.history else ((), Timers())
+    stages, timers = changes.living_job_changes(job) if history == job.history else ((), Timers())
     stall, stall_timers = stalls.find(job)
     timers = timers.add(*stall_timers.waits_s)
     job.conditions.stall(stall)
@@ -225,7 +225,7 @@ def _suspended(job: Present) -> Plan:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
     job.conditions.set(State.SUSPENDED, message)
-    deletions = changes.of_a_suspended_job(job.observed)
+    deletions = changes.suspended_job_changes(job.observed)
     if job.spec.policy.restart_scope is RestartScope.JOB:
         # All replicas start together, so after the suspension the finished ones run again too. The
         # status forgets them before their pods go: the job may be resumed between the two steps.
@@ -249,7 +249,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     if expired:
         return Plan(stages=(expired,))
     cleaned = spec.clean_pods if spec is not None else policy.clean_pod_policy or CleanPods.NONE
-    deletions = changes.of_an_ended_job(observed, cleaned)
+    deletions = changes.ended_job_changes(observed, cleaned)
     return Plan(stages=(deletions,) if deletions else (), requeue_after_s=timers.next_s)
 
 
