@@ -26,7 +26,7 @@ from globalmanager.rules.children import controllers
 from globalmanager.rules.objects import LABEL_ROLE, label_of
 from globalmanager.rules.pod_faults import first_fault
 from globalmanager.rules.pod_state import node_of, phase_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 
 MAX_STREAMS: Final = 100  # pods whose logs are read at the same time
 _WAITING_LINES: Final = 1000
@@ -262,6 +262,5 @@ def _is_over(change: Change) -> bool:
 
 
 def _status_of(pod: Object, container: str) -> Any:
-    listed = mapping(pod.get("status")).get("containerStatuses")
-    entries = [mapping(each) for each in listed] if isinstance(listed, list) else []
-    return next((each for each in entries if each.get("name") == container), {})
+    entries = mappings(mapping(pod.get("status")).get("containerStatuses"))
+    return next((entry for entry in entries if entry.get("name") == container), {})

@@ -17,7 +17,7 @@ from globalmanager.rules.children import controllers
 from globalmanager.rules.objects import LABEL_ROLE, label_of
 from globalmanager.rules.pod_faults import first_fault
 from globalmanager.rules.pod_state import node_of, phase_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.worker_status import workers
 
 _COUNTS_SHOWN: Final = 6
@@ -124,7 +124,6 @@ def _worker(
 
 
 def _restarts(pod: Object) -> int:
-    listed = mapping(pod.get("status")).get("containerStatuses")
-    entries = listed if isinstance(listed, list) else []
-    counts = [mapping(each).get("restartCount") for each in entries]
+    entries = mappings(mapping(pod.get("status")).get("containerStatuses"))
+    counts = [entry.get("restartCount") for entry in entries]
     return sum(count for count in counts if isinstance(count, int))

@@ -19,7 +19,7 @@ from globalmanager.contract import Object
 from globalmanager.kinds.tfjob import cluster
 from globalmanager.kinds.tfjob.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from globalmanager.rules.lifecycle import CleanPods
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.training.forms import RestartPolicy
 from globalmanager.rules.training.framework import Counts, Framework, TrainingJob
 
@@ -107,14 +107,9 @@ def _versions(object_: Object) -> Iterator[str]:
     annotations = mapping(mapping(object_.get("metadata")).get("annotations"))
     yield str(annotations.get(PROFILE, ""))
     yield _version(mapping(_decoded(annotations.get(_APPLIED))).get("apiVersion"))
-    for entry in _managers(object_):
+    for entry in mappings(mapping(object_.get("metadata")).get("managedFields")):
         if "f:spec" in mapping(entry.get("fieldsV1")):
             yield _version(entry.get("apiVersion"))
-
-
-def _managers(object_: Object) -> list[Mapping[str, Any]]:
-    entries = mapping(object_.get("metadata")).get("managedFields")
-    return [mapping(entry) for entry in entries] if isinstance(entries, list) else []
 
 
 def _version(api_version: Any) -> str:

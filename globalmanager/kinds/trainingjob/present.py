@@ -17,7 +17,7 @@ from globalmanager.rules import pod_state, status
 from globalmanager.rules.elastic.words import LAUNCHER, WORKER
 from globalmanager.rules.objects import is_being_deleted, is_made_elsewhere
 from globalmanager.rules.pod_state import phase_of
-from globalmanager.rules.status import left_s, mapping
+from globalmanager.rules.status import left_s
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.outcomes import outcomes as of_all_kinds
 from globalmanager.rules.training.replicas import MAX_RESTARTS, attempt_of
@@ -132,9 +132,8 @@ def ready_workers(pods: Mapping[str, Object]) -> frozenset[str]:
 
 def is_ready(pod: Object) -> bool:
     """Whether the pod runs, is not being deleted, and its node has contact."""
-    entries = mapping(pod.get("status")).get("conditions")
-    listed = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-    is_unready = any(one.get("type") == "Ready" and one.get("status") != "True" for one in listed)
+    ready = status.condition_of(pod, "Ready")
+    is_unready = bool(ready) and ready.get("status") != "True"
     return phase_of(pod) == "Running" and pod_state.is_active(pod) and not is_unready
 
 

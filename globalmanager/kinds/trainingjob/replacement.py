@@ -22,7 +22,7 @@ from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.remedies import Cause
 from globalmanager.rules.replication import index_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.training.forms import RestartPolicy
 from globalmanager.rules.training.stalls import RESTARTED_S
 
@@ -178,13 +178,11 @@ def _is_retryable(pod: Object) -> bool:
     state = mapping(pod.get("status"))
     if state.get("reason") == pod_state.OWN_DEADLINE:
         return False
-    entries = state.get("containerStatuses")
-    states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
     name = pod["spec"]["containers"][0].get("name")
     codes = (
-        mapping(mapping(each.get("state")).get("terminated")).get("exitCode")
-        for each in states
-        if each.get("name") == name
+        mapping(mapping(container.get("state")).get("terminated")).get("exitCode")
+        for container in mappings(state.get("containerStatuses"))
+        if container.get("name") == name
     )
     code = next(codes, None)
     is_signal = not isinstance(code, int) or code >= _RETRYABLE_FROM

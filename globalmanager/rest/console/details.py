@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.board import path_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.summary import conditions_of
 
 MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
@@ -18,8 +18,8 @@ _SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
 def pod_row(pod: Object) -> dict[str, Any]:
     status = mapping(pod.get("status"))
-    containers = _maps(status.get("containerStatuses"))
-    inits = _maps(status.get("initContainerStatuses"))
+    containers = mappings(status.get("containerStatuses"))
+    inits = mappings(status.get("initContainerStatuses"))
     return {
         "name": str(pod["metadata"]["name"]),
         "node": word(mapping(pod.get("spec")).get("nodeName") or ""),
@@ -99,10 +99,6 @@ def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
         "began": word(status.get("startTime") or scaler["metadata"].get("creationTimestamp") or ""),
         "ended": word(status.get("completionTime") or ""),
     }
-
-
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    return [mapping(each) for each in value] if isinstance(value, list) else []
 
 
 def word(value: Any) -> str:

@@ -17,7 +17,14 @@ from globalmanager.rules.children import controllers
 from globalmanager.rules.elastic.scalers import job_of
 from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState
 from globalmanager.rules.objects import is_being_deleted
-from globalmanager.rules.status import LIST_BY_TYPE, MAX_MESSAGE_CHARS, Time, Truth, mapping
+from globalmanager.rules.status import (
+    LIST_BY_TYPE,
+    MAX_MESSAGE_CHARS,
+    Time,
+    Truth,
+    mapping,
+    mappings,
+)
 from globalmanager.rules.training.forms import JobCondition
 
 _STATES: Final = tuple(ScalerState)  # a status can hold anything, also what has no hash
@@ -104,8 +111,7 @@ def _reason(kind: str, state: ScalerState) -> str:
 
 
 def _entries(scaler: Object) -> list[Mapping[str, Any]]:
-    listed = mapping(scaler.get("status")).get("conditions")
-    entries = map(mapping, listed) if isinstance(listed, list) else ()
+    entries = mappings(mapping(scaler.get("status")).get("conditions"))
     return [entry for entry in entries if entry.get("type") in list(ScalerState)]
 
 

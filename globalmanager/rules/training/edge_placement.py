@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from globalmanager.contract import Object, Observed
 from globalmanager.rules import pods
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 
 GRACE: Final = "edgeai.io/edge-grace-period-seconds"
 """Annotation of a job. An annotation and no field of the spec, because the CRD and the client
@@ -61,7 +61,7 @@ def chooses_edge(template: Mapping[str, Any]) -> bool:
     spec: Mapping[str, Any] = template["spec"]
     if spec.get("nodeName") or _NODE_LABELS & mapping(spec.get("nodeSelector")).keys():
         return True
-    tolerated = {mapping(each).get("key") for each in _listed(spec.get("tolerations"))}
+    tolerated = {toleration.get("key") for toleration in mappings(spec.get("tolerations"))}
     return _EDGE_LABEL in tolerated or any(
         rule.get("key") in _NODE_LABELS and rule.get("operator") in _CHOOSING
         for rule in _required_rules(spec)
@@ -72,9 +72,5 @@ def _required_rules(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The rules of the required node affinity."""
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    for term in _listed(required.get("nodeSelectorTerms")):
-        yield from map(mapping, _listed(mapping(term).get("matchExpressions")))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    for term in mappings(required.get("nodeSelectorTerms")):
+        yield from mappings(term.get("matchExpressions"))

@@ -31,7 +31,7 @@ from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.silent_nodes import silent_since
-from globalmanager.rules.status import Finding, Truth, mapping
+from globalmanager.rules.status import Finding, Truth, mapping, mappings
 from globalmanager.rules.training import edge_placement, plan, replicas
 from globalmanager.rules.training.conditions import ENDS, has_ended
 from globalmanager.rules.training.edge_reports import Word, word_of
@@ -129,7 +129,7 @@ def _counts(pod: Object, word: Word) -> bool:
 
 def _has_exit_code(pod: Object) -> bool:
     entries = mapping(pod.get("status")).get("containerStatuses")
-    states = [mapping(mapping(entry).get("state")) for entry in _listed(entries)]
+    states = [mapping(entry.get("state")) for entry in mappings(entries)]
     return any("exitCode" in mapping(state.get("terminated")) for state in states)
 
 
@@ -315,9 +315,4 @@ def _without_contact_condition(observed: Observed) -> Observed:
 
 def _states(conditions: Any) -> list[Mapping[str, Any]]:
     """The conditions without EdgeConnected."""
-    entries = map(mapping, _listed(conditions))
-    return [entry for entry in entries if entry.get("type") != EDGE_CONNECTED]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return [entry for entry in mappings(conditions) if entry.get("type") != EDGE_CONNECTED]

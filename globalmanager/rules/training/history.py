@@ -15,7 +15,7 @@ from globalmanager.rules import status
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.pod_state import phase_of
-from globalmanager.rules.status import mapping
+from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
 from globalmanager.rules.training.framework import Framework, TrainingJob
@@ -154,12 +154,10 @@ def _failure(framework: Framework, name: str, each: Replicas, pod: Object) -> Fa
 
 def exit_code(framework: Framework, pod: Object) -> int | None:
     """The exit code of the container that trains; None when the pod does not tell a code."""
-    entries = mapping(pod.get("status")).get("containerStatuses")
-    states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
     name = replicas.trainer(framework, pod).get("name")
-    for state in states:
-        code = mapping(mapping(state.get("state")).get("terminated")).get("exitCode")
-        if state.get("name") == name and isinstance(code, int):
+    for container in mappings(mapping(pod.get("status")).get("containerStatuses")):
+        code = mapping(mapping(container.get("state")).get("terminated")).get("exitCode")
+        if container.get("name") == name and isinstance(code, int):
             return code
     return None
 
@@ -176,9 +174,8 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
     present: dict[str, int] = {}
     for pod in own_pods(observed):
         uid = pod["metadata"]["uid"]
-        entries = mapping(pod.get("status")).get("containerStatuses")
-        states = [mapping(entry) for entry in entries] if isinstance(entries, list) else []
-        number = sum(_count(state.get("restartCount")) for state in states)
+        containers = mappings(mapping(pod.get("status")).get("containerStatuses"))
+        number = sum(_count(container.get("restartCount")) for container in containers)
         present[uid] = max(told.pop(uid, 0), number)
     present[_EARLIER] = min(earlier + sum(told.values()), replicas.MAX_RESTARTS)
     return {uid: number for uid, number in present.items() if number}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from globalmanager.rules.faults import STALLED
-from globalmanager.rules.status import Truth, mapping
+from globalmanager.rules.status import Truth, mapping, mappings
 from globalmanager.rules.training.conditions import State
 
 _OUTCOMES: Final[Mapping[str, str]] = {
@@ -27,9 +27,8 @@ def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, i
 
 def _true(status: Mapping[str, Any]) -> set[str]:
     """The types of the conditions that are True."""
-    listed = status.get("conditions")
-    entries = map(mapping, listed) if isinstance(listed, list) else ()
-    return {str(each.get("type")) for each in entries if each.get("status") == Truth.TRUE}
+    entries = mappings(status.get("conditions"))
+    return {str(entry.get("type")) for entry in entries if entry.get("status") == Truth.TRUE}
 
 
 def _restarts(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
