@@ -16,8 +16,7 @@ DOCS: Final = ROOT / "docs"
 MIGRATION: Final = DOCS / "migrate-from-sedna.md"
 TEST: Final = re.compile(r"`(tests/[^`:]+\.py)(?:::(\w+))?`")
 NAME_TESTS: Final = {
-    *("adding-a-kind.md", "adding-a-training-kind.md", "simulation.md", "proofs.md"),
-    *("glossary.md", "protocol.md"),
+    *("adding-a-kind.md", "adding-a-training-kind.md", "simulation.md", "proofs.md", "protocol.md"),
     # Tests stand beside what was tried by hand, and beside figures.
     *("kubeedge.md", "performance.md"),
 }
