@@ -142,8 +142,8 @@ async def _children(cluster: Cluster, groups: set[str]) -> int:
     Secret or a ConfigMap would stay for ever.
     """
     types = {type_ for kind in KINDS for type_ in kind.owns}
-    found = await asyncio.gather(*(_all_of(cluster, type_, MANAGED) for type_ in types))
-    owners = (each["metadata"].get("ownerReferences") or () for each in itertools.chain(*found))
+    objects = await asyncio.gather(*(_all_of(cluster, type_, MANAGED) for type_ in types))
+    owners = (each["metadata"].get("ownerReferences") or () for each in itertools.chain(*objects))
     return sum(
         any(owner["apiVersion"].partition("/")[0] in groups for owner in each) for each in owners
     )

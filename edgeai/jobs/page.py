@@ -108,7 +108,7 @@ def page(job: Description, now: datetime) -> Group:
 
 
 def _waits(job: Description) -> list[Text]:
-    logs = {each.about: each.lines for each in job.logs}
+    logs = {excerpt.about: excerpt.lines for excerpt in job.logs}
     lines = ["\n    ".join([text, *logs.get(text, ())]) for text in job.waits_for]
     if job.result == "failed":
         return _list("why it failed", lines)

@@ -63,24 +63,24 @@ def living_job_changes(
     new = _new_workers(job, size, missing)
     room = new_pods([spec.worker_bytes], job.pods.values(), job.now)
     timers = Timers().add(room.wait_s if new else None)
-    desired = [*_services(job, size)]
-    desired += [
-        workers.pod(observed, spec, name, added_by.get(name, "")) for name in new[: room.most]
+    desired = [
+        *_services(job, size),
+        *(workers.pod(observed, spec, name, added_by.get(name, "")) for name in new[: room.most]),
     ]
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
     settled.add(present.launcher_ref(observed))
     # Pods that run mount the key, also when an edit has made it superfluous.
     settled.add(_secret_ref(observed))
     if state not in BEFORE_LAUNCHER:
-        desired.append(hosts.config(observed, spec, host_list))
+        desired += [hosts.config(observed, spec, host_list)]
         desired += launcher.account(observed, spec, job.pods)
         if pod is None and may_launch and not present.is_launcher_missing(job):
-            desired.append(launcher.pod(observed, spec, job.restarts, nudge))
-    made = {ref_of(each.type, each.object) for each in desired}
-    stages = children.reconcile(observed, desired, OWNS, settled=settled - made)
+            desired += [launcher.pod(observed, spec, job.restarts, nudge)]
+    refs = {ref_of(create.type, create.object) for create in desired}
+    stages = children.reconcile(observed, desired, OWNS, settled=settled - refs)
     if pod is None or not present.is_worn(job, pod):
-        nudged = _nudge(pod, nudge) if pod is not None else ()
-        return children.new_pods_last((*stages, nudged), others), timers
+        annotations = _nudge(pod, nudge) if pod is not None else ()
+        return children.new_pods_last((*stages, annotations), others), timers
     wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)

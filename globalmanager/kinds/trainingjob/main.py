@@ -312,13 +312,12 @@ def _suspended(job: Present) -> Plan:
     # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
     # its list has lost all workers.
     launcher_ref = present.launcher_ref(job.observed)
-    first = tuple(each for each in deletions if each.ref == launcher_ref)
-    others = tuple(each for each in deletions if each.ref != launcher_ref)
+    first = tuple(deletion for deletion in deletions if deletion.ref == launcher_ref)
+    others = tuple(deletion for deletion in deletions if deletion.ref != launcher_ref)
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
-    is_told = job.state is State.SUSPENDED
-    told = scalers.queued(job.observed)
-    stages = (*(stage for stage in (first, others) if stage and is_told), *told)
+    deletion_stages = (first, others) if job.state is State.SUSPENDED else ()
+    stages = (*(stage for stage in deletion_stages if stage), *scalers.queued(job.observed))
     timers = stalls.stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 

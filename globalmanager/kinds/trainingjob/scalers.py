@@ -49,8 +49,8 @@ _FIRST_PAUSE_S: Final = 60.0
 _MAX_PAUSE_S: Final = 3600.0
 """Between two ScaleIns of the job to the same limit."""
 _MAX_TRIES: Final = 10
-_MAX_TOLD: Final = 50
-"""Scalers that one plan adopts, or tells that they are refused. They cause the next plan."""
+_MAX_WRITES: Final = 50
+"""Scalers that one plan adopts, or whose status it writes. They cause the next plan."""
 
 
 class Scaling(NamedTuple):
@@ -88,7 +88,7 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
         for adoption in children.adoptions(observed)
         if state_of(observed.scalers[adoption.ref]) is not None
     )
-    return tuple(islice(ready, _MAX_TOLD))
+    return tuple(islice(ready, _MAX_WRITES))
 
 
 def queued(observed: Observed) -> Stages:
@@ -99,8 +99,8 @@ def queued(observed: Observed) -> Stages:
 
 def held(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
     """The workers of which the current scaler takes care: no other worker replaces them."""
-    begun = next((each for each in waiting if each.has_begun), None)
-    return frozenset() if begun is None else frozenset(begun.names(observed.ref.name))
+    current = next((scaler for scaler in waiting if scaler.has_begun), None)
+    return frozenset() if current is None else frozenset(current.names(observed.ref.name))
 
 
 def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
@@ -110,9 +110,9 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
         waiting: the unfinished scalers
         may_begin: whether the job is in a state in which a scaler can begin
     """
-    current = next((each for each in waiting if each.has_begun), None)
+    current = next((scaler for scaler in waiting if scaler.has_begun), None)
     if current is None and may_begin:
-        current = next((each for each in waiting if each.is_created), None)
+        current = next((scaler for scaler in waiting if scaler.is_created), None)
     step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
     is_active = (
         current is not None
@@ -121,23 +121,23 @@ def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     )
     label = current.label if current is not None and is_active else ""
     size = msgspec.structs.replace(step.size, current_scaler=label)
-    told, events = _told(view, current, step)
-    asked = _from_replicas(view, waiting)
-    others = [each for each in waiting if each is not current]
-    stages = ((*_words(view.observed, others), *told), step.deletions)
+    patches, events = _told(view, current, step)
+    resize = _from_replicas(view, waiting)
+    others = [scaler for scaler in waiting if scaler is not current]
+    stages = ((*_words(view.observed, others), *patches), step.deletions)
     return Scaling(
         size,
         is_active,
         step.leaving,
         step.withheld,
         tuple(stage for stage in stages if stage),
-        (*adoptions(view.observed), *asked.made),
-        {"observedReplicas": asked.replicas},
+        (*adoptions(view.observed), *resize.made),
+        {"observedReplicas": resize.replicas},
         events,
         step.executions,
-        step.timers.add(asked.wait_s),
+        step.timers.add(resize.wait_s),
         _added_by(view, current),
-        asked.problem,
+        resize.problem,
     )
 
 
@@ -152,8 +152,8 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     text = f"TrainingJob {observed.ref.name} has ended"
     actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
-    mine = (scaler for scaler in unfinished(observed) if scaler.is_created or scaler.has_begun)
-    for scaler in islice(mine, _MAX_TOLD):
+    active = (scaler for scaler in unfinished(observed) if scaler.is_created or scaler.has_begun)
+    for scaler in islice(active, _MAX_WRITES):
         fields = scaler_status.reached(scaler.object, scaler.kind, ScalerState.FAILED, text, now)
         actions.append(_patch(scaler, fields))
         events += _events(scaler, ScalerState.FAILED, text)
@@ -181,9 +181,9 @@ def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
 def _words(observed: Observed, waiting: Sequence[Current]) -> Iterator[PatchStatus]:
     """What created scalers wait for, when that has changed. Their own kind says it first."""
     text = _reason_to_wait(observed)
-    asked = (each for each in waiting if _message(each.object) != text and each.is_created)
-    for each in islice(asked, _MAX_TOLD):
-        yield _patch(each, {"message": text})
+    stale = (scaler for scaler in waiting if _message(scaler.object) != text and scaler.is_created)
+    for scaler in islice(stale, _MAX_WRITES):
+        yield _patch(scaler, {"message": text})
 
 
 def _reason_to_wait(observed: Observed) -> str:

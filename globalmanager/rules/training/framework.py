@@ -117,7 +117,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def template_bytes(self) -> int:
         """Sum of the templates of all pods, as JSON."""
-        return sum(each.count * each.template_bytes for each in self.replicas)
+        return sum(replicas.count * replicas.template_bytes for replicas in self.replicas)
 
     def of_type(self, type_: str) -> Replicas | None:
         return next((each for each in self.replicas if each.type == type_), None)
