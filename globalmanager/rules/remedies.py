@@ -147,7 +147,9 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "PodGroupPending": "make room for all replicas at once, or ask the gang scheduler's log",
     },
     Cause.NODE: {
-        "Pending": f"look at the node of the pod: {_NODE}",
+        "Pending": (
+            "check that the node exists, that it has power and network, and that its kubelet runs"
+        ),
         "ContainerCreating": (
             "see the events of the pod (`kubectl describe pod`): the registry may be slow, or a "
             "volume, ConfigMap or Secret may be missing"
