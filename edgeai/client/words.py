@@ -73,7 +73,8 @@ def check_document(document: Any, what: str) -> Object:
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not is_subdomain(name):
         remedy = "use lower-case letters, digits, '-' and '.'"
-        raise InvalidObject(what, "metadata.name", f"{name!r} is no name", remedy)
+        problem = "is missing" if name is None else f"{name!r} is no name"
+        raise InvalidObject(what, "metadata.name", problem, remedy)
     check_head(document, what)
     return dict(document)
 

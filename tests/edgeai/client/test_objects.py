@@ -129,7 +129,7 @@ def test_a_name_that_is_no_name_is_refused(text: str) -> None:
         ([1], "is no mapping"),
         ({"kind": "Pod", "apiVersion": "v1"}, "'Pod of v1' is no kind of edgeai"),
         ({"kind": "Model", "apiVersion": "edgeai.io/v9"}, "Model of edgeai.io/v1alpha1"),
-        ({"kind": "Model", "apiVersion": "edgeai.io/v1alpha1"}, "metadata.name None is no name"),
+        ({"kind": "Model", "apiVersion": "edgeai.io/v1alpha1"}, "metadata.name is missing"),
         ({"kind": {}, "apiVersion": [], "metadata": 3}, "is no kind of edgeai"),
     ],
 )
