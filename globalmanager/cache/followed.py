@@ -2,8 +2,7 @@
 
 One store has the children that edgeai made. Each further store has the children that another
 controller made before edgeai, and that carry a label which a kind follows. The selectors exclude
-each other, but a child that changes its labels may be in two stores for a moment. Called by observe
-and, through live, by apply.
+each other, but a child that changes its labels may be in two stores for a moment.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Which API groups of the kinds are not installed here, because an installation chooses its groups.
 
-Called by the engine. A group is installed when its CustomResourceDefinitions are there and the
-GlobalManager has rights to them; each group has a component in deploy/.
+A group is installed when its CustomResourceDefinitions are there and the GlobalManager has rights
+to them; each group has a component in deploy/.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """All informers of the engine. There is one informer for each type and selector.
 
-Built by loop. The first use creates an informer, and later uses share it. Informers watch the
-objects that edgeai creates by their label, so that the other pods of the cluster cost nothing. A
-kind may name the labels of further children, which another controller made (`Kind.follows`).
-Informers watch job resources and the objects that jobs refer to without a label.
+The first use creates an informer, and later uses share it. Informers watch the objects that edgeai
+creates by their label, so that the other pods of the cluster cost nothing. A kind may name the
+labels of further children, which another controller made (`Kind.follows`). Informers watch job
+resources and the objects that jobs refer to without a label.
 """
 
 import time

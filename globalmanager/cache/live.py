@@ -1,7 +1,7 @@
 """Requests about single objects. The answers of the Kubernetes API go into the cache at once.
 
-Called by the engine: by apply, owners and status. The watch delivers the same changes later. So the
-next plan sees every write and every deletion of this process without waiting for the watch.
+The watch delivers the same changes later. So the next plan sees every write and every deletion of
+this process without waiting for the watch.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The caches of all objects that the served kinds need, and whether these caches are complete.
 
-Built by loop. Children and scalers of a kind are followed only where the kind itself is served,
-because a group that is not installed may also lack the rights to its children.
+Children and scalers of a kind are followed only where the kind itself is served, because a group
+that is not installed may also lack the rights to its children.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,10 +3,10 @@
 Every replica has one engine. The engine of every replica computes the assignments of nodes. It does
 so on a path of its own (assign) that waits for no plan. Only the leader's engine plans.
 
-Built by app. The edge server and REST ask the engine for objects, and the edge server writes
-.status through the engine. One Engine serves all kinds. The engine keeps no state that it could not
-read again after a restart. A fault of one resource does not affect other resources: an exception of
-a kind or of the API leads only to a backoff of this resource's key.
+The edge server and REST ask the engine for objects, and the edge server writes .status through the
+engine. One Engine serves all kinds. The engine keeps no state that it could not read again after a
+restart. A fault of one resource does not affect other resources: an exception of a kind or of the
+API leads only to a backoff of this resource's key.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Takes keys from the queue and reconciles them. After a failure, the key comes again.
 
-Built by the engine. Several tasks run `Reconcilers.work` at the same time. A failure of one key
-does not affect other keys.
+Several tasks run `Reconcilers.work` at the same time. A failure of one key does not affect other
+keys.
 """
 
 import asyncio

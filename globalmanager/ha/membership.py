@@ -1,7 +1,7 @@
 """Builds the three parts that deal with other replicas: elector, presence and roster.
 
-Built by app, which also runs the three parts. The three parts share one client. The roster watches
-the Leases and passes changes on to elector and presence.
+The three parts share one client. The roster watches the Leases and passes changes on to elector and
+presence.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """The client of one cluster's API: eight verbs over plain dicts, each with a deadline.
 
-Called by the engine, REST and app. Every verb takes and returns objects as the API's own JSON, and
-raises ApiError. This module caches nothing, retries nothing and logs nothing. No error contains a
-body, because a body may be a Secret.
+Every verb takes and returns objects as the API's own JSON, and raises ApiError. This module caches
+nothing, retries nothing and logs nothing. No error contains a body, because a body may be a Secret.
 """
 
 import asyncio

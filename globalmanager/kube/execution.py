@@ -1,7 +1,7 @@
 """Runs a command in a container over a WebSocket: the subprotocol v4.channel.k8s.io of pods/exec.
 
-Called by `client`. The first byte of each message names a channel: 0 standard input, 1 standard
-output, 2 standard error, 3 the Status at the end. This subprotocol cannot close standard input.
+The first byte of each message names a channel: 0 standard input, 1 standard output, 2 standard
+error, 3 the Status at the end. This subprotocol cannot close standard input.
 """
 
 import asyncio

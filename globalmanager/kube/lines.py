@@ -1,8 +1,7 @@
 """Splits the bytes of a watch into lines, each of which is one JSON document; and those of a log.
 
-Called by `client`. The splitter holds at most one incomplete line, of limited length. The splitter
-cuts a longer line off and yields its beginning, which names the object. So one huge object does not
-end the watch.
+The splitter holds at most one incomplete line, of limited length. The splitter cuts a longer line
+off and yields its beginning, which names the object. So one huge object does not end the watch.
 """
 
 import asyncio

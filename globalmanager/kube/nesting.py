@@ -1,9 +1,9 @@
 """Scans JSON documents of any depth without recursion.
 
-Called by `objects` for documents that the JSON library cannot decode. The library recurses, also
-over fields that the caller does not need. A scan takes about 100 ms for each MiB, so `objects`
-scans only after the library has failed. The input should be JSON. For other input, and for a
-document that was cut off, the functions return the parts that they recognise.
+For documents that the JSON library cannot decode. The library recurses, also over fields that the
+caller does not need. A scan takes about 100 ms for each MiB, so a document is scanned only after
+the library has failed. The input should be JSON. For other input, and for a document that was cut
+off, the functions return the parts that they recognise.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Reads each object of the API's answers separately, so that a bad object does not harm the others.
 
-Called by `client`. A tenant may write a custom resource that the library cannot decode. A tenant
-may also write a resource so deep that the code which walks it would fail. Such an object becomes an
-Unreadable, with the parts of its name that can be found.
+A tenant may write a custom resource that the library cannot decode. A tenant may also write a
+resource so deep that the code which walks it would fail. Such an object becomes an Unreadable, with
+the parts of its name that can be found.
 """
 
 import asyncio

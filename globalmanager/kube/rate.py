@@ -1,11 +1,11 @@
 """The rate of requests to the API server. Plans, reports and other requests have a share of the
 rate.
 
-Called by `client`. There is one token bucket. A request that must wait stands in the queue of its
-share. The queues get the tokens by weight (start-time fair queueing). So a share with waiting
-requests gets at least its part of the rate, however long the other queues are. The share also gets
-the parts that no other share uses. The arithmetic takes the time as an argument. Only `acquire` and
-`hold_for` use the clock of the event loop.
+There is one token bucket. A request that must wait stands in the queue of its share. The queues get
+the tokens by weight (start-time fair queueing). So a share with waiting requests gets at least its
+part of the rate, however long the other queues are. The share also gets the parts that no other
+share uses. The arithmetic takes the time as an argument. Only `acquire` and `hold_for` use the
+clock of the event loop.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Repeats a request until the Kubernetes API answers it. Called by rootkey at the start."""
+"""Repeats a request until the Kubernetes API answers it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,7 @@
 """Sends the requests of `client`, each at the right moment, with the right permission, in time.
 
 A request waits for a slot of its share and for the rate, asks the guard, and has a deadline. Every
-failure becomes an ApiError. Called by `client`. This module decodes no object, retries nothing and
-logs nothing.
+failure becomes an ApiError. This module decodes no object, retries nothing and logs nothing.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """The HTTP session of a transport: connections to the API server that take little memory.
 
-Called by `transport`. A connection with TLS reads into a buffer of 256 KiB (uvloop), and decrypts
-from another one that grows (OpenSSL). What once was full stays in memory until the connection ends,
-and the watches keep some 30 connections for ever. While the process is busy, much arrives at once,
-and the memory of a connection grows from 40 KiB to 400 KiB. So the kernel gets a small buffer for
-each connection, no more than that arrives at once, and the memory stays below 110 KiB. A request
-takes the connection that was used last, so that those of a busy moment end soon after it.
+A connection with TLS reads into a buffer of 256 KiB (uvloop), and decrypts from another one that
+grows (OpenSSL). What once was full stays in memory until the connection ends, and the watches keep
+some 30 connections for ever. While the process is busy, much arrives at once, and the memory of a
+connection grows from 40 KiB to 400 KiB. So the kernel gets a small buffer for each connection, no
+more than that arrives at once, and the memory stays below 110 KiB. A request takes the connection
+that was used last, so that those of a busy moment end soon after it.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Limits how many requests of one share may be under way at the same time. Called by `client`.
+"""Limits how many requests of one share may be under way at the same time.
 
 An API server that works on many writes at the same time answers each write later, and also sends
 every watch event later. Assignments wait for watch events, so the GlobalManager's own writes must

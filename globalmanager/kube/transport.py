@@ -1,9 +1,9 @@
 """Credentials, TLS and the connection pool, built on the parts that `library` loads.
 
-Called by `client`. kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the
-HTTP session. This module does not use the typed API, the watch and the leader election of
-kubernetes_asyncio (docs/decisions). `client` sees only ConnectionError and TimeoutError, never an
-error of aiohttp or kubernetes_asyncio.
+kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the HTTP session. This
+module does not use the typed API, the watch and the leader election of kubernetes_asyncio
+(docs/decisions). `client` sees only ConnectionError and TimeoutError, never an error of aiohttp or
+kubernetes_asyncio.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The client of a person's commands: what only a person needs of the API.
 
-Called by the command `edgeai`. A port of a pod is reached over a WebSocket: the subprotocol
-v4.channel.k8s.io of pods/portforward. The first byte of each message names a channel: 0 the bytes
-of the connection, 1 an error in words. Each channel begins with two bytes, the number of the port.
-This subprotocol cannot close one direction alone.
+A port of a pod is reached over a WebSocket: the subprotocol v4.channel.k8s.io of pods/portforward.
+The first byte of each message names a channel: 0 the bytes of the connection, 1 an error in words.
+Each channel begins with two bytes, the number of the port. This subprotocol cannot close one
+direction alone.
 """
 
 import asyncio

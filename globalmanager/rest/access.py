@@ -1,10 +1,10 @@
 """Who may read what through the REST API: the callers and rights of the Kubernetes API.
 
-Built by app, called by `api`. A caller shows a token of the Kubernetes API. A TokenReview says who
-the caller is, and a SubjectAccessReview says whether the caller may read exactly this. Both answers
-are remembered for a short time under a hash. This module bounds the questions: each address has a
-rate for questions about tokens, each known caller one for questions about rights, and all together
-have a rate, so that a stranger with many false tokens costs the Kubernetes API little.
+A caller shows a token of the Kubernetes API. A TokenReview says who the caller is, and a
+SubjectAccessReview says whether the caller may read exactly this. Both answers are remembered for a
+short time under a hash. This module bounds the questions: each address has a rate for questions
+about tokens, each known caller one for questions about rights, and all together have a rate, so
+that a stranger with many false tokens costs the Kubernetes API little.
 """
 
 import asyncio

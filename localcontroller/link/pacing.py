@@ -1,9 +1,9 @@
 """Holds back the newest reports of workers that report often, so that few frames say the same.
 
-Used by EdgeSession. While a report of a worker is not acknowledged yet, the cloud is busy and will
-write only the newest report. So further reports of this worker leave the node at least GAP_S after
-each other. Without this rule, a worker that reports ten times a second would have sent its window
-full of values that nobody reads, and its newest value would then wait at the node.
+While a report of a worker is not acknowledged yet, the cloud is busy and will write only the newest
+report. So further reports of this worker leave the node at least GAP_S after each other. Without
+this rule, a worker that reports ten times a second would have sent its window full of values that
+nobody reads, and its newest value would then wait at the node.
 """
 
 import heapq

@@ -1,9 +1,8 @@
 """Identity by mutual TLS: the node's name is in the client certificate.
 
-Built by DoorConfiguration, called by server and reviews. TLS verified the client certificate when
-the connection began. This module reads the node's name from the certificate. At the handshake and
-while the session lives, this module checks that the certificate has not expired and that the server
-still trusts its CA.
+TLS verified the client certificate when the connection began. This module reads the node's name
+from the certificate. At the handshake and while the session lives, this module checks that the
+certificate has not expired and that the server still trusts its CA.
 
 The subject's CN `system:node:<name>` has the node's name. Kubernetes and KubeEdge issue such
 certificates. In a certificate without such a CN, the only DNS name of the subjectAltName is the

@@ -1,7 +1,6 @@
 """Identity by bearer tokens: each node has a secret token, and a file has the hashes of the tokens.
 
-For the local cluster, and for sites with neither ServiceAccount tokens at the edge nor a CA. Built
-by DoorConfiguration, called by server and reviews.
+For the local cluster, and for sites with neither ServiceAccount tokens at the edge nor a CA.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """Identity by a pod's projected ServiceAccount token: TokenReview → pod → node of the pod.
 
-Built by DoorConfiguration, called by server and reviews. This module sends no request itself. It
-asks the Kubernetes API through the protocol Cluster. It remembers a verdict for a short time under
-the hash of the token. The rate `ReviewLimits.per_s` limits the questions about unknown tokens, so a
-flood of tokens cannot use up the request rate of the Kubernetes API.
+This module sends no request itself. It asks the Kubernetes API through the protocol Cluster. It
+remembers a verdict for a short time under the hash of the token. The rate `ReviewLimits.per_s`
+limits the questions about unknown tokens, so a flood of tokens cannot use up the request rate of
+the Kubernetes API.
 """
 
 import asyncio

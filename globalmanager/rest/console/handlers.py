@@ -1,7 +1,6 @@
 """The routes of the console: who asks, what the caller may see, and the answer.
 
-Built by app beside Api. A page answers a browser with HTML, and an EventSource at the same address
-with its changes.
+A page answers a browser with HTML, and an EventSource at the same address with its changes.
 """
 
 import http
