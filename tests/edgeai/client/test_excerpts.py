@@ -16,6 +16,11 @@ from tests.globalmanager.cluster import Cluster
 __all__ = ["run"]
 
 ENDED: Any = {"terminated": {"exitCode": 3, "reason": "Error"}}
+PULLING: Any = {
+    "name": "side",
+    "restartCount": 0,
+    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}},
+}
 TIME = "2026-01-01T00:00:01Z"
 
 
@@ -101,15 +106,32 @@ async def test_a_log_that_cannot_be_read_is_absent(
     assert (done.code, done.json["logs"]) == (0, [])
 
 
-async def test_few_logs_are_read_and_none_of_a_pod_that_waits(
-    cluster: Cluster, client: AsyncClient
-) -> None:
+async def test_few_logs_are_read(cluster: Cluster, client: AsyncClient) -> None:
     crashed = [(f"digits-{number}", restarting()) for number in range(9)]
     logs = Logs({(name, True): ["boom"] for name, _ in crashed})
     cluster.serve_logs(logs)
-    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    pending = {"phase": "Pending", "conditions": [unscheduled]}
-    made = await job_of(client, *crashed, ("digits-x", pending))
+    made = await job_of(client, *crashed)
     faults = (await client.state(made)).faults
-    assert [fault.log for fault in faults] == [("boom",)] * MAX_LOGS + [()] * 7
+    assert [fault.log for fault in faults] == [("boom",)] * MAX_LOGS + [()] * 6
     assert len(logs.queries) == MAX_LOGS
+
+
+async def test_no_log_is_read_of_a_container_that_waits(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    """Also where another container of its pod has crashed."""
+    logs = Logs({(f"digits-{pod}", run): ["boom"] for pod in "abc" for run in (True, False)})
+    cluster.serve_logs(logs)
+    crashed = restarting()
+    mixed = {**crashed, "containerStatuses": [PULLING, *crashed["containerStatuses"]]}
+    waiting = {"phase": "Pending", "containerStatuses": [PULLING]}
+    pods = (("digits-a", crashed), ("digits-b", waiting), ("digits-c", mixed))
+    faults = (await client.state(await job_of(client, *pods))).faults
+    assert [(fault.worker, fault.reason, fault.log) for fault in faults] == [
+        ("digits-b", "ImagePullBackOff", ()),
+        ("digits-c", "ImagePullBackOff", ()),
+        ("digits-a", "CrashLoopBackOff", ("boom",)),
+        ("digits-c", "CrashLoopBackOff", ("boom",)),
+    ]
+    queries = sorted((query.pod, query.container) for query in logs.queries)
+    assert queries == [("digits-a", "main"), ("digits-c", "main")]
