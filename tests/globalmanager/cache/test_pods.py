@@ -1,18 +1,23 @@
 """Of a pod only what is read stays in memory, whatever a tenant writes into its template."""
 
 import tracemalloc
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from common.times import rfc3339
 from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
 from globalmanager.contract import PODS, Object, ref_of
 from globalmanager.kinds.pytorchjob.framework import PYTORCH
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import Unreadable
+from globalmanager.rules.pod_faults import examine
 from globalmanager.rules.pod_security import Level, violations
 from globalmanager.rules.training.replicas import trainer
+from tests.globalmanager.builders import NOW
+from tests.globalmanager.rules.test_pod_security import ALLOWED, BASELINE, RESTRICTED
 from tests.globalmanager.scripted_api import ScriptedApi
 
 VARIABLES = 30_000
@@ -116,15 +121,15 @@ def test_of_volumes_the_names_of_config_maps_and_secrets_are_kept() -> None:
     ]
 
 
-@pytest.mark.parametrize("level", Level)
-def test_pod_security_finds_the_same_in_the_part(level: Level) -> None:
-    probe = {"httpGet": {"host": "10.0.0.1", "port": 80}}
+def offender() -> Object:
+    """A pod whose containers of all types have what the standard forbids."""
+    probe = {"httpGet": {"host": "10.0.0.1", "port": 80}, "tcpSocket": {"host": "10.0.0.1"}}
     container = {
         "name": "pytorch",
         "image": "image:1",
         "ports": [{"containerPort": 1, "hostPort": 2}],
         "livenessProbe": probe,
-        "readinessProbe": {"tcpSocket": {"host": "10.0.0.1"}},
+        "readinessProbe": probe,
         "startupProbe": probe,
         "lifecycle": {"postStart": probe, "preStop": probe},
         "securityContext": {
@@ -148,7 +153,85 @@ def test_pod_security_finds_the_same_in_the_part(level: Level) -> None:
     whole["metadata"]["annotations"] |= {
         "container.apparmor.security.beta.kubernetes.io/pytorch": "unconfined"
     }
-    assert violations(level, part_of(whole)) == violations(level, whole)
+    return whole
+
+
+def without_nulls(value: Any) -> Any:
+    """The value as the API writes it: a field that is null is absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+SECURITY: dict[str, Object] = {
+    "offender": offender(),
+    "windows": pod(os={"name": "windows"}),
+    **{name: without_nulls(sample) for name, _, sample in (*BASELINE, *RESTRICTED)},
+    **{f"allowed: {name}": without_nulls(sample) for name, sample in ALLOWED},
+}
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("sample", SECURITY.values(), ids=SECURITY)
+def test_pod_security_finds_the_same_in_the_part(sample: Object, level: Level) -> None:
+    assert violations(level, part_of(sample)) == violations(level, sample)
+
+
+def faulty(status: Object, **spec: Any) -> Object:
+    """A pod with a status of its own."""
+    metadata = {"name": "job-worker-0", "creationTimestamp": rfc3339(NOW)}
+    return {"metadata": metadata, "spec": {"nodeName": "node-1", **spec}, "status": status}
+
+
+def restarting(list_: str) -> Object:
+    """The status of a pod with a container that crashes, in this list."""
+    end = {"exitCode": 1, "reason": "Error", "startedAt": rfc3339(NOW), "finishedAt": rfc3339(NOW)}
+    running = {"running": {"startedAt": rfc3339(NOW)}}
+    entry = {"name": "a", "restartCount": 2, "state": running, "lastState": {"terminated": end}}
+    return {"phase": "Running", list_: [entry]}
+
+
+CREATING = [{"name": "a", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+CUT_OFF: Object = {
+    "phase": "Running",
+    "conditions": [
+        {"type": "ContainersReady", "status": "True"},
+        {"type": "Ready", "status": "False"},
+    ],
+}
+FAULTY: dict[str, Object] = {
+    "evicted": faulty({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}),
+    "without a node": faulty({"phase": "Pending"}, nodeName=""),
+    "on a node": faulty({"phase": "Pending"}),
+    "a crash": faulty(restarting("containerStatuses")),
+    "a crash of an init container": faulty(restarting("initContainerStatuses")),
+    "a crash, never again": faulty(restarting("containerStatuses"), restartPolicy="Never"),
+    "cut off": faulty(CUT_OFF),
+    "readiness gates": faulty(CUT_OFF, readinessGates=[{"conditionType": "mine"}]),
+    "volumes": faulty(
+        {"phase": "Pending", "containerStatuses": CREATING},
+        volumes=[
+            {"name": "v", "configMap": {"name": "x"}},
+            {"name": "w", "configMap": {"name": "y", "optional": True}},
+            {"name": "z", "secret": {"secretName": "z"}},
+        ],
+    ),
+    "being deleted": pod(),
+}
+
+
+@pytest.mark.parametrize("sample", FAULTY.values(), ids=FAULTY)
+def test_the_faults_of_the_part_are_those_of_the_pod(sample: Object) -> None:
+    later = NOW + timedelta(seconds=10)
+    part = part_of(sample)
+    assert examine([part], later) == examine([sample], later)
+    assert examine([part]) == examine([sample])
+
+
+def test_the_samples_differ_in_their_faults() -> None:
+    """Each pair differs in a field that a fault depends on."""
+    for one, other in (("a crash", "a crash, never again"), ("cut off", "readiness gates")):
+        assert examine([FAULTY[one]], NOW) != examine([FAULTY[other]], NOW)
 
 
 def many(number: int) -> dict[str, str]:
