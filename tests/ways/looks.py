@@ -130,7 +130,8 @@ def _text(part: str) -> str:
 
 def wrong(found: Looks, way: Way, draft: Draft) -> list[str]:
     """What the first lines lack."""
-    words = [word.format(culprit=draft.culprit) for word in way.words]
+    names = {"culprit": draft.culprit, "namespace": draft.namespace}
+    words = [word.format(**names) for word in way.words]
     told = dict(found.first_lines)
     if way.has_condition:
         told["status"] = _best(found.status, words)

@@ -41,7 +41,8 @@ class Way(NamedTuple):
     kinds: tuple[str, ...]
     spoil: Callable[[Draft], None]
     words: tuple[str, ...]
-    """All of them must be in each first line. "{culprit}" is the pod that breaks."""
+    """All of them must be in each first line. "{culprit}" is the pod that breaks, "{namespace}" the
+    namespace of the job."""
     after_s: float = 0.0
     """Age of the job before which its first line may say something else."""
     feed: Object | None = None
@@ -327,7 +328,8 @@ WAYS: Final = (
     Way("no node", ALL, _on("nowhere"), ("{culprit}", "node affinity")),
     Way("taint", ALL, _on(TAINTED_NODE), ("{culprit}", "untolerated taint {{gpu: true}}")),
     Way("master down", TRAINING, _master_down, ("{culprit}", "exit code 5"), after_s=PENDING_S),
-    Way("model missing", (INFERENCE, FEDERATION), _no_model, ("Model",)),
+    Way("model missing", (INFERENCE,), _no_model, ("Model {namespace}/big", "does not exist")),
+    Way("model missing", (FEDERATION,), _no_model, ("Model {namespace}/result", "does not exist")),
     Way("dataset missing", (FEDERATION,), _no_dataset, ("Dataset", "images")),
     Way(
         "secret missing",
@@ -387,7 +389,7 @@ WAYS: Final = (
         has_condition=False,
         is_calm=True,
     ),
-    Way("name taken", ALL, _name_taken, ("{culprit}",)),
+    Way("name taken", ALL, _name_taken, ("{culprit}", "exists already")),
     Way("spec refused", (INFERENCE,), _refused, ("spec.cloudWorker.nodeName",)),
     Way("spec refused", (FEDERATION,), _refused, ("spec.aggregationWorker.nodeName",)),
     Way("spec refused", (PYTORCH,), _refused, ("spec.pytorchReplicaSpecs", "pytorch")),
