@@ -202,7 +202,7 @@ PLACES: Final = (
     Place(
         "an edit of a JointInferenceService",
         "does not wait: its Deployment replaces the pod under another name",
-        NOTHING,
+        f"{STALLED}, and the message of `Running`, which stays True",
         NOTHING,
         "the service",
         ("test_a_service_goes_on_beside_a_pod_that_stays",),
@@ -637,14 +637,39 @@ def test_a_federation_is_complete_without_waiting_for_its_pods() -> None:
 def test_a_service_goes_on_beside_a_pod_that_stays() -> None:
     world = small_service().settle().available("cloud", "edge").pod("edge", "edge0").settle()
     world.pods[0] = terminating(world.pods[0])
+    world.settle(at(LATE - 1))
+    assert stalled(world) == ("", "")
+    world.settle(at(LATE))
+    assert stalled(world)[0] == TERMINATING
+    assert stalled(world)[1].startswith("pod edge-0 on node edge0: Terminating: its node has not")
+    running = world.condition("Running")
+    assert (running["status"], running["reason"]) == ("True", "WorkersAvailable")
+    assert stalled(world)[1] in running["message"]
+    world.pods.clear()
     world.settle(at(FOR_EVER))
-    assert world.condition("Running")["status"] == "True"
+    assert stalled(world) == ("", "")
 
 
-@pytest.mark.parametrize("make", [federated_job, training_job, training, small_service])
-def test_a_deleted_job_plans_nothing(make: Any) -> None:
-    world: World = make().settle().delete()
-    plan = world.plan(at(FOR_EVER))
+def edge_training_job() -> World:
+    world = training_job()
+    on_node(world, WORKER_0)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("make", "nodes"),
+    [
+        (federated_job, ["edge0", "edge1"]),
+        (edge_training_job, ["edge1"]),
+        (training, []),  # no node needs to know of its pods
+        (small_service, ["edge0"]),
+    ],
+)
+def test_a_deleted_job_plans_nothing(make: Any, nodes: list[str]) -> None:
+    world: World = make().settle()
+    before = world.kind.assignments(world.observed())
+    assert sorted(node for node, each in before.items() if each.body.workers) == nodes
+    plan = world.delete().plan(at(FOR_EVER))
     assert (plan.actions, plan.status, plan.requeue_after_s) == ((), None, None)
     held = world.kind.assignments(world.observed())
     assert all(not each.body.workers for each in held.values())
