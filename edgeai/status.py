@@ -127,7 +127,9 @@ def _session_text(node: Object) -> Text:
         return Text("?", style="dim")
     if node["connected"]:
         return Text("connected", style="green")
-    if node["since"] is None and node["tasksDesired"] == 0:
+    # A GlobalManager of an earlier release does not say which nodes are at the edge.
+    is_edge = node.get("isEdge", node["tasksDesired"] != 0)
+    if node["since"] is None and not is_edge:
         return Text("-", style="dim")  # a cloud node needs no session
     return Text("no session", style="red")
 

@@ -112,11 +112,12 @@ def _node(node: Object, served: Mapping[NodeName, Claim] | None) -> Object:
     return {
         "name": name,
         "inCluster": True,
+        "isEdge": is_edge,
         "connected": connected,
         "since": None,
         "problem": "",
         "certificateEndsOn": None if ends_on is None else str(ends_on),
-        "tasksDesired": None if is_edge or connected else 0,
+        "tasksDesired": None,
         "tasksHeld": None,
         "session": None,
     }

@@ -36,6 +36,8 @@ from globalmanager.rest.views import (
     object_view,
     status_view,
 )
+from globalmanager.rules.status import mapping
+from globalmanager.rules.training.edge_placement import EDGE_LABEL
 
 FIRST_GROUP: Final = "edgeai.io"  # the first group in the search when a request names no group
 
@@ -203,16 +205,16 @@ class Api:
         types = await listable(self._access, request, caller, self._types)
         sees_tasks = len(types) == len(self._types)
         self._require_populated()
-        in_cluster = {NodeName(node["metadata"]["name"]) for node in self._cache.nodes()}
+        known = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
-        names = in_cluster | self._contacts.by_node().keys()
+        names = known.keys() | self._contacts.by_node().keys()
         page = page_of(map(NodeKey, names), Window.of(request, NodeKey))
         items = (
             partial(
                 self._node_view,
                 key.name,
+                known.get(key.name),
                 live.get(key.name),
-                in_cluster=key.name in in_cluster,
                 sees_tasks=sees_tasks,
             )
             for key in page.keys
@@ -220,13 +222,14 @@ class Api:
         return await self._streams.send(request, list_pieces(page.metadata, items))
 
     def _node_view(
-        self, name: NodeName, info: SessionInfo | None, *, in_cluster: bool, sees_tasks: bool
+        self, name: NodeName, node: Object | None, info: SessionInfo | None, *, sees_tasks: bool
     ) -> NodeView:
         contact = self._contacts.by_node().get(name)
         is_connected = info is not None or (contact is not None and contact.connected)
         return NodeView(
             name=name,
-            in_cluster=in_cluster,
+            in_cluster=node is not None,
+            is_edge=node is not None and EDGE_LABEL in mapping(node["metadata"].get("labels")),
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),

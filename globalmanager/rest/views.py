@@ -33,9 +33,10 @@ class SessionView(View, frozen=True):
 class NodeView(View, frozen=True):
     """A node of the cluster, or a node that had a session at any replica.
 
-    `inCluster`: the cluster has a Node object of this name. `connected`: the node has a session at
-    some replica. `since`: when `connected` last changed; null for a node that never had a session.
-    `problem`: why the node's last connection to this replica ended; empty while it is connected.
+    `inCluster`: the cluster has a Node object of this name. `isEdge`: this object has the label
+    `node-role.kubernetes.io/edge`. `connected`: the node has a session at some replica. `since`:
+    when `connected` last changed; null for a node that never had a session. `problem`: why the
+    node's last connection to this replica ended; empty while it is connected.
     `tasksDesired`: number of tasks that the node must hold. `tasksHeld`: number of tasks that the
     node is known to hold. `tasksHeld` and `session` are null without a session at this replica.
     `certificateEndsOn`: the day on which the client certificate of the node's session, or its CA,
@@ -45,6 +46,7 @@ class NodeView(View, frozen=True):
 
     name: str
     in_cluster: bool
+    is_edge: bool
     connected: bool
     since: datetime | None
     problem: str

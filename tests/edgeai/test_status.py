@@ -135,6 +135,29 @@ def test_a_long_name_of_a_node_is_never_cut() -> None:
     assert re.search(rf"{name} +connected", printed(table, 80))
 
 
+SINCE = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"isEdge": False, "since": None, "tasksDesired": 1}, "-"),
+        ({"isEdge": False, "since": SINCE, "tasksDesired": 0}, "no session"),
+        ({"isEdge": True, "since": None, "tasksDesired": 0}, "no session"),
+        ({"isEdge": True, "since": SINCE, "tasksDesired": None}, "no session"),
+        # A GlobalManager of an earlier release has no isEdge.
+        ({"since": None, "tasksDesired": 0}, "-"),
+        ({"since": None, "tasksDesired": 1}, "no session"),
+    ],
+)
+def test_a_node_of_the_cloud_needs_no_session_also_with_tasks(
+    node: dict[str, Any], expected: str
+) -> None:
+    """A training job has a task for each node with a pod of its own."""
+    row = {"name": "node-a", "session": None, "connected": False, "tasksHeld": None, **node}
+    assert re.search(rf"node-a +{expected} ", printed(nodes_table([row], NOW), 80))
+
+
 def test_what_keeps_a_job_from_going_on_is_told_until_it_has_succeeded() -> None:
     conditions = [{"type": "Training", "status": "False", "message": "no such image"}]
     waiting = job("a", "edgeai.io") | {"status": {"phase": "Pending", "conditions": conditions}}

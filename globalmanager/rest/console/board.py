@@ -31,11 +31,11 @@ from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soo
 from globalmanager.rules.faults import Fault
 from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
+from globalmanager.rules.training.edge_placement import EDGE_LABEL
 
 Tone = Literal["good", "done", "waiting", "bad"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
-EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 NO_SITE: Final = "no site"
 MAX_MESSAGE_CHARS: Final = 300
 MAX_PHASE_CHARS: Final = 64

@@ -17,8 +17,8 @@ GRACE: Final = "edgeai.io/edge-grace-period-seconds"
 libraries of the Kubeflow operator drop fields that they do not know."""
 DEFAULT_GRACE_S: Final = 300
 """As long as Kubernetes leaves pods on a node that it has lost."""
-_EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
-_NODE_LABELS: Final = frozenset({_EDGE_LABEL, "kubernetes.io/hostname"})
+EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+_NODE_LABELS: Final = frozenset({EDGE_LABEL, "kubernetes.io/hostname"})
 _CHOOSING: Final = ("In", "Exists")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}\Z")
 
@@ -62,7 +62,7 @@ def chooses_edge(template: Mapping[str, Any]) -> bool:
     if spec.get("nodeName") or _NODE_LABELS & mapping(spec.get("nodeSelector")).keys():
         return True
     tolerated = {toleration.get("key") for toleration in mappings(spec.get("tolerations"))}
-    return _EDGE_LABEL in tolerated or any(
+    return EDGE_LABEL in tolerated or any(
         rule.get("key") in _NODE_LABELS and rule.get("operator") in _CHOOSING
         for rule in _required_rules(spec)
     )

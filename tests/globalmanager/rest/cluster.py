@@ -65,6 +65,7 @@ class Cluster:
     def __init__(self) -> None:
         self.objects: list[Object] = []
         self.node_names = ["node-1", "node-2"]
+        self.node_labels: dict[str, dict[str, str]] = {}
         self.pods_of: dict[ObjectRef, list[Object]] = {}
         self.children_of: dict[ObjectRef, dict[ObjectRef, Object]] = {}
         self.scalers_of: dict[ObjectRef, dict[ObjectRef, Object]] = {}
@@ -84,7 +85,10 @@ class Cluster:
         )
 
     def nodes(self) -> tuple[Object, ...]:
-        return tuple({"metadata": {"name": name}} for name in self.node_names)
+        return tuple(
+            {"metadata": {"name": name, "labels": self.node_labels.get(name)}}
+            for name in self.node_names
+        )
 
     def owned(self, ref: ObjectRef) -> Owned | None:
         pods = tuple(self.pods_of.get(ref, ()))

@@ -18,6 +18,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     for node in (N1, GONE):
         world.contacts.claim(node, ledger="ledger")
     world.contacts.release(GONE)
+    world.cluster.node_labels = {"node-2": {"node-role.kubernetes.io/edge": ""}}
     world.sessions.desired = {N1: 3, NodeName("node-2"): 1}
     world.sessions.problems = {N1: "of an older connection", GONE: "peer is silent"}
     world.sessions.live = [
@@ -34,6 +35,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     assert connected == {
         "name": "node-1",
         "inCluster": True,
+        "isEdge": False,
         "connected": True,
         "since": "2026-01-02T03:04:05Z",
         "problem": "",
@@ -51,6 +53,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     }
     assert (never["name"], never["connected"], never["since"]) == ("node-2", False, None)
     assert (never["tasksDesired"], never["tasksHeld"]) == (1, None)
+    assert (never["isEdge"], gone["isEdge"]) == (True, False)
     assert (gone["name"], gone["inCluster"], gone["connected"]) == ("node-gone", False, False)
     assert (never["problem"], gone["problem"]) == ("", "peer is silent")
 
