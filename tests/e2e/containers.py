@@ -1,6 +1,8 @@
 """Training jobs whose replicas are containers of this cluster."""
 
+import io
 import subprocess
+import tarfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,16 @@ from tests.waiting import eventually
 IMAGE: Final = f"docker.io/edgeai/example:{VERSION}"
 _TOLD_IN: Final = "/tmp"
 _MACHINES_DIRECTORIES: Final = ("/usr", "/etc/alternatives")
+
+
+def put_on_nodes(cluster: Cluster, source: Path, target: str) -> None:
+    """Copy the files of a directory of this machine to every node, where all may write."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(source, arcname=".")
+    unpack = f"mkdir -p {target} && tar -x -C {target} && chmod -R a+rwX {target}"
+    for node in cluster.nodes.values():
+        node.machine.run("sh", "-c", unpack, stdin=packed.getvalue())
 
 
 def mount_python(template: Object, python: Path) -> None:

@@ -3,9 +3,7 @@
 The runtimes are directories of this machine that the containers mount. The data are on every node.
 """
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,7 +20,7 @@ from examples.distributed_training.manifests import (
     job,
 )
 from tests.cluster.cluster import Cluster
-from tests.e2e.containers import IMAGE, mount_python
+from tests.e2e.containers import IMAGE, mount_python, put_on_nodes
 from tests.runtimes import INSTALL_S, python_with
 from tests.waiting import eventually
 
@@ -53,12 +51,7 @@ def files(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The images on every node, where all may write."""
     directory = tmp_path_factory.mktemp("files")
     data.write(directory)
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(directory, arcname=".")
-    unpack = f"mkdir -p {FILES} && tar -x -C {FILES} && chmod -R a+rwX {FILES}"
-    for node in installed.nodes.values():
-        node.machine.run("sh", "-c", unpack, stdin=packed.getvalue())
+    put_on_nodes(installed, directory, FILES)
 
 
 def with_python(object_: Object, python: Path) -> Object:

@@ -12,10 +12,8 @@ It comes last, because it removes the installation of docs/install.md.
 """
 
 import contextlib
-import io
 import shutil
 import sqlite3
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,7 +31,7 @@ from examples.manifests import IN_IMAGE
 from tests.certificates import Authority
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.kubeedge import files_of
-from tests.e2e.containers import IMAGE
+from tests.e2e.containers import IMAGE, put_on_nodes
 from tests.e2e.document import CHECKOUT, Block, run_page, shell_at
 from tests.e2e.service import COUNTS, Service, counts_of, slower
 from tests.e2e.training import ROOT
@@ -118,12 +116,7 @@ def files(kubeedge: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("files")
     train.train(directory)
     data.write(directory)
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(directory, arcname=".")
-    unpack = f"mkdir -p {FILES} && tar -x -C {FILES} && chmod -R a+rwX {FILES}"
-    for node in kubeedge.nodes.values():
-        node.machine.run("sh", "-c", unpack, stdin=packed.getvalue())
+    put_on_nodes(kubeedge, directory, FILES)
 
 
 # ---- the two jobs --------------------------------------------------------------------------------
@@ -142,9 +135,7 @@ def service(kubeedge: Cluster, job: Object) -> Iterator[Service]:
         cloud_node=CLOUD,
     )
     *others, example = inference.objects(placement)
-    for each in others:
-        kubeedge.client.delete(path_of(each))
-        kubeedge.client.create(each)
+    replace(kubeedge, others)
     made = kubeedge.client.create(slower(example, name="sees", rate_per_s=RATE_PER_S))
     yield Service(kubeedge, made)
     kubeedge.client.delete(path_of(made))
@@ -167,9 +158,7 @@ def job(kubeedge: Cluster, files: None) -> Iterator[Object]:
         training_seconds=1.0,
     )
     *others, example = learning.objects(placement)
-    for each in others:
-        kubeedge.client.delete(path_of(each))
-        kubeedge.client.create(each)
+    replace(kubeedge, others)
     example["metadata"]["name"] = "learns"
     made = kubeedge.client.create(example)
     eventually("two rounds", lambda: status_of(kubeedge, made).get("round", 0) > 2)
@@ -317,6 +306,12 @@ def names_in(value: Any) -> Iterator[str]:
     children = value.values() if isinstance(value, dict) else value
     for child in children if isinstance(value, dict | list) else ():
         yield from names_in(child)
+
+
+def replace(cluster: Cluster, objects: list[Object]) -> None:
+    for object_ in objects:
+        cluster.client.delete(path_of(object_))
+        cluster.client.create(object_)
 
 
 def status_of(cluster: Cluster, job: Object) -> Object:
