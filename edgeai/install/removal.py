@@ -68,6 +68,8 @@ async def _remove(cluster: Cluster, inventory: tuple[Name, ...], *, jobs: bool, 
         )
     if number and jobs:
         cluster.say(f"removing {number} jobs: {counts}")
+    if jobs or crds:
+        # An earlier command may have removed the jobs, and not have seen the end of their objects.
         await _remove_jobs(cluster, definitions)
     elif number:
         cluster.say(f"warning: {number} jobs stay ({counts}), and nobody serves them from now on")
