@@ -233,21 +233,22 @@ async def test_a_server_on_the_node_itself_is_not_asked(host: str, ledger: Ledge
 
 async def test_a_redirection_is_checked_as_the_url_is(ledger: Ledger) -> None:
     content = Content()
-    async with serving(content, also_at="127.0.0.2") as server:
+    async with serving(content) as server, serving(content, "127.0.0.2") as forbidden:
 
         async def redirect(request: web.Request) -> web.StreamResponse:
             if request.path == "/a.csv":
-                raise web.HTTPFound(f"http://{request.query['to']}:{server.port}/b.csv")
+                raise web.HTTPFound(request.query["to"])
             return await content(request)
 
         server.answer = redirect
         options = DatasetOptions(networks=parse_networks(["127.0.0.1/32"]))
         async with watching(ledger, options) as world:
-            await world.hold(url=f"{server.url}/a.csv?to=127.0.0.1")
+            await world.hold(url=f"{server.url}/a.csv?to={server.url}/b.csv")
             assert await world.samples() == 2
-            before = len(server.requests)
-            await world.hold(name="b", uid="uid-b", url=f"{server.url}/a.csv?to=127.0.0.2")
-            assert [each.path for each in server.requests[before:]] == ["/a.csv"]
+            url = f"{server.url}/a.csv?to={forbidden.url}/b.csv"
+            await world.hold(name="b", uid="uid-b", url=url)
+            assert server.requests[-1].query["to"] == f"{forbidden.url}/b.csv"
+            assert not forbidden.requests
 
 
 async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
