@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.cluster.programs import free_port
+from tests.ports import free_port
 from workersdk.federated.aggregator import RoundResult
 from workersdk.federated.layout import Weights
 from workersdk.federated.learning import FederatedLearning

@@ -20,7 +20,8 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.client import Client
-from tests.cluster.programs import STOP_S, Program, free_port
+from tests.cluster.programs import STOP_S, Program
+from tests.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"

@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
+from tests.ports import free_port
 from tests.waiting import eventually
 
 _HOST: Final = "127.0.0.1"

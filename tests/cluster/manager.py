@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
+from tests.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 30.0

@@ -4,12 +4,9 @@ Used for the control plane and for the GlobalManager. A program dies with the te
 started it, also when that is killed.
 """
 
-import contextlib
 import os
 import re
-import secrets
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +17,6 @@ from tests.waiting import PATIENCE_S, eventually
 T = TypeVar("T")
 
 STOP_S: Final = 15.0
-PORTS: Final = range(15_000, 30_000)  # below the kernel's own choice, and below NodePorts
 _SHOWN_LINES: Final = 25
 _INFORMATION: Final = re.compile(r"I\d{4} ")
 _TRACE: Final = "goroutine "  # of a Go program that gives up, long, after what it says about that
@@ -134,17 +130,3 @@ def processor_s(pid: int) -> float:
     """Seconds of processor time of a process since its start."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port of `host` that nobody listens on, for a program that starts later.
-
-    The kernel gives none of PORTS to a program that asks for any port, so nobody takes the port
-    meanwhile: edges that start before a GlobalManager have taken its port.
-    """
-    while True:
-        port = secrets.choice(PORTS)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            return port

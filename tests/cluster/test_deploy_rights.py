@@ -26,11 +26,12 @@ from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.kubelet import set_ready
 from tests.cluster.kustomize import combined
 from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.training import end
 from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.ports import free_port
 from tests.waiting import eventually
 
 GROUPS: Final = ("edgeai.io", "sedna.io")

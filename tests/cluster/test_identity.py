@@ -27,8 +27,9 @@ from tests.certificates import Authority, Pair
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
 from tests.globalmanager.edge.world import World, dial
+from tests.ports import free_port
 from tests.waiting import async_eventually
 
 NODE: Final = "edge0"

@@ -26,8 +26,9 @@ from tests.cluster.kubeedge import files_of
 from tests.cluster.kustomize import recent_kubectl
 from tests.cluster.lone_node import LoneNode
 from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
 from tests.e2e.document import Shell, blocks
+from tests.ports import free_port
 
 PAGE: Final = CHECKOUT / "docs" / "kubeedge.md"
 EDGE: Final = "edge0"

@@ -26,6 +26,7 @@ from globalmanager.kube.remedies import OF_A_COMMAND
 from tests.certificates import Authority
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
+from tests.ports import free_port
 
 MODEL: Final = """
 apiVersion: edgeai.io/v1alpha1
@@ -67,12 +68,6 @@ async def run(kubeconfig: Path, *words: str) -> Told:
         raise error
     line = str(error) if isinstance(error, EdgeAIError) else ""
     return Told(result.exit_code, result.output + line)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from tests.cluster.programs import free_port
 from tests.monitoring.prometheus import needed
+from tests.ports import free_port
 from tests.waiting import async_eventually
 
 

@@ -29,8 +29,9 @@ from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import Road
 from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
 from tests.cluster.samples import create_models
+from tests.ports import free_port
 from tests.soak.load import NAMESPACE, Load, api_session
 from tests.soak.replicas import NAMES, Replicas
 from tests.soak.samples import Samples

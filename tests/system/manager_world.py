@@ -25,10 +25,10 @@ from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.rules.secrets import worker_secret
-from tests.cluster.programs import free_port
 from tests.cluster.samples import model, service
 from tests.globalmanager.cluster import CRDS, Cluster
 from tests.localcontroller.test_process import Controller, command, started
+from tests.ports import free_port
 from tests.system.bad_line import BadLine
 from tests.system.faulty import wrapped
 from tests.system.next_release import THIS, Release

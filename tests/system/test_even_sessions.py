@@ -19,8 +19,9 @@ from globalmanager.edge.sessions.rebalancer import MIN_SLACK
 from globalmanager.kube.client import KubeClient
 from tests.bench.edges import node_name, token_of
 from tests.cluster.manager import GlobalManager
-from tests.cluster.programs import Program, free_port
+from tests.cluster.programs import Program
 from tests.globalmanager.cluster import CRDS, Cluster
+from tests.ports import free_port
 from tests.waiting import async_eventually
 
 DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"

@@ -198,13 +198,6 @@ def announce_too_much(exchange: Exchange) -> None:
 # ---- other peers ----
 
 
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextmanager
 def silent_listener() -> Iterator[Address]:
     """Connections are made by the kernel, nobody ever reads them: a half-open peer."""

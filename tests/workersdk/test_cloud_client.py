@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from common.backoff import Backoff
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tests.workersdk import peers
 from tests.workersdk.peers import LOOPBACK, Behaviour, ScriptedCloud
@@ -121,7 +122,7 @@ def test_misbehaviour_gives_a_reason_at_once(
 
 
 def test_dead_port_is_unreachable_and_nothing_was_sent(client: MakeClient) -> None:
-    answers = client(Address(LOOPBACK, peers.free_port())).ask(peers.samples(2))
+    answers = client(Address(LOOPBACK, free_port())).ask(peers.samples(2))
     assert reasons(answers) == [Reason.CLOUD_UNREACHABLE] * 2
     assert not any(answer.is_sent for answer in answers)
 
@@ -235,7 +236,7 @@ def test_error_of_one_sample_does_not_bar_the_next(
 
 
 def test_cloud_that_returns_is_used_again(client: MakeClient) -> None:
-    port = peers.free_port()
+    port = free_port()
     asking = client(Address(LOOPBACK, port))
     assert reasons(asking.ask(peers.samples(1))) == [Reason.CLOUD_UNREACHABLE]
     with ScriptedCloud(peers.answer, port) as cloud:

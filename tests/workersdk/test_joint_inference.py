@@ -13,6 +13,7 @@ import pytest
 
 from common.backoff import Backoff
 from common.errors import SettingsError
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk import peers
 from tests.workersdk.peers import LOOPBACK, Doubler, LocalController, ScriptedCloud
@@ -80,7 +81,7 @@ def test_easy_batch_makes_no_request(joint: MakeJoint) -> None:
 
 @pytest.mark.parametrize("batch", [[], np.empty((0, 8, 8), dtype=np.float32)])
 def test_empty_batch_is_no_result_and_not_counted(joint: MakeJoint, batch: Any) -> None:
-    joining = joint(Address(LOOPBACK, peers.free_port()))
+    joining = joint(Address(LOOPBACK, free_port()))
     assert joining.inference(batch) == []
     assert joining.counts == Counts()
 
@@ -154,7 +155,7 @@ def test_counts_are_exact_under_a_random_mixture_of_failures(joint: MakeJoint, s
 
 @contextlib.contextmanager
 def dead_port() -> Iterator[Address]:
-    yield Address(LOOPBACK, peers.free_port())
+    yield Address(LOOPBACK, free_port())
 
 
 @contextlib.contextmanager
@@ -189,7 +190,7 @@ def test_few_batches_pay_for_a_dead_cloud(joint: MakeJoint, dead: Any) -> None:
 
 
 def test_cloud_that_returns_is_used_again(joint: MakeJoint) -> None:
-    port = peers.free_port()
+    port = free_port()
     joining = joint(Address(LOOPBACK, port))
     for _ in range(20):
         joining.inference(peers.samples(1, HARD))
@@ -336,7 +337,7 @@ def test_measurement_without_reports_reports_nothing() -> None:
 
 
 def test_wait_for_cloud_ends_with_its_time() -> None:
-    environment = WorkerEnvironment(big_model=Address(LOOPBACK, peers.free_port()))
+    environment = WorkerEnvironment(big_model=Address(LOOPBACK, free_port()))
     joining = JointInference(Doubler(), CloudOnly(), environment=environment)
     started_s = time.monotonic()
     assert not joining.wait_for_cloud(0.1)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.backoff import Backoff
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tests.workersdk import peers
 from tests.workersdk.peers import LOOPBACK, LocalController
@@ -129,7 +130,7 @@ def test_heartbeats_come_without_changes(
 
 
 def test_latest_state_arrives_when_the_controller_returns(reporter: MakeReporter) -> None:
-    port = peers.free_port()
+    port = free_port()
     reporting = reporter(port)
     for _ in range(50):
         add(reporting, ONE)

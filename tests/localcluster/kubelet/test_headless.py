@@ -1,7 +1,6 @@
 """Headless Services: names that lead to a pod that does not exist yet, or exists anew."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.localcluster.running import (
     running_cluster,
     server,
 )
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 
@@ -260,9 +260,3 @@ async def test_a_process_may_listen_on_every_address(
     cluster.store.create(PODS, new_pod("w-0", python(script, readinessProbe=probe)))
     await cluster.until_pod("w-0", is_ready)
     assert await ask(address, port) == b"w-0 hello"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

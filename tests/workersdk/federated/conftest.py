@@ -5,7 +5,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from common.participants import participant_secret
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
@@ -221,11 +221,6 @@ def is_waiting(thread: threading.Thread) -> bool:
 
 
 # ---- workers in processes of their own ----------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Workers:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk.federated.conftest import (
     LOOPBACK,
     SECRET,
     Federation,
     Workers,
-    free_port,
     kill,
     own,
     running,

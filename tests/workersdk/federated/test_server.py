@@ -11,16 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
-from tests.workersdk.federated.conftest import (
-    Federation,
-    Slow,
-    SlowDisk,
-    disk_of,
-    free_port,
-    head,
-    running,
-)
+from tests.workersdk.federated.conftest import Federation, Slow, SlowDisk, disk_of, head, running
 from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.test_federation import settings, trainer
 from workersdk.environment import Address
