@@ -5,6 +5,8 @@ EdgeAIError
 ├── SettingsError       a flag, environment variable or configuration key is wrong; exit code 2
 ├── StateError          the state directory cannot be used; exit code 3
 ├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code
+├── Gone                the object that somebody asks for does not exist
+├── TooLarge            an object would be larger than its store accepts
 └── Unavailable         a dependency does not answer now; try again later
     └── Overloaded      the dependency refuses more requests now; carries seconds until the retry
 
@@ -56,6 +58,14 @@ class ProtocolError(EdgeAIError):
     def __init__(self, code: int, problem: str) -> None:
         self.code, self.problem = code, problem
         super().__init__(problem)
+
+
+class Gone(EdgeAIError):
+    """The object that the call is about does not exist, or no longer. A retry does not help."""
+
+
+class TooLarge(EdgeAIError):
+    """The object would be larger than its store accepts. A retry of the same call does not help."""
 
 
 class Unavailable(EdgeAIError):

@@ -36,7 +36,6 @@ from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.rules.pod_security import Level
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
@@ -86,11 +85,8 @@ class Core:
             clocks=clocks,
             traces=traces,
         )
-        left_out = LeftOutTasks(
-            find=self.engine.find,
-            record=self.engine.report_events.record,
-            limits=desired.limits,
-        )
+        recorder = self.engine.report_events
+        left_out = LeftOutTasks(jobs=self.engine, recorder=recorder, limits=desired.limits)
         desired.subscribe_left_out(left_out.tell)
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
         nodes = edge_metrics.nodes
@@ -101,11 +97,9 @@ class Core:
         self.inbox = Inbox(
             binding_of=desired.binding_of,
             fold_and_write=StatusFold(
-                find=self.engine.find,
-                update=self.engine.status_writer.update,
-                is_gone=lambda error: isinstance(error, NotFound),
-                is_too_large=lambda error: isinstance(error, TooLarge),
-                record=self.engine.report_events.record,
+                jobs=self.engine,
+                writer=self.engine.status_writer,
+                recorder=recorder,
                 clock=clocks.elapsed,
             ),
             metrics=edge_metrics,

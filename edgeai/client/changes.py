@@ -70,7 +70,7 @@ class _Follower:
                 async with aclosing(self._watch(kube)) as changes:
                     async for change in changes:
                         yield change
-            except errors.Gone:
+            except errors.Expired:
                 self._version = ""
             except errors.Unauthorized:
                 if not self._is_known:

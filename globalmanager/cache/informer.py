@@ -293,7 +293,7 @@ class Informer:
         self._note_denial(error)
         if isinstance(error, Unavailable) and not isinstance(error, errors.ServerError):
             return  # the next watch goes on from the last resourceVersion
-        # After Gone and every other error, only a list makes the store equal to the API again.
+        # After Expired and every other error, only a list makes the store equal to the API again.
         self._resource_version = ""
 
     def _note_denial(self, error: EdgeAIError) -> None:

@@ -199,7 +199,7 @@ class KubeClient:
     ) -> Listing:
         """The whole collection, read page by page. The namespace "" means all namespaces.
 
-        Raises: Gone when the server forgot the list's version between two pages; list again
+        Raises: Expired when the server forgot the list's version between two pages; list again
         """
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         accept = METADATA_LIST if metadata_only else WHOLE

@@ -3,10 +3,10 @@
 ApiError                the request failed; also any status without a class of its own
 ├── Unauthorized        401: the API server does not know the credential
 ├── Forbidden           403: the credential lacks a right; its message names the verb and resource
-├── NotFound            404: no such object, or no such type (a CRD is not installed)
+├── NotFound            404: no such object, or no such type (a CRD is not installed), also Gone
 ├── AlreadyExists       409: an object of this name exists already
 ├── Conflict            409: the object changed since it was read, or has another uid
-├── Gone                410: the resourceVersion is too old; list again
+├── Expired             410: the resourceVersion is too old; list again
 ├── Invalid             422: the object breaks its schema; trying again does not help
 ├── TooLarge            413, or a 500 of etcd: the object would be larger than the API stores
 ├── NotLeading          not sent, or cancelled: only the leader may write, and another replica leads
@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from common import errors
 from common.errors import EdgeAIError, Unavailable
 from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
 
@@ -82,7 +83,7 @@ class Forbidden(ApiError):
     pass
 
 
-class NotFound(ApiError):
+class NotFound(ApiError, errors.Gone):
     pass
 
 
@@ -94,7 +95,7 @@ class Conflict(ApiError):
     pass
 
 
-class Gone(ApiError):
+class Expired(ApiError):
     pass
 
 
@@ -102,7 +103,7 @@ class Invalid(ApiError):
     pass
 
 
-class TooLarge(ApiError):
+class TooLarge(ApiError, errors.TooLarge):
     pass
 
 
@@ -135,7 +136,7 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Gone,
+    410: Expired,
     413: TooLarge,
     422: Invalid,
     429: TooManyRequests,

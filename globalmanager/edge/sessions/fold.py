@@ -1,8 +1,8 @@
 """Writes a worker's report into the .status of the worker's job.
 
 `fold` of the job's kind computes the patch of .status. This module decides what each failure of the
-write means for the sender of the report. The engine's functions are arguments, because the edge
-side imports neither the engine nor the Kubernetes client.
+write means for the sender of the report. The edge side imports neither the engine nor the
+Kubernetes client, so Protocols stand here for the parts of the engine.
 
 A report without room in the job is refused at once, because the same report would fail again. An
 Event tells the user of the job, at most once in TELL_EVERY_S.
@@ -10,10 +10,10 @@ Event tells the user of the job, at most once in TELL_EVERY_S.
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from common.errors import EdgeAIError
+from common.errors import EdgeAIError, Gone, TooLarge
 from common.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
@@ -27,23 +27,30 @@ from globalmanager.contract import (
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
 from globalmanager.rules.status import mapping
 
-Find = Callable[[TaskKey], Served | None]
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Function from the present .status to a merge patch of it; None when nothing changes."""
 
 
-class UpdateStatus(Protocol):
-    """Patches .status of the object with this uid. Returns when the Kubernetes API has the patch.
+class Jobs(Protocol):
+    """The job resources in the caches."""
 
-    Args: generation: of the spec that the patch holds for; the object must have it
-    """
+    def find(self, key: TaskKey) -> Served | None: ...
 
-    def __call__(
+
+class StatusWriter(Protocol):
+    async def update(
         self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
-    ) -> Awaitable[None]: ...
+    ) -> None:
+        """Patch .status of the object with this uid. Returns when the Kubernetes API has the patch.
+
+        Args: generation: of the spec that the patch holds for; the object must have it
+        Raises: Gone when no object has the uid, TooLarge, EdgeAIError
+        """
 
 
-RecordEvent = Callable[[Object, Event], None]
+class Recorder(Protocol):
+    def record(self, about: Object, event: Event) -> None: ...
+
 
 REPORT_REFUSED: Final = "ReportRefused"
 TELL_EVERY_S: Final = 60.0
@@ -64,35 +71,26 @@ class StatusFold:
     """Writes reports; implements FoldAndWrite of the inbox.
 
     Args:
-        find: task key -> its job resource in the cache
-        update: writes the .status of the job resource
-        is_gone: whether an error of `update` says that no object with the uid exists
-        is_too_large: whether an error of `update` says that the API cannot store the object with
-            the report
-        record: records an Event about a job resource
+        recorder: records Events about job resources
         clock: monotonic seconds
     """
 
     def __init__(
         self,
         *,
-        find: Find,
-        update: UpdateStatus,
-        is_gone: Callable[[EdgeAIError], bool],
-        is_too_large: Callable[[EdgeAIError], bool],
-        record: RecordEvent,
+        jobs: Jobs,
+        writer: StatusWriter,
+        recorder: Recorder,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._find = find
-        self._update = update
-        self._is_gone = is_gone
-        self._is_too_large = is_too_large
-        self._record = record
+        self._jobs = jobs
+        self._writer = writer
+        self._recorder = recorder
         self._clock = clock
         self._told_at: OrderedDict[Uid, float] = OrderedDict()  # the oldest Event first
 
     async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
-        served = self._find(key)
+        served = self._jobs.find(key)
         if served is None or served.object["metadata"]["uid"] != uid:
             return Refused(GONE)
         kind = served.kind
@@ -100,7 +98,7 @@ class StatusFold:
             # `update` calls `fold` with the .status to which it writes. This .status may be newer
             # than the .status in the cache. If the spec is newer, too, the worker may belong to
             # another node. The report then waits until the assignments are computed again.
-            await self._update(
+            await self._writer.update(
                 served.ref,
                 uid,
                 lambda status: kind.fold(_checked(status, report), report),
@@ -108,18 +106,18 @@ class StatusFold:
             )
         except _UnknownOrder as error:
             return Dropped(str(error))
+        except Gone:
+            return Refused(GONE)
+        except (ReportRefused, TooLarge) as error:
+            return self._refuse(served, uid, report, error)
         except EdgeAIError as error:
-            if self._is_gone(error):
-                return Refused(GONE)
-            if isinstance(error, ReportRefused) or self._is_too_large(error):
-                return self._refuse(served, uid, report, error)
             return Retry(str(error), getattr(error, "retry_after_s", 0.0))
         return Done()
 
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
     ) -> Iterable[str]:
-        served = self._find(key)
+        served = self._jobs.find(key)
         known = _workers(served.object.get("status")) if served is not None else {}
         entries = [mapping(known.get(worker)) for worker in workers]
         return {ledger for each in entries if (ledger := _ledger_of(node, each))}
@@ -137,7 +135,9 @@ class StatusFold:
                 f"a report of worker {report.worker} on node {report.node} has no place in "
                 f".status: {error}; make the spec smaller, or let the workers report less"
             )
-            self._record(served.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message))
+            self._recorder.record(
+                served.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message)
+            )
         return Refused(str(error))
 
 

@@ -13,7 +13,7 @@ from common.ids import NodeName, TaskKey
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
 from globalmanager.contract import Event, Severity
-from globalmanager.edge.sessions.fold import Find, RecordEvent
+from globalmanager.edge.sessions.fold import Jobs, Recorder
 from globalmanager.edge.sessions.quota import NodeLimits
 
 TOO_MANY_TASKS: Final = "TooManyTasks"
@@ -22,16 +22,14 @@ EVENTS_BURST: Final = 20
 
 
 class LeftOutTasks:
-    """The teller.
+    """Records an Event for each task that a node has no room for.
 
-    Args:
-        find: task key -> its job resource in the cache
-        record: records an Event about a job resource
+    Args: recorder: records Events about job resources
     """
 
-    def __init__(self, *, find: Find, record: RecordEvent, limits: NodeLimits) -> None:
-        self._find = find
-        self._record = record
+    def __init__(self, *, jobs: Jobs, recorder: Recorder, limits: NodeLimits) -> None:
+        self._jobs = jobs
+        self._recorder = recorder
         self._limits = limits
         self._warning = RateLimitedWarning("too many tasks on one node")
         self._events = TokenBucket(
@@ -40,7 +38,7 @@ class LeftOutTasks:
 
     def tell(self, node: NodeName, key: TaskKey) -> None:
         self._warning.log(node=node, task=key)
-        served = self._find(key)
+        served = self._jobs.find(key)
         if served is None:
             return
         try:
@@ -54,4 +52,4 @@ class LeftOutTasks:
             f"{limits.node_tasks} jobs and {limits.node_bytes} bytes where more are wanted; the "
             "jobs with the first names have used this up; delete jobs or choose another node"
         )
-        self._record(served.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))
+        self._recorder.record(served.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))

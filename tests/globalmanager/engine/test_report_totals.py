@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import pytest
 
-from common.ids import Uid
+from common.ids import TaskKey, Uid
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ObjectRef, Served, task_key
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Done
+from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, Cluster, User
@@ -31,13 +31,11 @@ class Replica:
         self._uid = Uid(made["metadata"]["uid"])
         self._store = Store(EDGEAI)
         self._store.upsert(made)
-        self._fold = StatusFold(
-            find=lambda _key: Served(KIND, REF, self._store.list()[0]),
-            update=StatusWriter(client, lambda _type: self._store).update,
-            is_gone=lambda error: isinstance(error, NotFound),
-            is_too_large=lambda _error: False,
-            record=lambda _about, _event: None,
-        )
+        writer = StatusWriter(client, lambda _type: self._store)
+        self._fold = StatusFold(jobs=self, writer=writer, recorder=Recorder(client))
+
+    def find(self, _key: TaskKey) -> Served | None:
+        return Served(KIND, REF, self._store.list()[0])
 
     async def receive(self, worker: str) -> None:
         counts = {"uploaded": UPLOADED[worker]}

@@ -247,7 +247,7 @@ async def test_a_refused_watch_is_an_error(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.watches = [scripted.failure(410, "Expired", "too old")]
-    with pytest.raises(errors.Gone, match="watch pods: too old"):
+    with pytest.raises(errors.Expired, match="watch pods: too old"):
         await lines_of(scripted_client)
 
 

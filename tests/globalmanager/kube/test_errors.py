@@ -13,7 +13,7 @@ CASES = [
     (404, "NotFound", errors.NotFound),
     (409, "AlreadyExists", errors.AlreadyExists),
     (409, "Conflict", errors.Conflict),
-    (410, "Expired", errors.Gone),
+    (410, "Expired", errors.Expired),
     (422, "Invalid", errors.Invalid),
     (429, "TooManyRequests", errors.TooManyRequests),
     (500, "InternalError", errors.ServerError),

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from common import wire
-from common.errors import EdgeAIError, Overloaded, Unavailable
+from common.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
 from common.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
@@ -47,14 +47,6 @@ KIND = Kind(
 )
 
 
-class Gone(EdgeAIError):
-    pass
-
-
-class TooBig(EdgeAIError):
-    pass
-
-
 class Cluster:
     """One object, and an API that may refuse."""
 
@@ -66,17 +58,13 @@ class Cluster:
         self.generations: list[int | None] = []  # that the writes hold for
         self.events: list[Event] = []
         self.now = 1000.0
-        self.fold = StatusFold(
-            find=self.find,
-            update=self.update,
-            is_gone=lambda error: isinstance(error, Gone),
-            is_too_large=lambda error: isinstance(error, TooBig),
-            record=lambda _about, event: self.events.append(event),
-            clock=lambda: self.now,
-        )
+        self.fold = StatusFold(jobs=self, writer=self, recorder=self, clock=lambda: self.now)
 
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
+
+    def record(self, _about: Object, event: Event) -> None:
+        self.events.append(event)
 
     async def update(
         self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
@@ -134,7 +122,7 @@ async def test_an_error_of_the_write_is_an_outcome(error: EdgeAIError, outcome: 
     assert await Cluster(error=error).fold(key(), uid(), REPORT) == outcome
 
 
-@pytest.mark.parametrize("error", [TooBig("no room"), ReportRefused("no room")])
+@pytest.mark.parametrize("error", [TooLarge("no room"), ReportRefused("no room")])
 async def test_a_report_without_room_is_refused_and_told_now_and_then(error: EdgeAIError) -> None:
     cluster = Cluster(error=error)
     for _ in range(3):

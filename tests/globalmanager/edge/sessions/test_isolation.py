@@ -33,10 +33,10 @@ from globalmanager.contract import (
 )
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.fold import StatusFold
+from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound, TooLarge
 from globalmanager.rules.stored import stored_bytes
 from globalmanager.rules.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from tests.globalmanager.cluster import CRDS, Cluster
@@ -77,15 +77,12 @@ class Bench:
         self._stores: dict[ResourceType, Store] = {}
         writer = StatusWriter(client, self._store)
         self.jobs: dict[TaskKey, Served] = {}
-        fold = StatusFold(
-            find=self.jobs.get,
-            update=writer.update,
-            is_gone=lambda error: isinstance(error, NotFound),
-            is_too_large=lambda error: isinstance(error, TooLarge),
-            record=lambda _object, _event: None,
-        )
+        fold = StatusFold(jobs=self, writer=writer, recorder=Recorder(client))
         limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
         self.world = World(token_file, limits=limits, inbox=QUICK_RETRY, fold_and_write=fold)
+
+    def find(self, key: TaskKey) -> Served | None:
+        return self.jobs.get(key)
 
     def _store(self, type_: ResourceType) -> Store:
         return self._stores.setdefault(type_, Store(type_))

@@ -81,21 +81,30 @@ async def test_a_node_that_many_namespaces_fill_keeps_its_session_and_serves_eac
         assert world.desired.left_out == 33 - limits.node_tasks
 
 
-async def test_the_user_of_a_task_that_is_left_out_is_told_by_a_few_events(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    told: list[tuple[Object, Event]] = []
+class EngineOfAnyJob:
+    """Finds a job for each key, and keeps the Events."""
 
-    def find(asked: TaskKey) -> Served | None:
+    def __init__(self) -> None:
+        self.events: list[tuple[Object, Event]] = []
+
+    def find(self, asked: TaskKey) -> Served | None:
         name = asked.rpartition("/")[2]
         object_ = {"metadata": {"name": name, "namespace": "default", "uid": Uid("u")}}
         return Served(KIND, ObjectRef(TYPE, "default", name), object_)
 
-    left_out = LeftOutTasks(find=find, record=lambda *each: told.append(each), limits=LIMITS)
+    def record(self, about: Object, event: Event) -> None:
+        self.events.append((about, event))
+
+
+async def test_the_user_of_a_task_that_is_left_out_is_told_by_a_few_events(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = EngineOfAnyJob()
+    left_out = LeftOutTasks(jobs=engine, recorder=engine, limits=LIMITS)
     for n in range(1000):
         left_out.tell(A, key(n))
-    about, event = told[0]
+    about, event = engine.events[0]
     assert (about["kind"], about["metadata"]["name"]) == ("JointInferenceService", "task-0")
     assert (event.reason, f"node {A}" in event.message) == ("TooManyTasks", True)
-    assert EVENTS_BURST <= len(told) < EVENTS_BURST + 10
+    assert EVENTS_BURST <= len(engine.events) < EVENTS_BURST + 10
     assert capsys.readouterr().out.count("too many tasks on one node") == 1

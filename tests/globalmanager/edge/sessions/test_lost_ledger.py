@@ -12,14 +12,14 @@ from typing import Any, Final
 import pytest
 
 from common import wire
-from common.ids import Uid, WorkerName
+from common.ids import TaskKey, Uid, WorkerName
 from globalmanager.cache.store import Store
 from globalmanager.contract import Assignment, Object, ObjectRef, Served, task_key
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold
+from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User
@@ -42,19 +42,16 @@ class Replica(World):
         self._store = Store(EDGEAI)
         self._store.upsert(made)
         self._writer = StatusWriter(client, lambda _type: self._store)
-        fold = StatusFold(
-            find=lambda _key: Served(KIND, REF, self._store.list()[0]),
-            update=self._update,
-            is_gone=lambda error: isinstance(error, NotFound),
-            is_too_large=lambda _error: False,
-            record=lambda _about, _event: None,
-        )
+        fold = StatusFold(jobs=self, writer=self, recorder=Recorder(client))
         super().__init__(token_file, fold_and_write=fold)
         grants = {WORKER: wire.WorkerGrant("0" * 64)}
         body = wire.AssignmentBody(namespace=REF.namespace, name=REF.name, workers=grants)
         self.desired.assign(task_key(REF), {A: Assignment(task_key(REF), self.uid, 1, body)})
 
-    async def _update(
+    def find(self, _key: TaskKey) -> Served | None:
+        return Served(KIND, REF, self._store.list()[0])
+
+    async def update(
         self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
     ) -> None:
         await self.reaches_api.wait()
