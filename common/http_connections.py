@@ -2,7 +2,7 @@
 
 The REST API of the GlobalManager and both APIs of the LocalController listen through
 BoundedListener. When all connections are in use, a new connection takes the place of another one
-(see common.connections). So clients that are idle, slow or many keep nobody of another address out.
+(see edgeai.connections). So clients that are idle, slow or many keep nobody of another address out.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from common.connections import Connections, Stage
-from common.errors import Overloaded
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBuckets
+from edgeai.connections import Connections, Stage
+from edgeai.errors import Overloaded
 
 BACKLOG: Final = 128  # connections that wait until the server accepts them
 

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from common.errors import Overloaded
 from common.rate_limited_warning import RateLimitedWarning
+from edgeai.errors import Overloaded
 
 REMEMBERED_BUCKETS: Final = 4096
 

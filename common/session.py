@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from common import wire
-from common.errors import ProtocolError
+from edgeai.errors import ProtocolError
 
 WINDOW: Final = 64  # most frames of one side that wait for their acknowledgement
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 
 CONFIG_FLAG: Final = "--config"
 

@@ -15,9 +15,9 @@ import threading
 import time
 from typing import Any, Final, NamedTuple
 
-from common.errors import SettingsError
-from common.ids import TaskKey, Uid
 from common.settings import check_url
+from edgeai.errors import SettingsError
+from edgeai.ids import TaskKey, Uid
 
 MAX_SPANS: Final = 2048
 """Spans that wait to be sent; further ones are dropped."""

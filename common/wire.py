@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from common.errors import ProtocolError
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.errors import ProtocolError
+from edgeai.ids import TaskKey, Uid, WorkerName
 
 SUBPROTOCOL: Final = "edgeai.v1"
 AUDIENCE: Final = "edgeai-globalmanager"  # of the ServiceAccount tokens that LocalControllers show

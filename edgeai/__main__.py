@@ -12,14 +12,14 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
-from common.errors import EdgeAIError
-from common.text import printable
 from edgeai import environment, interrupts, options, output, status, system
 from edgeai.console import login_address, open_in_cluster
+from edgeai.errors import EdgeAIError
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
 from edgeai.kubeconfig import kubeconfig_of, meant
 from edgeai.options import Kubeconfig, Output, OutputOption, StateDir
+from edgeai.text import printable
 from localcluster.errors import ClusterError
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 Object = dict[str, Any]
 DEADLINE_S: Final = 10.0

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from common.errors import EdgeAIError, InvalidName
-from common.ids import is_subdomain
+from edgeai.errors import EdgeAIError, InvalidName
+from edgeai.ids import is_subdomain
 
 # Import the Kubernetes client late, because it loads more slowly than all other commands.
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from common.errors import Unavailable
+from edgeai.errors import Unavailable
 
 _APT: Final = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600")
 _INSTALL: Final = ("install", "--yes", "--no-install-recommends")

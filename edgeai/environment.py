@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from common.errors import EdgeAIError, StateError
 from edgeai import interrupts, status, system
 from edgeai.api import Api, wait_until
+from edgeai.errors import EdgeAIError, StateError
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 from localcluster import process

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from common.errors import EdgeAIError
-from common.text import printable
+from edgeai.errors import EdgeAIError
 from edgeai.system import GLOBALMANAGER, HTTP_PORT
+from edgeai.text import printable
 from globalmanager.contract import PODS, Object, ObjectRef
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.user import UserClient

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import yaml
 
-from common.errors import SettingsError
 from edgeai import environment
+from edgeai.errors import SettingsError
 
 _HOME: Final = Path(".kube") / "config"
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 _FAILURES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 

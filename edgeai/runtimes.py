@@ -24,8 +24,8 @@ from typing import Final
 
 import msgspec
 
-from common.errors import Unavailable
 from edgeai import debian
+from edgeai.errors import Unavailable
 
 REQUIREMENTS: Final = Path(__file__).parents[1] / "requirements"
 _COMPLETE: Final = "complete"

@@ -17,10 +17,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from common import times
-from common.errors import EdgeAIError
-from common.text import printable
+from edgeai import times
 from edgeai.api import Object
+from edgeai.errors import EdgeAIError
+from edgeai.text import printable
 from globalmanager.rules.summary import in_one_line, phase_of, progress_of, waits_of
 
 RenderableType = Group | str

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from common import times
-from common.errors import EdgeAIError
-from common.ids import NodeName
-from edgeai import environment, status
+from edgeai import environment, status, times
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.client.objects import types_of
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
+from edgeai.errors import EdgeAIError
+from edgeai.ids import NodeName
 from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 

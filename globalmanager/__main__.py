@@ -12,9 +12,9 @@ import sys
 import uvloop
 
 from common import logs
-from common.errors import EdgeAIError, SettingsError
-from common.open_files import allow_open_files
 from common.settings import load
+from edgeai.errors import EdgeAIError, SettingsError
+from edgeai.open_files import allow_open_files
 from globalmanager import app
 from globalmanager.settings import Settings
 

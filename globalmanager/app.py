@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from common.errors import SettingsError
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
 from common.traces import Traces
 from common.version import VERSION
+from edgeai.errors import SettingsError
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer

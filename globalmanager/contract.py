@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from common.errors import EdgeAIError
-from common.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
 from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
+from edgeai.errors import EdgeAIError
+from edgeai.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
 
 Object = dict[str, Any]  # a Kubernetes object as the API holds it; never changed in place
 

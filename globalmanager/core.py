@@ -13,8 +13,8 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
     rebalancer                         sends edges to replicas with fewer sessions
 """
 
-from common.errors import SettingsError
 from common.tasks import TaskGroup
+from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import WorkerSettings

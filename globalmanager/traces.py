@@ -9,8 +9,8 @@ lacks its later spans.
 from collections import OrderedDict
 from typing import Final, NamedTuple, TypeVar
 
-from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.traces import Traces, Version, now
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 
 MAX_WAYS: Final = 4096
 

@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from common import logs, settings
-from common.errors import SettingsError
 from common.settings import Setting
+from edgeai.errors import SettingsError
 from localcluster.cluster import Cluster, ClusterSettings
 from localcluster.errors import ClusterError, StateError
 from localcluster.kubelet.launch import Image

@@ -16,7 +16,7 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from common.times import Clock, utc_now
+from edgeai.times import Clock, utc_now
 from localcluster import kubeconfig
 from localcluster.api.server import Server, serve
 from localcluster.controllers.deployment_controller import DeploymentController

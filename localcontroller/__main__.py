@@ -9,9 +9,9 @@ import os
 import sys
 
 from common import logs
-from common.errors import SettingsError, StateError
-from common.open_files import allow_open_files
 from common.settings import load
+from edgeai.errors import SettingsError, StateError
+from edgeai.open_files import allow_open_files
 from localcontroller.link.credentials import CredentialLost
 from localcontroller.settings import Settings, check
 

@@ -11,14 +11,14 @@ from typing import Final
 
 from aiohttp import web
 
-from common.backoff import Backoff
-from common.errors import SettingsError
 from common.http_connections import BoundedConnections, BoundedListener, Divert, server_logger
-from common.ids import NodeName
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
 from common.traces import Traces
+from edgeai.backoff import Backoff
+from edgeai.errors import SettingsError
+from edgeai.ids import NodeName
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger

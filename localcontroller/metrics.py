@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from common.errors import EdgeAIError, Unavailable
+from edgeai.errors import EdgeAIError, Unavailable
 from localcontroller.ledger.tables import LedgerFull
 from localcontroller.ledger.writer import LedgerCommit
 

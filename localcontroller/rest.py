@@ -13,8 +13,8 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from common.errors import Unavailable
-from common.ids import parse_task_key
+from edgeai.errors import Unavailable
+from edgeai.ids import parse_task_key
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.link.link import Link

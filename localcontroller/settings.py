@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from common.errors import SettingsError
-from common.ids import is_subdomain
 from common.logs import LogLevel
 from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
 from common.settings import Setting, is_loopback, split_address
+from edgeai.errors import SettingsError
+from edgeai.ids import is_subdomain
 
 
 class Settings(SessionSettings, frozen=True, kw_only=True):

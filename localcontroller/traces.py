@@ -7,8 +7,8 @@ the GlobalManager has taken a report.
 from collections import OrderedDict
 from typing import Final
 
-from common.ids import NodeName, Uid, WorkerName
 from common.traces import Traces, Version, now
+from edgeai.ids import NodeName, Uid, WorkerName
 
 MAX_WAYS: Final = 1024
 

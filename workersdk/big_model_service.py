@@ -14,7 +14,7 @@ import queue
 import threading
 from typing import Any, Final
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk import estimator as estimators
 from workersdk import tensors
 from workersdk.bounded_server import (

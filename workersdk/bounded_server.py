@@ -3,7 +3,7 @@
 BigModelService and AggregationServer extend the server with their routes. Each connection has its
 own thread (http.server of the standard library). Each wait for a request, and each wait for space
 to send, has a deadline. When all connections are in use, a new client takes the place of an idle
-one (see common.connections).
+one (see edgeai.connections).
 """
 
 import http.server
@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common.connections import Connections, Stage
+from edgeai.connections import Connections, Stage
 from workersdk.deadline import Deadline, DeadlineSocket
 from workersdk.environment import Address
 

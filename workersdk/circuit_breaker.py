@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NewType
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 
 Ticket = NewType("Ticket", int)  # of an admitted call; the caller gives it back with the outcome
 

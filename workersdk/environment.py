@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 
 
 class Address(NamedTuple):

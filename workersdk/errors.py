@@ -1,4 +1,4 @@
-"""Errors of workersdk. A wrong environment variable is a common.errors.SettingsError.
+"""Errors of workersdk. A wrong environment variable is an edgeai.errors.SettingsError.
 
 EdgeAIError
 ├── MiningError         a hard-example algorithm cannot be created, or cannot read a prediction
@@ -11,7 +11,7 @@ EdgeAIError
 A fault of the cloud raises no error in the user's code: JointInference uses the edge's answer.
 """
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 
 class MiningError(EdgeAIError):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk import estimator as estimators
 from workersdk import hard_example_mining, tensors
 from workersdk.cloud_client import CloudAnswer, CloudClient

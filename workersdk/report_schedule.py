@@ -5,7 +5,7 @@ The Reporter calls the schedule, and owns the lock and the clock.
 
 import math
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 
 
 class ReportSchedule:

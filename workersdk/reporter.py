@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from common import times
-from common.backoff import Backoff
+from edgeai import times
+from edgeai.backoff import Backoff
 from workersdk.deadline import Deadline
 from workersdk.environment import LCServer, ReportEnvironment
 from workersdk.http_exchange import ExchangeError, HTTPPeer, Request

@@ -19,8 +19,6 @@ from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
-from common.errors import EdgeAIError
-from common.ids import Uid, WorkerName
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
 from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
@@ -35,6 +33,8 @@ from common.relay.session import (
 )
 from common.relay.stream_socket import StreamSocket
 from common.tasks import TaskGroup
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid, WorkerName
 
 log = get_logger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from common.errors import ProtocolError
-from common.ids import MAX_NAME_CHARS, Uid, WorkerName
 from common.wire import Beat, Close, Frame, ShortText
+from edgeai.errors import ProtocolError
+from edgeai.ids import MAX_NAME_CHARS, Uid, WorkerName
 
 SUBPROTOCOL: Final = "edgeai.relay.v1"
 MAX_DATA_BYTES: Final = 64 * 1024

@@ -12,12 +12,12 @@ room. So thousands of idle streams cost little, and one bulk transfer gets a lar
 
 import msgspec
 
-from common.errors import ProtocolError
-from common.ids import Uid, WorkerName
 from common.relay import frames
 from common.relay.frames import INITIAL_CREDIT, MAX_DATA_BYTES, MAX_WINDOW, Refusal, Target
 from common.session import Channel, Closed, Timing
 from common.wire import Beat, Close
+from edgeai.errors import ProtocolError
+from edgeai.ids import Uid, WorkerName
 
 
 class Budget:

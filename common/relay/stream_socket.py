@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from common.errors import EdgeAIError
 from common.relay.frames import Refusal
+from edgeai.errors import EdgeAIError
 
 if TYPE_CHECKING:
     from common.relay.carrier import Carrier

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from common import times
+from edgeai import times
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable

@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from common.backoff import Backoff
-from common.errors import Unavailable
+from edgeai.backoff import Backoff
+from edgeai.errors import Unavailable
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient, Listing

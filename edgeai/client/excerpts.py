@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from common.errors import EdgeAIError
-from common.text import printable, shortened
 from edgeai.client.state import State, state_of
+from edgeai.errors import EdgeAIError
+from edgeai.text import printable, shortened
 from globalmanager.contract import PODS, Object, ref_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.faults import Fault

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from common.errors import EdgeAIError
-from common.labels import LABEL_WORKER
-from common.text import printable
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.pods import between, owners_of, pods_of
 from edgeai.client.state import conditions_of
 from edgeai.client.words import type_of
+from edgeai.errors import EdgeAIError
+from edgeai.labels import LABEL_WORKER
+from edgeai.text import printable
 from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from common.labels import LABEL_WORKER
-from common.text import printable
+from edgeai.labels import LABEL_WORKER
+from edgeai.text import printable
 from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from common.text import printable
+from edgeai.text import printable
 from globalmanager.contract import Object
 from globalmanager.rules import summary
 from globalmanager.rules.faults import Fault, job_fault

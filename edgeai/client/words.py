@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from common.errors import InvalidName
-from common.ids import is_subdomain
 from edgeai.client.errors import InvalidObject, UnknownKind
 from edgeai.client.objects import CLASSES, Resource, types_of
 from edgeai.client.strictness import check_head
+from edgeai.errors import InvalidName
+from edgeai.ids import is_subdomain
 from globalmanager.contract import Kind, Object, ResourceType
 
 _MAX_SHOWN_CHARS: Final = 80

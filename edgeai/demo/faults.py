@@ -11,12 +11,12 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any, Final, Self
 
-from common.errors import EdgeAIError
 from edgeai import system
 from edgeai.api import Api, Object
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment
+from edgeai.errors import EdgeAIError
 
 MISSED_ROUNDS: Final = 3  # length of a cut
 AGGREGATION_PORT: Final = 7363

@@ -25,10 +25,10 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
-from common.errors import EdgeAIError
 from edgeai import environment, interrupts, options
 from edgeai.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.environment import Environment
+from edgeai.errors import EdgeAIError
 from edgeai.options import Output
 
 NAMESPACE: Final = "default"

@@ -8,11 +8,11 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from common.times import rfc3339
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.files import mounted
 from edgeai.doctor.finding import Level, Told, readable
 from edgeai.doctor.parts import MANAGER, part_of
+from edgeai.times import rfc3339
 from globalmanager.rules.certificates import ENDS_SOON
 
 RENEW: Final = (

@@ -10,14 +10,14 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from common import times
-from common.errors import EdgeAIError, InvalidName, SettingsError
-from common.ids import is_subdomain
-from common.text import printable
+from edgeai import times
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.doctor.checks import findings
 from edgeai.doctor.facts import AskAbout, gather
 from edgeai.doctor.finding import Finding
+from edgeai.errors import EdgeAIError, InvalidName, SettingsError
+from edgeai.ids import is_subdomain
+from edgeai.text import printable
 from globalmanager.kube.errors import ApiError
 from globalmanager.kube.remedies import OF_A_COMMAND
 from globalmanager.kube.sender import ClientSettings

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from common import times
+from edgeai import times
 from edgeai.doctor.parts import installed_groups, served_groups
 from edgeai.doctor.rights import Denied, denied
 from globalmanager.contract import (

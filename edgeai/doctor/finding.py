@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from common import times
+from edgeai import times
 from edgeai.doctor.facts import Facts, Objects
 from globalmanager.contract import Object
 from globalmanager.kube.errors import Forbidden

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common import times
+from edgeai import times
 
 AUTHORITY_LASTS: Final = timedelta(days=3650)
 LASTS: Final = timedelta(days=365)

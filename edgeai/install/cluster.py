@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common.backoff import Backoff
-from common.errors import Unavailable
-from common.ids import Uid
+from edgeai.backoff import Backoff
+from edgeai.errors import Unavailable
+from edgeai.ids import Uid
 from edgeai.install.errors import InstallError
 from edgeai.install.kustomization import CLUSTER_SCOPED
 from globalmanager.contract import Object, ObjectRef, ResourceType

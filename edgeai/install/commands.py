@@ -176,9 +176,9 @@ def _run(
     output: Output,
 ) -> None:
     """Run a command against the cluster of the kubeconfig. Raises: EdgeAIError"""
-    from common.errors import InvalidName
-    from common.ids import is_subdomain
     from edgeai.client.asynchronous import OF_A_USER
+    from edgeai.errors import InvalidName
+    from edgeai.ids import is_subdomain
     from edgeai.install.cluster import Cluster
     from edgeai.kubeconfig import kubeconfig_of
     from globalmanager.kube.user import UserClient
@@ -199,6 +199,6 @@ def _run(
 
 
 def _say(line: str) -> None:
-    from common.text import printable
+    from edgeai.text import printable
 
     typer.echo(f"edgeai: {printable(line)}", err=True)

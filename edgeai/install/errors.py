@@ -1,6 +1,6 @@
 """The errors of an installation. Each text says what is wrong, and what to do."""
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 
 class InstallError(EdgeAIError):

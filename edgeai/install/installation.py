@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common import times
+from edgeai import times
 from edgeai.doctor.definitions import definition_problem
 from edgeai.install import lock, record, rights
 from edgeai.install.cluster import Cluster, Name, name_of, some

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from common import times
 from common.tasks import TaskGroup
+from edgeai import times
 from edgeai.install.cluster import Cluster
 from edgeai.install.errors import InstallError
 from globalmanager.contract import Object, ObjectRef

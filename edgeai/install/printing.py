@@ -1,6 +1,6 @@
 """What `edgeai install` prints when it applies nothing."""
 
-from common import times
+from edgeai import times
 from edgeai.install import credentials
 from edgeai.install.rendering import definitions, in_order, render
 from edgeai.install.values import Values

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 import yaml
 
-from common.ids import is_subdomain
 from common.settings import Field, Setting, fields_of, suggest
+from edgeai.ids import is_subdomain
 from edgeai.install.errors import ValuesError
 
 GROUPS: Final = ("edgeai.io", "sedna.io", "kubeflow.org", "kai.alibabacloud.com")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 from rich.text import Text
 
-from common import times
-from common.text import printable
-from edgeai import options
+from edgeai import options, times
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.options import Job, Kubeconfig, Namespace, Output, OutputOption, StateDir
+from edgeai.text import printable
 
 # Import the Kubernetes client late, because it loads more slowly than all other commands.
 if TYPE_CHECKING:

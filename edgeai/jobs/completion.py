@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of
 
 DEADLINE_S: Final = 2.0  # longer, and the user has typed the name

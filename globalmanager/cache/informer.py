@@ -26,8 +26,8 @@ from typing import Final
 import msgspec
 
 from common import logs
-from common.backoff import Backoff
-from common.errors import EdgeAIError, Unavailable
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.cache.setaside import SetAside
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ResourceType, ref_of

@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from common.errors import EdgeAIError
-from common.ids import Uid
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from common import logs
-from common.errors import EdgeAIError
 from common.tasks import TaskGroup
+from edgeai.errors import EdgeAIError
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final
 
 from common import logs
-from common.ids import NodeName, Uid
 from common.tasks import TaskGroup
+from edgeai.ids import NodeName, Uid
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import PODS, Kind, Object, ObjectRef, ResourceType, task_key
 from globalmanager.engine.fan_out import FanOut

@@ -7,7 +7,7 @@ which there may be thousands, get there a few at a time (see fan_out).
 
 from collections.abc import Callable, Mapping
 
-from common.ids import TaskKey
+from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from common import logs
-from common.errors import EdgeAIError, Unavailable
 from common.ratelimit import TokenBucket
-from common.text import printable
-from common.times import rfc3339
+from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.text import printable
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, Object, ObjectRef, ResourceType
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
 from globalmanager.kube.client import KubeClient

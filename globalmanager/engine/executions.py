@@ -12,10 +12,10 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from common import logs
-from common.backoff import Backoff
-from common.errors import Unavailable
-from common.ids import Uid
 from common.tasks import TaskGroup
+from edgeai.backoff import Backoff
+from edgeai.errors import Unavailable
+from edgeai.ids import Uid
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import (
     PODS,

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from common.ids import NodeName, TaskKey, Uid
 from common.tasks import TaskGroup
+from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.health import Health
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.live import Live

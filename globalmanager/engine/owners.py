@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import times
+from edgeai import times
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, Observed

@@ -8,7 +8,7 @@ never touched. The message names the fields of the job from which the pod is mad
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from common.errors import EdgeAIError, Unavailable
+from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.contract import (
     NAMESPACES,
     PODS,

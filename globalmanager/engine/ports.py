@@ -6,7 +6,7 @@ The engine imports no module of the edge side. The engine knows the edge side by
 from collections.abc import Mapping
 from typing import Protocol
 
-from common.ids import NodeName, TaskKey
+from edgeai.ids import NodeName, TaskKey
 from globalmanager.contract import Assignment
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from globalmanager.engine.turns import Turns
 
 

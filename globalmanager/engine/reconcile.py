@@ -10,9 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from common.errors import EdgeAIError
-from common.ids import Uid
 from common.traces import now as traced_now
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
 from globalmanager.contract import (
     Event,
     Kind,

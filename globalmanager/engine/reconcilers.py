@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from common import logs
-from common.errors import EdgeAIError, Unavailable
+from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.contract import ObjectRef, ResourceType, task_key
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import QueueClosed, WorkQueue

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from common.errors import EdgeAIError
-from common.ids import Uid
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import StoreOf, uid_of
 from globalmanager.contract import Object, ObjectRef

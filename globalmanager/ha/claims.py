@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
 """Limit of the text. The API server accepts objects up to 1 MiB. About 60,000 claims fit; 50,000 of

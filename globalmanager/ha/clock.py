@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from common import times
+from edgeai import times
 
 Clock = Callable[[], float]
 # CLOCK_BOOTTIME goes on while the machine sleeps. Only Linux has this clock.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim, Claims
 from globalmanager.ha.clock import Clock, elapsed

@@ -20,9 +20,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common import logs, times
-from common.errors import EdgeAIError
-from common.times import micro_time
+from common import logs
+from edgeai import times
+from edgeai.errors import EdgeAIError
+from edgeai.times import micro_time
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.fence import Fence

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from common import logs
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 log = logs.get_logger(__name__)
 

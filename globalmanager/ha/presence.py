@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from common import logs
-from common.backoff import Backoff
-from common.errors import EdgeAIError
-from common.ids import Uid
 from common.tasks import TaskGroup
-from common.times import micro_time
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
+from edgeai.times import micro_time
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims

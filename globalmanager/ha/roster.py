@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from common import logs
-from common.errors import EdgeAIError
-from common.ids import Uid
 from common.tasks import TaskGroup
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Listener, Store
 from globalmanager.contract import Object, ObjectRef, ResourceType

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard

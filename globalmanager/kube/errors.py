@@ -26,8 +26,8 @@ from typing import Final
 
 import msgspec
 
-from common import errors
-from common.errors import EdgeAIError, Unavailable
+from edgeai import errors
+from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
 
 MAX_RETRY_AFTER_S: Final = 300.0

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
 _USE_CONTEXT: Final = "choose one with `kubectl config use-context`"

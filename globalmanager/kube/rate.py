@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from common.errors import Overloaded
+from edgeai.errors import Overloaded
 
 
 class Share(enum.Enum):

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from common import logs
-from common.backoff import Backoff
-from common.errors import Unavailable
+from edgeai.backoff import Backoff
+from edgeai.errors import Unavailable
 from globalmanager.kube.errors import ApiError
 
 log = logs.get_logger(__name__)

@@ -11,7 +11,7 @@ import secrets
 from typing import Final
 
 from common import logs
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.contract import SECRETS, Object, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound

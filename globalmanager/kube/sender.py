@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
-from common.errors import SettingsError, Unavailable
+from edgeai.errors import SettingsError, Unavailable
 from globalmanager.contract import ObjectRef
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard, Shut

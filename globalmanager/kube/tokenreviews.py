@@ -7,7 +7,7 @@ reject a client. This module stores nothing and logs nothing.
 
 from typing import Any, Final
 
-from common.errors import Unavailable
+from edgeai.errors import Unavailable
 from globalmanager.contract import PODS, Object, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import ApiError, NotFound

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.kube.kubeconfig import check
 from globalmanager.kube.library import ApiClient, Configuration, config
 from globalmanager.kube.session import plain_session

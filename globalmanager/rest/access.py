@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 import msgspec
 from aiohttp import web
 
-from common.errors import Overloaded, Unavailable
-from common.ids import is_subdomain
 from common.settings import is_loopback
+from edgeai.errors import Overloaded, Unavailable
+from edgeai.ids import is_subdomain
 from globalmanager.contract import Object, ResourceType
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo

@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from common.errors import EdgeAIError
 from common.logs import get_logger
+from edgeai.errors import EdgeAIError
 from globalmanager.rest.routes import JSON
 from globalmanager.rest.views import ErrorView
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 from aiohttp import web
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import ListMetadata
 

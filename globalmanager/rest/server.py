@@ -11,10 +11,10 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from common.errors import Overloaded
 from common.http_connections import BoundedConnections, BoundedListener, server_logger
 from common.logs import get_logger
 from common.ratelimit import WaitingRoom
+from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.rest.errors import answer_errors, error_answer, forbid_caching
 from globalmanager.rest.metrics import RestMetrics

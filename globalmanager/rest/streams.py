@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from common.addresses import network_of
 from common.logs import get_logger
+from edgeai.addresses import network_of
 from globalmanager.rest.routes import JSON
 
 log = get_logger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import Observed
 from globalmanager.rules import status
 from globalmanager.rules.status import Finding, Truth

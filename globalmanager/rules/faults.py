@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.text import printable, shortened
+from edgeai.text import printable, shortened
 from globalmanager.contract import Object
 from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.remedies import REMEDIES, Cause, cause_of, remedy_of

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from common.ids import NodeName
-from common.times import rfc3339
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
 from globalmanager.rules import contacts, faults, overridden, pod_state, status
 from globalmanager.rules.children import Stages

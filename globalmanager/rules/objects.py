@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from common.labels import LABEL_UID
+from edgeai.labels import LABEL_UID
 from globalmanager.contract import Create, Object, Observed, ResourceType
 from globalmanager.rules import sedna
 from globalmanager.rules.quantities import are_equal

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common.ids import is_subdomain
+from edgeai.ids import is_subdomain
 from globalmanager.contract import (
     NODES,
     SECRETS,

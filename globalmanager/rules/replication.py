@@ -7,7 +7,7 @@ in every attempt, so two pods of one replica can never exist at the same time.
 from collections.abc import Mapping
 from typing import Final
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed
 from globalmanager.rules import children, objects
 

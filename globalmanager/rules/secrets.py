@@ -7,7 +7,7 @@ LocalController gets only the hash of the secret.
 import hashlib
 import hmac
 
-from common.ids import Uid
+from edgeai.ids import Uid
 
 
 def worker_secret(root_key: bytes, uid: Uid, role: str) -> str:

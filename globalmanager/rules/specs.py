@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from common.ids import is_subdomain
+from edgeai.ids import is_subdomain
 from globalmanager.contract import InvalidSpec, Object
 
 S = TypeVar("S", bound=msgspec.Struct)

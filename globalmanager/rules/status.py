@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from common import times
-from common.text import printable
+from edgeai import times
+from edgeai.text import printable
 from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severity
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]

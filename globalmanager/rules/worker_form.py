@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from common.ids import WorkerName
-from common.labels import LABEL_WORKER
+from edgeai.ids import WorkerName
+from edgeai.labels import LABEL_WORKER
 from globalmanager.contract import InvalidSpec, Object, Observed, WorkerSettings
 from globalmanager.rules import pods, storage, templates
 from globalmanager.rules.pods import EnvVar

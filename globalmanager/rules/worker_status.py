@@ -7,9 +7,9 @@ reads a clock. When only a time has changed, nothing is written.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from common.ids import WorkerName
-from common.text import printable
 from common.wire import TERMINAL
+from edgeai.ids import WorkerName
+from edgeai.text import printable
 from globalmanager.contract import ReportRefused, WorkerReport
 from globalmanager.rules.status import MAX_MESSAGE_CHARS, mapping, replacement_patch
 from globalmanager.rules.stored import cut, fitting, stored_bytes

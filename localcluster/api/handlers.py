@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from common.times import Clock
+from edgeai.times import Clock
 from localcluster.api import commands, requests, scale, tables
 from localcluster.api.requests import Body, Options, Target
 from localcluster.api.streams import StreamOptions, requested_container, stream_log, stream_watch

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from common import times
+from edgeai import times
 from localcluster.objects.resources import Column, Object
 
 Cells = list[Any]

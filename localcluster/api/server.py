@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from common.logs import get_logger
-from common.times import Clock, utc_now
+from edgeai.times import Clock, utc_now
 from localcluster.api import discovery, openapi, reviews
 from localcluster.api.handlers import API
 from localcluster.api.requests import decode

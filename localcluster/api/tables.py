@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from common.times import Clock
+from edgeai.times import Clock
 from localcluster.api import jsonpath, printers
 from localcluster.api.printers import Cells, Printer
 from localcluster.objects.resources import Column, Object, Resource

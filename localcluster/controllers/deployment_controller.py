@@ -4,8 +4,8 @@ The module `deployments` plans the steps. `cluster` starts this controller. Hori
 are stored and have no effect.
 """
 
-from common import times
 from common.logs import get_logger
+from edgeai import times
 from localcluster.controllers.deployments import (
     HASH_LABEL,
     Plan,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from common import times
+from edgeai import times
 from localcluster.objects.pods import is_ended, is_ready
 from localcluster.objects.resources import DEPLOYMENTS, Object
 from localcluster.objects.selectors import from_label_selector

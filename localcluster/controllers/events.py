@@ -9,7 +9,7 @@ could do anything about the failure.
 import hashlib
 
 from common.logs import get_logger
-from common.times import Clock, rfc3339, utc_now
+from edgeai.times import Clock, rfc3339, utc_now
 from localcluster.objects import errors
 from localcluster.objects.resources import EVENTS, Object
 from localcluster.objects.store import Store

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from common.logs import get_logger
-from common.times import Clock, rfc3339, utc_now
+from edgeai.times import Clock, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
 from localcluster.controllers.workqueue import WorkQueue
 from localcluster.objects import errors

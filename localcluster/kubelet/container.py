@@ -14,7 +14,7 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from common.times import Clock, rfc3339
+from edgeai.times import Clock, rfc3339
 from localcluster.kubelet import probes
 from localcluster.kubelet.execution import ContainerExecution
 from localcluster.kubelet.launch import (

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from common import times
 from common.logs import get_logger
+from edgeai import times
 from localcluster.objects.podlogs import LogQuery
 
 log = get_logger(__name__)

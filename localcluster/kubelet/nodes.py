@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 
-from common.times import Clock, rfc3339
+from edgeai.times import Clock, rfc3339
 from localcluster.controllers.scheduler import CLOUD_LABEL, EDGE_LABEL
 from localcluster.network.addresses import AddressesExhausted, Network
 from localcluster.objects.resources import NODES, Object

@@ -15,7 +15,7 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from common.times import Clock, parse, rfc3339, utc_now
+from edgeai.times import Clock, parse, rfc3339, utc_now
 from localcluster.controllers.events import EventRecorder
 from localcluster.kubelet.accounts import ApiAccess, has_account, with_token
 from localcluster.kubelet.container import Container, ContainerSettings, PodContext

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from localcluster.objects import errors, structural
 from localcluster.objects.errors import FieldError
 from localcluster.objects.resources import Column, Object, Resource, ScalePaths

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from common import times
+from edgeai import times
 from localcluster.objects import errors
 from localcluster.objects.errors import FieldError
 from localcluster.objects.resources import Object

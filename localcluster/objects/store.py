@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from common.times import Clock, utc_now
+from edgeai.times import Clock, utc_now
 from localcluster.errors import StateError
 from localcluster.objects import errors, patches, quotas, strategy
 from localcluster.objects.database import Database, Row

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from common import times
+from edgeai import times
 from localcluster.objects import crds, defaults, errors, schemas, validation
 from localcluster.objects.defaults import DEFAULT_GRACE_S
 from localcluster.objects.errors import FieldError

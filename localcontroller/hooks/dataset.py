@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from common import times, wire
-from common.errors import EdgeAIError, ProtocolError, Unavailable
-from common.ids import TaskKey, WorkerName, parse_task_key
+from common import wire
 from common.logs import get_logger
 from common.node_paths import DEFAULT_PREFIXES
 from common.tasks import TaskGroup
+from edgeai import times
+from edgeai.errors import EdgeAIError, ProtocolError, Unavailable
+from edgeai.ids import TaskKey, WorkerName, parse_task_key
 from localcontroller.hooks.addresses import Network
 from localcontroller.hooks.files import NODE_ROOT, PathSource
 from localcontroller.hooks.keys import BucketKeyDirectory

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common.ids import is_subdomain
+from edgeai.ids import is_subdomain
 from localcontroller.hooks.sources import SourceError
 
 DEFAULT_REGION: Final = "us-east-1"

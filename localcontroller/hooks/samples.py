@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 CHUNK_BYTES: Final = 256 * 1024  # size of the chunks that sources read
 

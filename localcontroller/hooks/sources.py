@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 from localcontroller.hooks.samples import COUNTERS, SampleCounter, sample_counter
 
 T = TypeVar("T")

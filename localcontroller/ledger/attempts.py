@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from common.errors import EdgeAIError
 from common.wire import POD_UID, TERMINAL, ReportBody, WorkerStatus
+from edgeai.errors import EdgeAIError
 
 MAX_WORKER_PROCESSES: Final = 256  # kept for each worker; counts of ended processes are merged
 MAX_COUNTS: Final = 32  # different names of counts, over all processes of a worker

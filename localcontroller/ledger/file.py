@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from common.errors import EdgeAIError, StateError, Unavailable
 from common.logs import get_logger
+from edgeai.errors import EdgeAIError, StateError, Unavailable
 from localcontroller.ledger.schema import SchemaTooNew, update_schema
 from localcontroller.ledger.tables import LedgerDamaged, LedgerFull, LedgerTables, LedgerView
 

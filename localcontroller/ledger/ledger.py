@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
-from common import times, wire
-from common.errors import EdgeAIError
-from common.ids import Uid, WorkerName
+from common import wire
 from common.wire import WorkerStatus
+from edgeai import times
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger import attempts
 from localcontroller.ledger.attempts import (
     MaySpeak,

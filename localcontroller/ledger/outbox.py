@@ -6,7 +6,7 @@ result back to the ledger as ReportAcked. This module only defines the two; it d
 
 import msgspec
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 
 
 class Outgoing(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ missing, because sqlite-utils takes 5 MiB of memory, and 15 MiB where numpy is i
 import sqlite3
 from typing import Final
 
-from common.errors import EdgeAIError
 from common.logs import get_logger
+from edgeai.errors import EdgeAIError
 
 log = get_logger(__name__)
 

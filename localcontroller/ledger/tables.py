@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from common import wire
-from common.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
-from common.ids import TaskKey, Uid, WorkerName, parse_task_key
+from edgeai.errors import EdgeAIError, InvalidName, ProtocolError, Unavailable
+from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.ledger.attempts import (
     NEW_RECORD,
     ProcessRecord,

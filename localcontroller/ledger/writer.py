@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from common.errors import EdgeAIError, Overloaded, Unavailable
 from common.logs import get_logger
+from edgeai.errors import EdgeAIError, Overloaded, Unavailable
 from localcontroller.ledger.file import LedgerFile, LedgerOperation, is_damage, is_full
 from localcontroller.ledger.tables import LedgerFull, LedgerTables, LedgerView
 

@@ -15,11 +15,11 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from common import wire
-from common.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
 from common.traces import Version, now
+from edgeai.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from localcontroller.ledger.ledger import CloudFrame, Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed

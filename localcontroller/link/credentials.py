@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common import times
-from common.errors import EdgeAIError
-from common.text import printable
 from common.wire import AUDIENCE
+from edgeai import times
+from edgeai.errors import EdgeAIError
+from edgeai.text import printable
 
 TOKEN: Final = re.compile(r"[!-~]+")
 _OWNER_CHARS: Final = 200  # of a name in a token, which nobody has verified

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common import wire
-from common.errors import ProtocolError
-from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
+from edgeai.errors import ProtocolError
+from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.pacing import Pacing
 

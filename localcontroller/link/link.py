@@ -17,12 +17,13 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
-from common import times, wire
-from common.backoff import Backoff
-from common.errors import EdgeAIError
+from common import wire
 from common.logs import get_logger
 from common.session import Timing
 from common.tasks import TaskGroup
+from edgeai import times
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import (

@@ -12,14 +12,14 @@ from typing import Final, NoReturn
 from websockets.exceptions import WebSocketException
 
 from common import wire
-from common.backoff import Backoff
-from common.errors import EdgeAIError
 from common.logs import get_logger
 from common.relay import frames
 from common.relay.carrier import Carrier, CarrierTiming, StreamRefused
 from common.relay.frames import Refusal
 from common.relay.session import Budget, RelaySession
 from common.session import Timing
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError
 from localcontroller.link.endpoint import Endpoint
 
 log = get_logger(__name__)

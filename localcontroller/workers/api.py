@@ -15,8 +15,8 @@ from typing import Final
 
 from aiohttp import web
 
-from common.errors import EdgeAIError, Overloaded
-from common.ids import Uid, WorkerName, parse_task_key
+from edgeai.errors import EdgeAIError, Overloaded
+from edgeai.ids import Uid, WorkerName, parse_task_key
 from localcontroller.ledger.attempts import TooManyCounts, TooManyProcesses, WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted

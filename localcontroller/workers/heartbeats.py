@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from common.errors import EdgeAIError, Unavailable
-from common.ids import Uid, WorkerName
 from common.logs import get_logger
 from common.wire import WorkerStatus
+from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
 

@@ -12,10 +12,10 @@ import contextlib
 from collections import OrderedDict
 from typing import Final
 
-from common.errors import Overloaded, Unavailable
-from common.ids import Uid, WorkerName
 from common.ratelimit import TokenBucket
 from common.wire import TERMINAL
+from edgeai.errors import Overloaded, Unavailable
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
 from localcontroller.workers.speakers import Speakers, WorkerKey

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from common import wire
-from common.errors import EdgeAIError
-from common.text import printable
+from edgeai.errors import EdgeAIError
+from edgeai.text import printable
 from localcontroller.ledger.attempts import MAX_COUNTS, Number, WorkerMessage
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # a report has 64 KiB at most, also with totals and reason

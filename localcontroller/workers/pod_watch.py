@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from common.backoff import Backoff
-from common.errors import EdgeAIError, Unavailable
-from common.ids import NodeName, TaskKey, Uid, parse_task_key
-from common.labels import LABEL_UID, LABEL_WORKER
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from common.wire import Held
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
+from edgeai.labels import LABEL_UID, LABEL_WORKER
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
 from localcontroller.workers.heartbeats import Heartbeats

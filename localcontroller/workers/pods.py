@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common import wire
-from common.ids import Uid, WorkerName
-from common.labels import LABEL_UID, LABEL_WORKER
-from common.text import printable
 from common.wire import WorkerStatus
+from edgeai.ids import Uid, WorkerName
+from edgeai.labels import LABEL_UID, LABEL_WORKER
+from edgeai.text import printable
 
 APPS: Final = "apps"
 MAX_EXIT_CODES: Final = 16  # containers of one pod whose exit codes are reported

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 
 MAX_LINE_BYTES: Final = 1024
 """The line before a chunk, with its extensions, and a line of the trailer."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common.errors import EdgeAIError
+from edgeai.errors import EdgeAIError
 from localcontroller.workers.proxy_body import Chunked, Framing, Sized
 
 MAX_HEAD_BYTES: Final = 16 * 1024

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from common.addresses import network_of
-from common.ids import parse_task_key
 from common.ratelimit import TokenBuckets, WaitingRoom
+from edgeai.addresses import network_of
+from edgeai.ids import parse_task_key
 from localcontroller.ledger.tables import Grant
 
 MAX_WAIT_S: Final = 10.0  # longest wait of a request

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES, MaySpeak, may_always_speak
 
 SPEAKS_WITHIN_S: Final = 900.0  # a process that was silent for this time has ended

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.edge.sessions.cloud_session import Desired
 from tests.certificates import Authority
 from tests.localcontroller.builders import body, desired, key

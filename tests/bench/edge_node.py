@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from tests.bench.spread import spread

@@ -29,8 +29,8 @@ from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.ids import Uid, WorkerName
 from common.session import Timing
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession
 

@@ -39,9 +39,9 @@ import msgspec
 import uvloop
 
 from common import wire
-from common.backoff import Backoff
-from common.ids import TaskKey, Uid, WorkerName
 from common.session import Closed, Timing
+from edgeai.backoff import Backoff
+from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession
 from localcontroller.link.link import default_delays

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
 
 Told = Counter[str]
 

@@ -24,8 +24,8 @@ from typing import Any, Final
 import uvloop
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
-from common.open_files import allow_open_files
+from edgeai.ids import TaskKey, Uid, WorkerName
+from edgeai.open_files import allow_open_files
 from globalmanager.contract import Assignment, ServicePort
 from tests.bench.spread import spread
 from tests.globalmanager.edge.world import A, World, token

@@ -23,8 +23,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from common import wire
-from common.ids import WorkerName
 from common.traces import Traces
+from edgeai.ids import WorkerName
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox

@@ -6,10 +6,10 @@ import time
 from http.client import HTTPException
 from typing import Final
 
-from common.ids import NodeName
-from common.times import micro_time, rfc3339, utc_now
 from edgeai.api import ApiError, Object
 from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.ids import NodeName
+from edgeai.times import micro_time, rfc3339, utc_now
 from globalmanager.ha import claims
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from common.ids import Uid
 from edgeai.api import Object
+from edgeai.ids import Uid
 from globalmanager.contract import NODES, PODS, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden

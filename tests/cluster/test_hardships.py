@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from common.ids import Uid
 from edgeai.api import Object, path_of
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster import binaries
 from tests.cluster.client import Client

@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from common.ids import Uid
 from edgeai.api import Object, path_of
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge

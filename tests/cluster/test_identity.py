@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from common import wire
-from common.errors import Unavailable
 from common.wire import AUDIENCE
 from edgeai.api import Object
+from edgeai.errors import Unavailable
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
     ReviewLimits,

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from common.times import rfc3339
 from edgeai.api import Object
+from edgeai.times import rfc3339
 from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.times import rfc3339, utc_now
 from edgeai.api import Object
+from edgeai.times import rfc3339, utc_now
 from tests import training_operator
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

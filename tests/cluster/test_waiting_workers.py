@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from common import times
+from edgeai import times
 from edgeai.api import Object, path_of
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds

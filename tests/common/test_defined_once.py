@@ -1,4 +1,4 @@
-"""What cloud, edge and command line share has one definition, in common."""
+"""What cloud, edge and command line share has one definition."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ PACKAGES = ("common", "globalmanager", "localcontroller", "workersdk", "localclu
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [
-        (r'"edgeai\.io/uid"', "common/labels.py"),
-        (r'"edgeai\.io/worker"', "common/labels.py"),
-        (r"strftime|isoformat\(|:%Y-", "common/times.py"),
+        (r'"edgeai\.io/uid"', "edgeai/labels.py"),
+        (r'"edgeai\.io/worker"', "edgeai/labels.py"),
+        (r"strftime|isoformat\(|:%Y-", "edgeai/times.py"),
     ],
 )
 def test_one_module_defines(pattern: str, home: str) -> None:

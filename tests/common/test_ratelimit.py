@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Overloaded
 from common.ratelimit import TokenBucket, TokenBuckets
+from edgeai.errors import Overloaded
 
 
 def test_a_burst_passes_at_once_and_then_the_rate_rules() -> None:

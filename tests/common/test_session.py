@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
 from common.session import WINDOW, Closed, Session, Timing
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.edge.sessions.cloud_session import (
     MAX_UNACKNOWLEDGED_REPORTS,
     CloudSession,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from common.errors import SettingsError
 from common.settings import Setting, fields_of, load, split_address
+from edgeai.errors import SettingsError
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

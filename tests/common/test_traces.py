@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from common.errors import SettingsError
-from common.ids import TaskKey, Uid
 from common.traces import CLOSE_S, Traces, Version
+from edgeai.errors import SettingsError
+from edgeai.ids import TaskKey, Uid
 
 PROGRAM: Final = """
 import asyncio, sys, time

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import wire
-from common.errors import ProtocolError
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.errors import ProtocolError
+from edgeai.ids import TaskKey, Uid, WorkerName
 
 KEY = TaskKey("models.edgeai.io/default/small")
 UID = Uid("5a9c")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
 

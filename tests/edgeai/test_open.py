@@ -11,9 +11,9 @@ import pytest
 import yaml
 from aiohttp import web
 
-from common.errors import EdgeAIError
 from edgeai.api import Object
 from edgeai.console import login_address, open_in_cluster
+from edgeai.errors import EdgeAIError
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
 from tests.waiting import async_eventually
 

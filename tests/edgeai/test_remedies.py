@@ -15,10 +15,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from common.errors import EdgeAIError
 from edgeai.__main__ import app
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.doctor.diagnosis import diagnose
+from edgeai.errors import EdgeAIError
 from globalmanager.contract import NODES
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Silent

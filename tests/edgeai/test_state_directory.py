@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import EdgeAIError, StateError
 from edgeai import environment
 from edgeai.api import Api
+from edgeai.errors import EdgeAIError, StateError
 from tests.edgeai.command import edgeai, processes_of
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from common import wire
-from common.errors import ProtocolError
-from common.ids import NodeName
 from common.session import Session, Timing
+from edgeai.errors import ProtocolError
+from edgeai.ids import NodeName
 from globalmanager.contract import Kind
 from globalmanager.edge.sessions.cloud_session import CloudSession, Desired, HelloReceived, Reported
 from globalmanager.kinds import KINDS

@@ -11,10 +11,10 @@ from typing import Any, Self
 import msgspec
 import yaml
 
-from common.ids import NodeName, WorkerName
-from common.labels import LABEL_UID, LABEL_WORKER
-from common.times import rfc3339
 from common.wire import ReportBody, WorkerStatus
+from edgeai.ids import NodeName, WorkerName
+from edgeai.labels import LABEL_UID, LABEL_WORKER
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from common.ids import NodeName, TaskKey
+from edgeai.ids import NodeName, TaskKey
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import (
     Assignment,

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from common.ids import NodeName, Uid, WorkerName
 from common.wire import AssignmentBody, WorkerGrant
+from edgeai.ids import NodeName, Uid, WorkerName
 from globalmanager.contract import (
     Action,
     Assignment,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.app import client_settings
 from globalmanager.core import lease_timing
 from globalmanager.settings import Settings

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from common.ids import NodeName, WorkerName
 from common.wire import ReportBody
+from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import (
     NODES,
     Action,

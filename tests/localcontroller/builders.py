@@ -4,8 +4,8 @@ import hashlib
 from typing import Any
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
 from common.session import Timing
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.edge.sessions.cloud_session import Desired
 from localcontroller.ledger.attempts import WorkerMessage
 

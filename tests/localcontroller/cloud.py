@@ -12,7 +12,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.ids import TaskKey
+from edgeai.ids import TaskKey
 from globalmanager.edge.sessions.cloud_session import (
     CloudSession,
     Desired,

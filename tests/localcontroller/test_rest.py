@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull

@@ -9,8 +9,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
 from common.relay import frames
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import ServicePort
 from globalmanager.edge.sessions.relay import RelayLimits
 from localcontroller.workers.proxy import GRANT_SHARE, MAX_STREAMS, NAMESPACE_SHARE

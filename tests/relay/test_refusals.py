@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.relay import frames
 from common.relay.frames import Refusal, Target
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import ServicePort
 from globalmanager.edge.sessions.relay import RelayLimits
 from tests.globalmanager.edge.world import A, B, dial, token

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment, ServicePort
 from localcontroller import app
 from localcontroller.settings import Settings

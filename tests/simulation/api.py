@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.kube.patches import merged
 from tests.simulation.world import World
 

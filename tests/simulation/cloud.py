@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from common.ids import NodeName
 from common.tasks import TaskGroup
+from edgeai.ids import NodeName
 from globalmanager.app import client_settings, end
 from globalmanager.core import Core
 from globalmanager.edge.metrics import EdgeMetrics

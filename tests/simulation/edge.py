@@ -5,10 +5,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final
 
-from common.errors import EdgeAIError
-from common.ids import Uid, WorkerName
 from common.session import Timing
 from common.tasks import TaskGroup
+from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.addresses import Addresses

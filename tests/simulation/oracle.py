@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from common import wire
-from common.ids import TaskKey
+from edgeai.ids import TaskKey
 from globalmanager.ha.elector import LEASES
 from localcontroller.ledger.tables import LEFT, LedgerView
 from tests.simulation import bounds

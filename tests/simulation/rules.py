@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from common import wire
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from tests.simulation.cloud import Manager
 from tests.simulation.cluster import NODES, Cluster

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from common.ids import Uid
 from edgeai.api import Object, collection_of, path_of
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.bench.edges import node_name
 from tests.cluster.samples import service

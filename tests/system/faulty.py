@@ -46,7 +46,7 @@ from aiohttp import ClientResponse, ClientSession
 from websockets.asyncio.connection import Connection as WebSocket
 from websockets.protocol import Protocol
 
-from common import times
+from edgeai import times
 from tests.system.disk import Disk
 
 _HITS: Final = "FAULT HITS"

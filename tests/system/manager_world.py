@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 import yaml
 
-from common.ids import Uid
 from edgeai.api import Object
+from edgeai.ids import Uid
 from globalmanager.contract import NODES, SECRETS, ObjectRef, ResourceType
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from common.times import rfc3339, utc_now
 from edgeai.api import Object
 from edgeai.demo.joint_inference import EDGE_NODE
+from edgeai.times import rfc3339, utc_now
 from tests.system import processes
 from tests.system.line import LOCALCONTROLLER, Line, up_with_line
 from tests.waiting import eventually

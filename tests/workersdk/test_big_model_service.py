@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk import peers
 from tests.workersdk.peers import LOOPBACK, Doubler

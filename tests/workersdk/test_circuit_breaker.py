@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from workersdk.circuit_breaker import CircuitBreaker, Ticket
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tests.workersdk import peers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk.environment import Address, from_environ
 
 SECRET = "0123456789abcdef" * 4

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.backoff import Backoff
-from common.errors import SettingsError
+from edgeai.backoff import Backoff
+from edgeai.errors import SettingsError
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 from tests.workersdk import peers

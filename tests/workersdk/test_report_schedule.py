@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from workersdk.report_schedule import ReportSchedule
 
 NOW_S = 50.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tests.workersdk import peers

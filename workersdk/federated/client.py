@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from workersdk.deadline import Deadline
 from workersdk.environment import Address
 from workersdk.errors import FederationError

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from common.ids import is_subdomain
-from common.participants import participant_secret
+from edgeai.ids import is_subdomain
+from edgeai.participants import participant_secret
 from workersdk.environment import Address, ReportEnvironment, peer, port, report_settings, wrong
 
 

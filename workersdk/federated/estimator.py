@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk.federated.layout import Weights
 from workersdk.tensors import Array
 

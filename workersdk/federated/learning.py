@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from common.backoff import Backoff
-from common.errors import EdgeAIError
+from edgeai.backoff import Backoff
+from edgeai.errors import EdgeAIError
 from workersdk.federated import layout as layouts
 from workersdk.federated.client import AggregatorClient, RoundClosed
 from workersdk.federated.environment import (

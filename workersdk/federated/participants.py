@@ -14,8 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from common import participants
-from common.errors import SettingsError
+from edgeai import participants
+from edgeai.errors import SettingsError
 
 log = logging.getLogger(__name__)
 

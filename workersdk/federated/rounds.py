@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 
 FIRST: Final = 1
 SEED: Final = 0  # the number of the round until there is a model

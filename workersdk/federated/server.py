@@ -22,10 +22,10 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import msgspec
 
-from common.errors import SettingsError
-from common.ids import is_subdomain
-from common.open_files import allow_open_files
-from common.participants import participant_secret
+from edgeai.errors import SettingsError
+from edgeai.ids import is_subdomain
+from edgeai.open_files import allow_open_files
+from edgeai.participants import participant_secret
 from workersdk.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
 from workersdk.deadline import Deadline
 from workersdk.environment import Address

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from common.addresses import network_of
-from common.ids import NodeName
 from common.ratelimit import TokenBucket, TokenBuckets
+from edgeai.addresses import network_of
+from edgeai.ids import NodeName
 
 FREE_AGAIN_S: Final = 60.0
 REMEMBERED_NODES: Final = 20_000

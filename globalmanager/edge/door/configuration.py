@@ -9,8 +9,8 @@ from typing import assert_never
 from urllib.parse import urlsplit
 
 from common import wire
-from common.errors import SettingsError
-from common.ids import is_subdomain
+from edgeai.errors import SettingsError
+from edgeai.ids import is_subdomain
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from websockets.protocol import CONNECTING
 
-from common.ids import NodeName
 from common.version import release_of
+from edgeai.ids import NodeName
 from globalmanager.edge.door.admission import LobbyPlace, Toll
 from globalmanager.edge.identity.handshake import Handshake
 from globalmanager.edge.sessions.connection import SessionConnection

@@ -11,10 +11,10 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from common.errors import Overloaded
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
+from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace, Toll
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.tls import ServerTls, reason_of

@@ -17,11 +17,11 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.errors import Overloaded, Unavailable
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
 from common.relay import frames as relay_frames
+from edgeai.errors import Overloaded, Unavailable
 from globalmanager.edge.door.admission import (
     AddressBuckets,
     AdmissionLimits,

@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from common.errors import SettingsError
 from common.logs import get_logger
+from edgeai.errors import SettingsError
 from globalmanager.edge.identity.files import CredentialStamp, stamp
 from globalmanager.edge.identity.handshake import PeerCertificate
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from common.ids import NodeName, is_subdomain
+from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.handshake import (
     Handshake,
     PeerCertificate,

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from common.errors import EdgeAIError
-from common.ids import NodeName
+from edgeai.errors import EdgeAIError
+from edgeai.ids import NodeName
 
 NODE_HEADER: Final = "Edgeai-Node"  # optional: the node's name as the peer knows it
 

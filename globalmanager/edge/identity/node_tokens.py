@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from common.errors import SettingsError
-from common.ids import NodeName, is_subdomain
 from common.logs import get_logger
+from edgeai.errors import SettingsError
+from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.files import stamp
 from globalmanager.edge.identity.handshake import (
     Handshake,

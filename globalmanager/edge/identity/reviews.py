@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from common.errors import Unavailable
-from common.ids import NodeName
 from common.logs import get_logger
 from common.tasks import TaskGroup
+from edgeai.errors import Unavailable
+from edgeai.ids import NodeName
 from globalmanager.edge.identity.handshake import Authenticator, Handshake, Unauthenticated
 from globalmanager.edge.metrics import EdgeMetrics
 

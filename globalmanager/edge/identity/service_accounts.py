@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from common.errors import Unavailable
-from common.ids import NodeName, is_subdomain
 from common.ratelimit import TokenBucket
 from common.wire import AUDIENCE
+from edgeai.errors import Unavailable
+from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.handshake import (
     Handshake,
     Unauthenticated,

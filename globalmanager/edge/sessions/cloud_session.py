@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from common import wire
-from common.errors import ProtocolError
-from common.ids import TaskKey, Uid
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
+from edgeai.errors import ProtocolError
+from edgeai.ids import TaskKey, Uid
 
 MAX_HELD_BYTES: Final = 12 * 1024 * 1024  # of the keys and uids of the tasks that a node holds
 MAX_UNACKNOWLEDGED_REPORTS: Final = 4 * WINDOW  # a peer with more ignores its window

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.logs import get_logger
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment, ServicePort
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.quota import Decision, NodeLimits, NodeQuota

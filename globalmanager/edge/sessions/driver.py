@@ -18,11 +18,11 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import OPEN
 
 from common import wire
-from common.ids import NodeName, TaskKey
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
 from common.session import WINDOW, Timing
 from common.tasks import TaskGroup
+from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import (
     CloudSession,

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import WorkerReport
 
 

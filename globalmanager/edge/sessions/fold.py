@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from common.errors import EdgeAIError, Gone, TooLarge
-from common.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.errors import EdgeAIError, Gone, TooLarge
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
     Object,

@@ -21,13 +21,13 @@ from typing import Final, Protocol
 import msgspec
 
 from common import wire
-from common.backoff import Backoff
-from common.errors import ProtocolError
-from common.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
 from common.traces import Version
+from edgeai.backoff import Backoff
+from edgeai.errors import ProtocolError
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import Binding

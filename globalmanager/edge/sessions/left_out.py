@@ -8,10 +8,10 @@ Event about a job of another tenant.
 import asyncio
 from typing import Final
 
-from common.errors import Overloaded
-from common.ids import NodeName, TaskKey
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
+from edgeai.errors import Overloaded
+from edgeai.ids import NodeName, TaskKey
 from globalmanager.contract import Event, Severity
 from globalmanager.edge.sessions.fold import Jobs, Recorder
 from globalmanager.edge.sessions.quota import NodeLimits

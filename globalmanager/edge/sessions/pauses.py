@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from common.ids import Uid
+from edgeai.ids import Uid
 
 K = TypeVar("K")
 

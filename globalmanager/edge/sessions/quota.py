@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from common.ids import NodeName, TaskKey
+from edgeai.ids import NodeName, TaskKey
 
 
 class NodeLimits(msgspec.Struct, frozen=True, kw_only=True):

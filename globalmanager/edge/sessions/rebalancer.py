@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, NoReturn
 
-from common.ids import NodeName
 from common.logs import get_logger
+from edgeai.ids import NodeName
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.ha.claims import Claim

@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from common import wire
-from common.ids import NodeName, TaskKey
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
+from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.connection import SessionConnection

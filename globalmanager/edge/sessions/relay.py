@@ -18,7 +18,6 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, parse_task_key
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
 from common.relay.carrier import Carrier, CarrierTiming
@@ -26,6 +25,7 @@ from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
 from common.relay.session import Budget, RelaySession, StreamWanted
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
+from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.downstream import Binding, DesiredSets

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from common.ids import NodeName, WorkerName
 from common.wire import THE_NODE_ITSELF
+from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.dataset.types import DatasetSpec
 from globalmanager.rules import storage

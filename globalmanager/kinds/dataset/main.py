@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 from typing import Final
 
-from common.ids import NodeName, WorkerName
+from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.dataset.types import DatasetSpec
 from globalmanager.rules import contacts, references, status, storage, worker_status

@@ -6,7 +6,7 @@ The counts of other workers only grow. A number of samples may shrink.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import WorkerReport
 from globalmanager.rules import status as rules
 from globalmanager.rules import worker_status

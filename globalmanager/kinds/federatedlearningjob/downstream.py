@@ -6,8 +6,8 @@ there.
 
 from collections.abc import Iterator, Mapping
 
-from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import WorkerGrant
+from edgeai.ids import NodeName, WorkerName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
 from globalmanager.kinds.federatedlearningjob import types
 from globalmanager.kinds.federatedlearningjob.types import (

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from common import participants
-from common.ids import Uid
-from common.times import rfc3339
+from edgeai import participants
+from edgeai.ids import Uid
+from edgeai.times import rfc3339
 from globalmanager.contract import ObjectRef, Observed, PatchStatus
 from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
 from globalmanager.rules import references as refs

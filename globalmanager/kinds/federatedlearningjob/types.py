@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import InvalidSpec, Job, Object, ObjectRef, Observed
 from globalmanager.rules import references as refs
 from globalmanager.rules.replication import replica_name

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common.participants import participant_secret
+from edgeai.participants import participant_secret
 from globalmanager.contract import SECRETS, Create, Delete, ObjectRef, Observed
 from globalmanager.kinds.federatedlearningjob import progress
 from globalmanager.kinds.federatedlearningjob.types import (

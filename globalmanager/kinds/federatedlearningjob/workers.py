@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Observed, UpdateRule
 from globalmanager.kinds.federatedlearningjob import types, worker_secrets
 from globalmanager.kinds.federatedlearningjob.types import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from common.ids import NodeName, is_subdomain
 from common.wire import WorkerGrant
+from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed, ServicePort
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import PORT, service_name, worker_name

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Observed
 from globalmanager.kinds.jointinferenceservice import health
 from globalmanager.kinds.jointinferenceservice.types import CLOUD

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import (
     AUTOSCALERS,
     DEPLOYMENTS,

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import Execution, Object
 from globalmanager.rules.elastic.scalers import Script
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Create, Object, ObjectRef, Observed
 from globalmanager.kinds.trainingjob import files
 from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS, config_name

@@ -8,7 +8,7 @@ the launcher ends.
 from datetime import datetime
 from typing import Final
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, InvalidSpec, Object, Observed, Plan, Severity
 from globalmanager.kinds.trainingjob import phases, present, scaling
 from globalmanager.kinds.trainingjob.present import KIND, Present

@@ -7,7 +7,7 @@ the name of a future worker.
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import (
     PODS,
     SECRETS,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Plan, Severity
 from globalmanager.kinds.trainingjob import (
     changes,

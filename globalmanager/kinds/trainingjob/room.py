@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, Object, Observed, Severity
 from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import (
     Action,
     Adopt,

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from common.text import printable
+from edgeai.text import printable
 from globalmanager.contract import (
     Delete,
     Execution,

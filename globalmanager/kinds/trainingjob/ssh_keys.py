@@ -6,7 +6,7 @@ same key, and a Secret that somebody has deleted comes back with the key that th
 
 from typing import Final
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 
 _CLIENT_CONFIG: Final = "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"

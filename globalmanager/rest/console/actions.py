@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
-from common.errors import Overloaded
-from common.ids import Uid
+from edgeai.errors import Overloaded
+from edgeai.ids import Uid
 from globalmanager.contract import Kind, Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import Beginning, KubeClient

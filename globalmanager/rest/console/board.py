@@ -12,9 +12,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from common import times
-from common.ids import NodeName
-from common.text import shortened
+from edgeai import times
+from edgeai.ids import NodeName
+from edgeai.text import shortened
 from globalmanager.contract import (
     AUTOSCALERS,
     DEPLOYMENTS,

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from common.errors import Overloaded
-from common.ids import Uid
-from common.text import printable
+from edgeai.errors import Overloaded
+from edgeai.ids import Uid
+from edgeai.text import printable
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.board import Board

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from common.errors import Overloaded
-from common.ids import Uid
 from common.logs import get_logger
+from edgeai.errors import Overloaded
+from edgeai.ids import Uid
 from globalmanager.contract import Kind, Object, ObjectRef
 from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Reading

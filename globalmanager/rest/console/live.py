@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from common.addresses import network_of
-from common.errors import Overloaded
 from common.logs import get_logger
+from edgeai.addresses import network_of
+from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.streams import limit_writes

@@ -15,10 +15,10 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from common import times
-from common.errors import EdgeAIError, Overloaded
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
+from edgeai import times
+from edgeai.errors import EdgeAIError, Overloaded
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.job_values import MAX_KEY_CHARS, NAME
 from globalmanager.rest.fair_rate import FairRate, Rate

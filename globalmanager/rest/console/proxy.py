@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.rest.access import Access, Caller
 from globalmanager.rest.console.login import Session
 from globalmanager.rest.errors import RequestError

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import yaml
 
-from common.ids import NodeName
-from common.text import shortened
+from edgeai.ids import NodeName
+from edgeai.text import shortened
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.board import (
     Board,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from common.ids import is_subdomain
+from edgeai.ids import is_subdomain
 from globalmanager.contract import NODES, PODS, ResourceType
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
 from globalmanager.rest.console.board import Board, Sight

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, Job, Object, ObjectRef, Observed, Plan, Severity
 from globalmanager.rules.children import controllers
 from globalmanager.rules.elastic.scalers import job_of

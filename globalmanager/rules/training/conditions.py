@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from common.text import printable, shortened
-from common.times import rfc3339
+from edgeai.text import printable, shortened
+from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
 from globalmanager.rules.faults import STALLED, Fault, is_same_summary, summary

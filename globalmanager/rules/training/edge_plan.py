@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from common.ids import NodeName
-from common.times import rfc3339
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, Action, Delete, Object, ObjectRef, Observed, Plan
 from globalmanager.rules import contacts, deletions, status
 from globalmanager.rules.children import Stages

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from common.ids import NodeName, WorkerName, is_subdomain
 from common.wire import (
     EXIT_CODES,
     POD_CREATED_AT,
@@ -20,6 +19,7 @@ from common.wire import (
     AssignmentBody,
     WorkerGrant,
 )
+from edgeai.ids import NodeName, WorkerName, is_subdomain
 from globalmanager.contract import (
     Assignment,
     Object,

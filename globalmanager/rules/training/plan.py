@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     PODS,
     Create,

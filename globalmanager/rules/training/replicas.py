@@ -7,8 +7,8 @@ replica, and they are known before any pod exists. An annotation tells the attem
 from collections.abc import Iterator
 from typing import Any, Final
 
-from common.ids import WorkerName
-from common.labels import LABEL_WORKER
+from edgeai.ids import WorkerName
+from edgeai.labels import LABEL_WORKER
 from globalmanager.contract import PODS, SERVICES, Create, Object, Observed, UpdateRule
 from globalmanager.rules import children, objects
 from globalmanager.rules.replication import replica_labels, replica_name

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from common.ids import Uid
 from edgeai.api import Object, path_of
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.bad_input.unready import (
     APPLY_CRDS,

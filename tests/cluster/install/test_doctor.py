@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import pytest
 
-from common.times import micro_time
 from edgeai.api import Object
 from edgeai.doctor.diagnosis import diagnose
 from edgeai.doctor.finding import Finding
+from edgeai.times import micro_time
 from globalmanager.ha.elector import REPLICA_LABEL
 from tests.certificates import Authority
 from tests.cluster.client import Client

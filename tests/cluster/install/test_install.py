@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.times import utc_now
 from edgeai.install.certificates import Pair, node_problem_of
 from edgeai.install.cluster import LABEL
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import values_of
+from edgeai.times import utc_now
 from globalmanager.edge.identity.node_tokens import read_tokens, sha256_hex
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from common.times import utc_now
 from edgeai.install.certificates import new_authority
 from edgeai.install.record import SECRET
 from edgeai.install.rendering import render
 from edgeai.install.values import values_of
+from edgeai.times import utc_now
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.install.steps import (

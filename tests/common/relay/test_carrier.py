@@ -12,7 +12,6 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from common import wire
-from common.ids import Uid, WorkerName
 from common.ratelimit import TokenBucket
 from common.relay.carrier import MAX_QUEUED_BYTES, Carrier, CarrierTiming, StreamRefused
 from common.relay.frames import INITIAL_CREDIT, MAX_DATA_BYTES, Refusal, Target
@@ -20,6 +19,7 @@ from common.relay.session import Budget, RelaySession, StreamWanted
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from common.tasks import TaskGroup
+from edgeai.ids import Uid, WorkerName
 from tests.waiting import PATIENCE_S, async_eventually
 
 TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=120.0)

@@ -5,10 +5,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from common.errors import ProtocolError
-from common.ids import Uid, WorkerName
 from common.relay import frames
 from common.relay.frames import MAX_DATA_BYTES, MAX_MESSAGE_BYTES, Refusal, Target
+from edgeai.errors import ProtocolError
+from edgeai.ids import Uid, WorkerName
 from tests.common.test_wire_msgpack import documented_fields
 
 FRAMES: dict[str, tuple[frames.AnyFrame, dict[str, Any]]] = {

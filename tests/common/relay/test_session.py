@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.ids import Uid, WorkerName
 from common.relay import frames
 from common.relay.frames import INITIAL_CREDIT, MAX_DATA_BYTES, MAX_WINDOW, Refusal, Target
 from common.relay.session import (
@@ -22,6 +21,7 @@ from common.relay.session import (
 )
 from common.session import Timing
 from common.wire import Beat, Close
+from edgeai.ids import Uid, WorkerName
 
 TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=10.0)
 TARGET = Target("digits-cloud.default", 5000)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from common.times import rfc3339, utc_now
 from edgeai.client import AsyncClient
+from edgeai.times import rfc3339, utc_now
 from globalmanager.contract import PODS, Object, ObjectRef
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient

@@ -10,7 +10,6 @@ from typing import assert_type
 
 import pytest
 
-from common.errors import SettingsError
 from edgeai.client import (
     AsyncClient,
     Client,
@@ -21,6 +20,7 @@ from edgeai.client import (
     ModelSpec,
     WaitTimeout,
 )
+from edgeai.errors import SettingsError
 from globalmanager.kube import errors
 from tests.edgeai.command import heed_interrupts
 from tests.globalmanager.cluster import Cluster

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import yaml
 
-from common.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
 from edgeai.client import InvalidObject, JointInferenceService, Model, UnknownKind, WaitTimeout
 from edgeai.client.objects import CLASSES, plain
 from edgeai.client.words import check_document, parse_job, resource, types_named
+from edgeai.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from common.ids import NodeName
-from common.times import micro_time
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.doctor.facts import DEFINITIONS
 from edgeai.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
+from edgeai.ids import NodeName
 from edgeai.install.credentials import CLIENT_CA
+from edgeai.times import micro_time
 from globalmanager.contract import (
     DEPLOYMENTS,
     NODES,

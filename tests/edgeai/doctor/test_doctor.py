@@ -15,8 +15,6 @@ import pytest
 import yaml
 from aiohttp import web
 
-from common.errors import SettingsError
-from common.ids import NodeName
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
 from edgeai.doctor.diagnosis import diagnose
@@ -24,6 +22,8 @@ from edgeai.doctor.edges import nodes_served
 from edgeai.doctor.facts import DEFINITIONS, AskAbout, gather
 from edgeai.doctor.finding import Finding
 from edgeai.doctor.parts import CONTROLLER, MANAGER
+from edgeai.errors import SettingsError
+from edgeai.ids import NodeName
 from edgeai.install import certificates as made
 from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS

@@ -3,15 +3,15 @@
 from datetime import timedelta
 from typing import Any, Final
 
-from common.ids import NodeName
-from common.times import micro_time, utc_now
 from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.ids import NodeName
 from edgeai.install.readiness import (
     daemon_set_missing,
     definition_missing,
     deployment_missing,
     session_missing,
 )
+from edgeai.times import micro_time, utc_now
 from globalmanager.contract import Object
 from globalmanager.ha.claims import Claim, encode
 from globalmanager.ha.elector import REPLICA_LABEL

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from common.errors import EdgeAIError
 from edgeai.__main__ import app
 from edgeai.client import AsyncClient
+from edgeai.errors import EdgeAIError
 from tests.edgeai.client.conftest import client, cluster
 from tests.globalmanager.cluster import Cluster
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, uid_of
 from globalmanager.contract import Object, ObjectRef

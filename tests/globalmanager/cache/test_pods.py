@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
 from globalmanager.contract import PODS, Object, ref_of
 from globalmanager.kinds.pytorchjob.framework import PYTORCH

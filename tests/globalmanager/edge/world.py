@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, WorkerName
 from common.session import Timing
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment, WorkerReport
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.server import EdgeServer

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.ids import Uid
-from common.times import utc_now
+from edgeai.ids import Uid
+from edgeai.times import utc_now
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
 from globalmanager.contract import (

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from common.ids import NodeName, Uid
+from edgeai.ids import NodeName, Uid
 from globalmanager.cache.store import Store
 from globalmanager.contract import (
     PODS,

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import (
     PODS,
     Execution,

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import Event, ObjectRef, Observed, Plan, Severity
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.fence import Fence

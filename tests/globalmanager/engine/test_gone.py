@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.errors import NotFound

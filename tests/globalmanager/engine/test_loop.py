@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from common.backoff import Backoff
-from common.ids import NodeName, Uid
+from edgeai.backoff import Backoff
+from edgeai.ids import NodeName, Uid
 from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.settings import EngineSettings

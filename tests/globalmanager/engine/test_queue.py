@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from globalmanager.engine.queue import QueueClosed, WorkQueue
 
 pytestmark = pytest.mark.looptime

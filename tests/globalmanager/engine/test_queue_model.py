@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from globalmanager.engine.queue import WorkQueue
 from tests.globalmanager.engine.test_queue import A, B, C, Name
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from common.ids import TaskKey, Uid
+from edgeai.ids import TaskKey, Uid
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ObjectRef, Served, task_key
 from globalmanager.edge.sessions.fold import StatusFold

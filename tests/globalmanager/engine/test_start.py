@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
 from globalmanager.contract import SECRETS, WorkerSettings
 from globalmanager.engine.loop import Engine

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from common.ids import Uid
 from common.tasks import TaskGroup
+from edgeai.ids import Uid
 from globalmanager.cache.store import Store
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.status import NotKept, PatchOf, StatusWriter, status_of

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 import msgspec
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim, ClaimsError
 

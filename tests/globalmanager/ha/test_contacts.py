@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim
 from globalmanager.ha.contacts import Contacts

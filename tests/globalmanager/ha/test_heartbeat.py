@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from common.errors import Unavailable
+from edgeai.errors import Unavailable
 from globalmanager.ha.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.looptime

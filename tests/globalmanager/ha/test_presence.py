@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.ha import claims
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity

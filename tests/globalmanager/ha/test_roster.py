@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
     Adopt,

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Final, Self
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     PODS,
     SERVICES,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     PODS,
     Action,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW

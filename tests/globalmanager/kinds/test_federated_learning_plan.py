@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.participants import participant_secret
+from edgeai.participants import participant_secret
 from globalmanager.contract import Action, Adopt, Annotate, Delete, Object, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S

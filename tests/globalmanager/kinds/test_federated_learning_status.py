@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.times import rfc3339
 from common.wire import WorkerStatus
+from edgeai.times import rfc3339
 from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.federatedlearningjob.main import LEFT_WAITING_S, REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, report

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import Assignment
 from globalmanager.rules.secrets import secret_hash
 from tests.globalmanager.builders import World

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     PODS,
     Delete,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from tests.globalmanager.builders import World, at, merged
 from tests.globalmanager.kinds.elastic import LAUNCHER, ElasticWorld, example, training, worker
 from tests.globalmanager.kinds.refusals import live

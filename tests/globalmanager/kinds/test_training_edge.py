@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common.times import rfc3339
 from common.wire import THE_NODE_ITSELF
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     PODS,
     Assignment,

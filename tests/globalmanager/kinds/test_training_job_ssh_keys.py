@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.kinds.trainingjob import ssh_keys
 
 ROOT_KEY = b"k" * 32

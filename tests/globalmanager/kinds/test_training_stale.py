@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, Create, Delete, Object, ObjectRef, Observed, Plan, ref_of
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training.replicas import attempt_of

@@ -4,7 +4,7 @@ import random
 from datetime import datetime
 from typing import Any, Final
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, Action, Adopt, Create, Delete, Object, ObjectRef, Result
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from globalmanager.rules.objects import owner_reference

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from common.errors import Unavailable
-from common.ids import Uid
 from common.tasks import TaskGroup
+from edgeai.errors import Unavailable
+from edgeai.ids import Uid
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from common.errors import Unavailable
+from edgeai.errors import Unavailable
 from globalmanager.kube import errors
 
 CASES = [

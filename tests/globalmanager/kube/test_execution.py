@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from common.errors import Unavailable
+from edgeai.errors import Unavailable
 from globalmanager.contract import PODS, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kube import errors

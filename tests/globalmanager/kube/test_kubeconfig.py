@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.kube.client import KubeClient
 from tests.globalmanager.scripted_api import write_kubeconfig
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.kube.user import UserClient
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.waiting import async_eventually

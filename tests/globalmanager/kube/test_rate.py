@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.errors import Overloaded
+from edgeai.errors import Overloaded
 from globalmanager.kube.rate import PARTS, Share, SharedRate
 
 QPS = 100.0

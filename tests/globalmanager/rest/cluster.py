@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
-from common.ids import NodeName, Uid
+from edgeai.ids import NodeName, Uid
 from globalmanager.cache.health import Health
 from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.identity.remembered import Remembered

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from common.errors import SettingsError
-from common.ids import NodeName
+from edgeai.errors import SettingsError
+from edgeai.ids import NodeName
 from globalmanager.app import access_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews

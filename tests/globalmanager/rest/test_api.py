@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
 from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of, session_info

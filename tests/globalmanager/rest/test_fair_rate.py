@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import Overloaded
+from edgeai.errors import Overloaded
 from globalmanager.rest.fair_rate import FairRate, Rate
 
 

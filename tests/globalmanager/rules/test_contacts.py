@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.kinds.model import KIND as MODEL
 from globalmanager.rules.contacts import EDGE_CONNECTED, edge_connected
 from globalmanager.rules.status import Finding

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from globalmanager.contract import Object
 from globalmanager.rules import deletions, pod_faults
 from globalmanager.rules.remedies import remedy_of

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.ids import NodeName
-from common.times import rfc3339
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
 from globalmanager.contract import PODS, SERVICES, Delete, Object, ObjectRef, Observed
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.rules import lifecycle, status

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from globalmanager.contract import InvalidSpec, Object
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import pods, storage, worker_form

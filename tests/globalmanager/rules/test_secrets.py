@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from common.ids import Uid
+from edgeai.ids import Uid
 from globalmanager.rules.secrets import secret_hash, worker_secret
 
 KEY = bytes(range(32))

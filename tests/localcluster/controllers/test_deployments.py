@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.times import rfc3339
+from edgeai.times import rfc3339
 from localcluster.controllers.deployment_controller import DeploymentController
 from localcluster.controllers.deployments import (
     HASH_LABEL,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts

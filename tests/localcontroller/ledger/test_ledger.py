@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from common import wire
-from common.errors import Overloaded, StateError, Unavailable
-from common.ids import Uid, WorkerName
+from edgeai.errors import Overloaded, StateError, Unavailable
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.ledger.tables import MAX_RETIRED, LedgerFull, NotGranted

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from common import wire
-from common.errors import Unavailable
-from common.ids import Uid, WorkerName
+from edgeai.errors import Unavailable
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.file import MAX_DAMAGED
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull

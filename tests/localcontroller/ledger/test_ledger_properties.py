@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from common import wire
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import Outgoing, ReportAcked

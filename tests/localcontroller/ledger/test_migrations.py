@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from common.errors import StateError
+from edgeai.errors import StateError
 from localcontroller.ledger import schema
 from localcontroller.ledger.file import LEDGER
 from localcontroller.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import MAX_RETIRED, LedgerFull
 from tests.localcontroller.builders import (

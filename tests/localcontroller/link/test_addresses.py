@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from common import wire
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.addresses import Addresses
 from localcontroller.link.endpoint import Endpoint

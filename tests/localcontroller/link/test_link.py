@@ -12,9 +12,9 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.backoff import Backoff
-from common.ids import WorkerName
 from common.session import Timing
+from edgeai.backoff import Backoff
+from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.addresses import Addresses

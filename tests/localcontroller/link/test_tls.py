@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from common import wire
-from common.backoff import Backoff
-from common.ids import NodeName
+from edgeai.backoff import Backoff
+from edgeai.ids import NodeName
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from localcontroller.ledger.ledger import Ledger

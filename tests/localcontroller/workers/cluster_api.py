@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from common.backoff import Backoff
-from common.ids import NodeName
+from edgeai.backoff import Backoff
+from edgeai.ids import NodeName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch

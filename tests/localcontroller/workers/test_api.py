@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from common.ids import TaskKey, WorkerName
 from common.logs import MASK, mask_secrets
+from edgeai.ids import TaskKey, WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.ledger.ledger import Ledger

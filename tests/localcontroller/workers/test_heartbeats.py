@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
 from tests.localcontroller.builders import (

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.intake import Intake
 from tests.localcontroller.builders import UID, WORKER, assign, body, worker_message

@@ -10,7 +10,7 @@ import aiohttp
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.messages import MAX_REPORT_BYTES
 from localcontroller.workers.rates import RequestRates

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import UID, WORKER, worker_message
 from tests.localcontroller.workers.cluster_api import (

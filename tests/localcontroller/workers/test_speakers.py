@@ -1,6 +1,6 @@
 """Which processes of a worker may still speak."""
 
-from common.ids import Uid, WorkerName
+from edgeai.ids import Uid, WorkerName
 from localcontroller.workers.speakers import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers, WorkerKey
 from tests.localcontroller.builders import Clock
 

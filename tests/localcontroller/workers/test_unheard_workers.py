@@ -3,7 +3,7 @@
 import pytest
 
 from common import wire
-from common.ids import WorkerName
+from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import UID, assign, report_of
 from tests.localcontroller.workers.cluster_api import (

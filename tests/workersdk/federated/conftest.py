@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.participants import participant_secret
+from edgeai.participants import participant_secret
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 from workersdk.deadline import Deadline

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk.environment import Address
 from workersdk.federated.environment import from_environ, require_participant
 from workersdk.federated.server import AggregationServer

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from tests.workersdk.federated.conftest import LOOPBACK
 from tests.workersdk.federated.mean import Mean
 from workersdk.environment import Address

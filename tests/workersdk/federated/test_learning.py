@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from common.backoff import Backoff
+from edgeai.backoff import Backoff
 from tests.waiting import eventually
 from tests.workersdk.federated.conftest import Federation, running
 from tests.workersdk.federated.mean import Mean

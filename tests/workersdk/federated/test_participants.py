@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from tests.workersdk.federated.conftest import SECRET, Federation, headers, own, running
 from tests.workersdk.federated.mean import Mean
 from tests.workersdk.federated.test_federation import settings, trainer

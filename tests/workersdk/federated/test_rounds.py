@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from workersdk.federated.rounds import SEED, Rounds, RoundSettings
 
 SETTINGS = RoundSettings(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.errors import Overloaded
-from common.ids import NodeName
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
+from edgeai.errors import Overloaded
+from edgeai.ids import NodeName
 from globalmanager.edge.door.admission import (
     FREE_AGAIN_S,
     REMEMBERED_NODES,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator

@@ -12,8 +12,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
-from common.ids import WorkerName
 from common.session import Timing
+from edgeai.ids import WorkerName
 from tests.globalmanager.edge.world import A, B, World, key, report_body, token, uid
 from tests.waiting import async_eventually
 

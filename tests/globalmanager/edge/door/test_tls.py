@@ -18,7 +18,7 @@ from cryptography.x509 import load_pem_x509_certificates
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from common import wire
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles, server_context
 from globalmanager.edge.identity.certificates import CertificateAuthenticator

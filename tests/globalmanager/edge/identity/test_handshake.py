@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.ids import NodeName
+from edgeai.errors import SettingsError
+from edgeai.ids import NodeName
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from common import wire
-from common.errors import Unavailable
 from common.wire import AUDIENCE
+from edgeai.errors import Unavailable
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
     MAX_TOKEN_CHARS,

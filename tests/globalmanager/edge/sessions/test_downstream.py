@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment
 from globalmanager.edge.sessions.cloud_session import MAX_HELD_BYTES, Desired
 from globalmanager.edge.sessions.downstream import MAX_BODY_BYTES, Binding, DesiredSets

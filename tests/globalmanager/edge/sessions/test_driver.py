@@ -10,8 +10,8 @@ from structlog.contextvars import get_contextvars
 from structlog.testing import capture_logs
 
 from common import wire
-from common.ids import WorkerName
 from common.session import Timing
+from edgeai.ids import WorkerName
 from globalmanager.edge.sessions.driver import SessionDriver
 from globalmanager.edge.sessions.flag import Flag
 from tests.globalmanager.edge.world import A, B, World, report_body, uid

@@ -1,7 +1,7 @@
 """Sessions of one replica among others: each is a claim, and the newest claim of a node wins."""
 
 from common import wire
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.ha.claims import Claim, fingerprint
 from tests.globalmanager.edge.world import A, B, World
 from tests.waiting import async_eventually

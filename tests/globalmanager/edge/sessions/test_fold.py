@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from common import wire
-from common.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
     Kind,

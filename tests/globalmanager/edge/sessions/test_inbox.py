@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from common import wire
-from common.ids import NodeName, WorkerName
+from edgeai.ids import NodeName, WorkerName
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox, InboxLimits, Retry

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
-from common.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.cache.store import Store
 from globalmanager.contract import (
     Kind,

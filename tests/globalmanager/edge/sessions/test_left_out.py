@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from common import wire
-from common.ids import TaskKey, Uid
+from edgeai.ids import TaskKey, Uid
 from globalmanager.contract import (
     Event,
     Kind,

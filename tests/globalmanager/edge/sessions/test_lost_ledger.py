@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from common import wire
-from common.ids import TaskKey, Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.cache.store import Store
 from globalmanager.contract import Assignment, Object, ObjectRef, Served, task_key
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold

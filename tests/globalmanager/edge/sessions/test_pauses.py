@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from common import wire
-from common.ids import NodeName, Uid, WorkerName
+from edgeai.ids import NodeName, Uid, WorkerName
 from globalmanager.edge.sessions.inbox import InboxLimits
 from globalmanager.edge.sessions.pauses import LONGEST_S, WRITES_PER_S, Pauses
 from tests.globalmanager.edge.sessions.test_inbox import Sender, office, report

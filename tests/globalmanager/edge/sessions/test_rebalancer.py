@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import wire
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.edge.sessions.rebalancer import (
     FIRST_BATCH,
     MIN_SLACK,

@@ -6,8 +6,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from common import wire
-from common.ids import Uid
 from common.version import VERSION, user_agent
+from edgeai.ids import Uid
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
 from localcontroller.link.edge_session import Welcomed
 from tests.globalmanager.edge.world import A, B, Peer, World, dial, key, token, uid

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
-from common.ids import WorkerName
 from common.session import Timing
+from edgeai.ids import WorkerName
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry

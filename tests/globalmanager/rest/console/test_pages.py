@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.ha.claims import day_of
 from globalmanager.rest.console.live import PageRate

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from common.errors import SettingsError
-from common.times import rfc3339, utc_now
+from edgeai.errors import SettingsError
+from edgeai.times import rfc3339, utc_now
 from globalmanager.app import job_metrics_of, past_of
 from globalmanager.contract import ObjectRef
 from globalmanager.engine.job_values import JobValues

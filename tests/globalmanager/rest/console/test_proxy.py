@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from multidict import CIMultiDict
 
-from common.errors import SettingsError
+from edgeai.errors import SettingsError
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews

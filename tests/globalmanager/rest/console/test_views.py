@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.ids import NodeName
+from edgeai.ids import NodeName
 from globalmanager.contract import ObjectRef
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console import board as board_module

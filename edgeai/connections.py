@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from common.addresses import network_of
+from edgeai.addresses import network_of
 
 Connection = TypeVar("Connection", bound=Hashable)
 

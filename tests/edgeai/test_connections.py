@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.connections import Connections, Stage
+from edgeai.connections import Connections, Stage
 
 IDLE, READING, ANSWERING = Stage.IDLE, Stage.READING, Stage.ANSWERING
 # name -> ((address, stages of the connection) by connection, address of the newcomer, who ends)

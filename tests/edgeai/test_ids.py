@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.errors import InvalidName
-from common.ids import TaskRef, is_subdomain, parse_task_key
+from edgeai.errors import InvalidName
+from edgeai.ids import TaskRef, is_subdomain, parse_task_key
 
 REF = TaskRef("jointinferenceservices", "edgeai.io", "default", "digits")
 

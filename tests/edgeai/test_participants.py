@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.participants import weights
+from edgeai.participants import weights
 
 ANY = 2**53
 NUMBERS = st.integers(min_value=0, max_value=ANY)

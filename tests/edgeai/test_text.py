@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.text import printable
+from edgeai.text import printable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ place of a worker's name.
 import re
 from typing import NamedTuple, NewType
 
-from common.errors import InvalidName
+from edgeai.errors import InvalidName
 
 NodeName = NewType("NodeName", str)  # Kubernetes Node metadata.name, RFC 1123 subdomain
 WorkerName = NewType("WorkerName", str)  # one worker of a task, unique within the task

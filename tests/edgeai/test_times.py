@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import times
+from edgeai import times
 
 ZONES = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(
     lambda offset: timezone(timedelta(minutes=offset // timedelta(minutes=1)))
