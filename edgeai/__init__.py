@@ -1,1 +1,4 @@
-"""The `edgeai` command: runs a local cluster, shows its status, and runs the demos."""
+"""The `edgeai` command, the Python client, and small modules that every other package may import.
+
+This module imports nothing: every node loads it.
+"""

@@ -17,6 +17,9 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONTAINERFILE: Final = ROOT / "deploy" / "containers" / "Containerfile"
+SHARED: Final = re.findall(r"\bedgeai/\w+\.py\b", CONTAINERFILE.read_text())
+"""The small modules of edgeai, which every image holds."""
 PACKAGES: Final = {
     "manager": ("common", "globalmanager"),
     "edge": ("common", "localcontroller"),
@@ -74,31 +77,34 @@ def test_every_module_of_a_role_can_be_imported_with_the_roles_lock(
     role: str, tmp_path: Path
 ) -> None:
     install(role, tmp_path)
-    program = [sys.executable, "-I", "-S", "-c", IMPORT_ALL, str(tmp_path), *PACKAGES[role]]
+    program = [sys.executable, "-I", "-S", "-c", IMPORT_ALL, str(tmp_path)]
+    program += ["edgeai", *PACKAGES[role]]
     done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def install(role: str, directory: Path) -> None:
-    """Links to what the role's lock names, out of this environment, and to the role's packages."""
+    """Links to what the role's lock names, out of this environment, and to what its image holds."""
     for distribution in metadata.distributions():
         if canonical(distribution.name) in names_locked(role):
             for top in {file.parts[0] for file in distribution.files or ()} - {".."}:
                 link = directory / top
                 if not link.is_symlink():
                     link.symlink_to(Path(str(distribution.locate_file(top))))
-    for package in {"common", *PACKAGES[role]}:
-        (directory / package).symlink_to(ROOT / package)
+    (directory / "edgeai").mkdir()
+    for path in (*SHARED, *PACKAGES[role]):
+        (directory / path).symlink_to(ROOT / path)
 
 
 @pytest.mark.parametrize("role", PACKAGES)
 def test_what_a_role_imports_anywhere_is_named_in_its_extra(role: str) -> None:
     """Also in a function, where it would be missed only once that runs."""
-    for package in PACKAGES[role]:
-        for file in (ROOT / package).rglob("*.py"):
-            for module in imports(file):
-                known = module in sys.stdlib_module_names or module in {*PACKAGES[role], "common"}
-                assert known or owners(module) & direct(role), f"{file} imports {module}"
+    ours = {"edgeai", *PACKAGES[role]}
+    packaged = (file for package in PACKAGES[role] for file in (ROOT / package).rglob("*.py"))
+    for file in (*(ROOT / path for path in SHARED), *packaged):
+        for module in imports(file):
+            known = module in sys.stdlib_module_names or module in ours
+            assert known or owners(module) & direct(role), f"{file} imports {module}"
 
 
 def imports(file: Path) -> set[str]:
