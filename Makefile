@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench figures clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -95,6 +95,9 @@ crds: $(USE) ## Write deploy/crds* and the GlobalManager's rights from the types
 	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
 	@$(BIN)/python -m globalmanager.manifests.crds --cel deploy/crds-cel
 	@$(BIN)/python -m globalmanager.manifests.rbac deploy
+
+figures: $(USE) ## Print sizes, comments, callables and names of the source, as a table
+	@$(BIN)/python tests/figures.py
 
 bench: $(USE) ## Measure; prints one JSON object
 	@$(BIN)/python -m tests.bench
