@@ -11,11 +11,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from edgeai.worker.federated.aggregations import FedAvgM
+from edgeai.worker.federated.environment import participants
+from edgeai.worker.federated.rounds import RoundSettings
+from edgeai.worker.federated.server import AggregationServer
 from examples.script import read, run
-from workersdk.federated.aggregations import FedAvgM
-from workersdk.federated.environment import participants
-from workersdk.federated.rounds import RoundSettings
-from workersdk.federated.server import AggregationServer
 
 ROUNDS: Final = 40
 # Smaller than the default, because the nodes have different digits and so different gradients.

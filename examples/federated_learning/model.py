@@ -26,7 +26,7 @@ Weights = dict[str, Floats]
 
 
 class Perceptron:
-    """A perceptron with the methods of workersdk.federated.FederatedEstimator.
+    """A perceptron with the methods of edgeai.worker.federated.FederatedEstimator.
 
     Args:
         epochs: number of passes of train() over the images

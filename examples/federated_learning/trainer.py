@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from edgeai.worker.federated.learning import FederatedLearning
 from examples import digits
 from examples.digits import Digits
 from examples.federated_learning.files import held_out_of
 from examples.federated_learning.model import Perceptron
 from examples.script import read, run
-from workersdk.federated.learning import FederatedLearning
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import msgspec
 
+from edgeai.worker import BigModelService
 from examples.digits import Floats
 from examples.joint_inference.models import CloudModel
 from examples.script import read, run
-from workersdk import BigModelService
 
 
 class Settings(msgspec.Struct, frozen=True, rename=str.upper):

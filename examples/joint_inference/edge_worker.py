@@ -22,11 +22,11 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from edgeai.worker import AnsweredBy, CloudOnly, Counts, EdgeOnly, InferenceResult, JointInference
 from examples import digits
 from examples.digits import Digits
 from examples.joint_inference.models import EdgeModel
 from examples.script import read, run
-from workersdk import AnsweredBy, CloudOnly, Counts, EdgeOnly, InferenceResult, JointInference
 
 PROGRESS_S: Final = 0.1
 FLUSH_S: Final = 5.0

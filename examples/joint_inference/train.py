@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from edgeai.worker import CrossEntropy
 from examples import digits, digits_source
 from examples.digits import Digits, Floats
 from examples.joint_inference.cloud_training import train_cloud
 from examples.joint_inference.models import CloudModel, EdgeModel, coarse_features
-from workersdk import CrossEntropy
 
 HELD_OUT: Final = 0.4  # share of the images that are not for training (719 images)
 THRESHOLD_CROSS_ENTROPY: Final = "0.7"  # joint_inference.yaml has the same value; a test compares

@@ -23,12 +23,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from edgeai.worker.federated.aggregator import RoundResult
+from edgeai.worker.federated.layout import Weights
+from edgeai.worker.federated.learning import FederatedLearning
+from edgeai.worker.federated.rounds import RoundSettings
+from edgeai.worker.federated.server import AggregationServer
 from tests.ports import free_port
-from workersdk.federated.aggregator import RoundResult
-from workersdk.federated.layout import Weights
-from workersdk.federated.learning import FederatedLearning
-from workersdk.federated.rounds import RoundSettings
-from workersdk.federated.server import AggregationServer
 
 CASES: Final = [(10**6, 2), (10**6, 8), (10**7, 2), (10**7, 8), (10**8, 2), (10**8, 8)]
 ROUNDS: Final = 3

@@ -28,11 +28,11 @@ import msgspec
 import numpy as np
 import uvloop
 
+from edgeai.worker.cloud_client import CloudClient
+from edgeai.worker.environment import Address
+from edgeai.worker.results import Reason
 from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, service
-from workersdk.cloud_client import CloudClient
-from workersdk.environment import Address
-from workersdk.results import Reason
 
 JOB_EVERY_S: Final = 0.25
 REPORT_EVERY_S: Final = 0.5  # of one worker

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from edgeai.worker.big_model_service import BigModelService
+from edgeai.worker.hard_example_mining import CloudOnly
+from edgeai.worker.joint_inference import JointInference
+from edgeai.worker.results import AnsweredBy
+from edgeai.worker.tensors import Array
 from tests.bench.spread import spread
-from workersdk.big_model_service import BigModelService
-from workersdk.hard_example_mining import CloudOnly
-from workersdk.joint_inference import JointInference
-from workersdk.results import AnsweredBy
-from workersdk.tensors import Array
 
 HOST: Final = "127.0.0.1"
 DEADLINE_S: Final = 300.0

@@ -16,9 +16,9 @@ from globalmanager.contract import WorkerSettings
 from globalmanager.rules import pods, transport
 from globalmanager.rules.transport import Transport
 from localcluster.kubelet.expansion import expand
+from tests.edgeai.worker.peers import LOOPBACK
 from tests.relay.world import HOST, SECRET, WORKER, RelayWorld, one_answer
 from tests.runtimes import INSTALL_S, python_with
-from tests.workersdk.peers import LOOPBACK
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 CALLS = Path(__file__).with_name("sedna_client_process.py")

@@ -15,7 +15,6 @@ PACKAGES: Final = (
     "globalmanager",
     "localcluster",
     "localcontroller",
-    "workersdk",
 )
 CALLERS: Final = re.compile(r"\b(Called|Built|Used) by\b")
 

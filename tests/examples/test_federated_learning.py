@@ -15,10 +15,10 @@ from examples.federated_learning import compare, data, manifests
 from examples.federated_learning.data import Part
 from examples.federated_learning.files import EDGES, held_out_of, train_file
 from examples.federated_learning.model import Perceptron
+from tests.edgeai.worker.peers import LOOPBACK
 from tests.examples.scripts import CHECKOUT, started
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
-from tests.workersdk.peers import LOOPBACK
 
 SCRIPTS = CHECKOUT / "examples" / "federated_learning"
 SECRET = {"JOB_SECRET": "s"}

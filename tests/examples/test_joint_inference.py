@@ -13,10 +13,10 @@ import pytest
 
 from examples import digits
 from examples.joint_inference import manifests, train
+from tests.edgeai.worker.peers import LOOPBACK, LocalController
 from tests.examples.scripts import CHECKOUT, started
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
-from tests.workersdk.peers import LOOPBACK, LocalController
 
 SCRIPTS = CHECKOUT / "examples" / "joint_inference"
 

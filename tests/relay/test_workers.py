@@ -11,20 +11,20 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from edgeai.worker.environment import Address, Transport, WorkerEnvironment
+from edgeai.worker.federated.environment import FederationEnvironment, Secret
+from edgeai.worker.federated.learning import FederatedLearning
+from edgeai.worker.joint_inference import JointInference
+from edgeai.worker.results import AnsweredBy, Reason
+from tests.edgeai.worker import peers
+from tests.edgeai.worker.federated.conftest import SECRET as JOB_SECRET
+from tests.edgeai.worker.federated.conftest import Federation
+from tests.edgeai.worker.federated.mean import Mean
+from tests.edgeai.worker.federated.test_federation import settings
+from tests.edgeai.worker.peers import LOOPBACK, Doubler, ScriptedCloud
+from tests.edgeai.worker.test_joint_inference import HARD
 from tests.relay.world import HOST, UID, WORKER, RelayWorld, one_answer
 from tests.waiting import async_eventually
-from tests.workersdk import peers
-from tests.workersdk.federated.conftest import SECRET as JOB_SECRET
-from tests.workersdk.federated.conftest import Federation
-from tests.workersdk.federated.mean import Mean
-from tests.workersdk.federated.test_federation import settings
-from tests.workersdk.peers import LOOPBACK, Doubler, ScriptedCloud
-from tests.workersdk.test_joint_inference import HARD
-from workersdk.environment import Address, Transport, WorkerEnvironment
-from workersdk.federated.environment import FederationEnvironment, Secret
-from workersdk.federated.learning import FederatedLearning
-from workersdk.joint_inference import JointInference
-from workersdk.results import AnsweredBy, Reason
 
 
 def edge_worker(world: RelayWorld, **fields: Any) -> JointInference:

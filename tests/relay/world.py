@@ -13,12 +13,12 @@ import msgspec
 
 from common import wire
 from edgeai.ids import TaskKey, Uid, WorkerName
+from edgeai.worker.environment import Address, LCServer
 from globalmanager.contract import Assignment, ServicePort
 from localcontroller import app
 from localcontroller.settings import Settings
 from tests.globalmanager.edge.world import A, World, token
 from tests.waiting import async_eventually
-from workersdk.environment import Address, LCServer
 
 SECRET = "5" * 64
 SERVICE = "digits-cloud"

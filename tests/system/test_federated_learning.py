@@ -103,7 +103,7 @@ def _template(*arguments: object) -> Object:
     container = {
         "name": "worker",
         "image": "edgeai/test",
-        "command": [sys.executable, "-m", "tests.workersdk.federated.worker"],
+        "command": [sys.executable, "-m", "tests.edgeai.worker.federated.worker"],
         "args": [str(argument) for argument in arguments],
         "env": [{"name": "PYTHONPATH", "value": str(CHECKOUT)}],
     }

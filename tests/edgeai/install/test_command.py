@@ -46,7 +46,7 @@ def test_the_wheel_holds_what_the_command_renders(tmp_path: Path, printed: str) 
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    for package in ("common", "edgeai", "globalmanager", "localcontroller", "workersdk"):
+    for package in ("common", "edgeai", "globalmanager", "localcontroller"):
         assert (installed / package / "py.typed").exists()  # type checkers of users look here
     done = subprocess.run(
         [sys.executable, "-m", "edgeai", "install", *EVERYTHING],

@@ -2,10 +2,10 @@
 
 import pytest
 
+from edgeai.worker import hard_example_mining
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.rules.worker_form import Parameter
-from workersdk import hard_example_mining
 
 
 def parameter(key: str) -> Parameter:

@@ -1,0 +1,177 @@
+"""The cloud worker: serves a big model to the edge workers of its service.
+
+    BigModelService(MyEstimator()).serve()
+
+is a complete worker. POST /v1/predict takes and returns msgpack (see edgeai.worker.tensors). GET
+/healthz answers 200 after the model is loaded. The service never stores samples. If the estimator
+raises an error, the service answers 500 with a text, and the edge worker uses its own answer.
+"""
+
+import logging
+import math
+import os
+import queue
+import threading
+from typing import Any, Final
+
+from edgeai.errors import SettingsError
+from edgeai.worker import estimator as estimators
+from edgeai.worker import tensors
+from edgeai.worker.bounded_server import (
+    BoundedHandler,
+    BoundedServer,
+    RequestRefused,
+    ServerLimits,
+)
+from edgeai.worker.cloud_client import HEALTH_PATH, PREDICT_PATH, TIMEOUT_HEADER
+from edgeai.worker.environment import Address, WorkerEnvironment, from_environ
+from edgeai.worker.errors import TensorError
+from edgeai.worker.estimator import Estimator
+from edgeai.worker.stop_signals import handling_stop_signals
+
+log = logging.getLogger(__name__)
+
+# Longest wait of a request for the estimator. A client can send its own timeout instead.
+DEFAULT_WAIT_S: Final = 30.0
+
+
+class BigModelService:
+    """Serves an estimator over HTTP. The constructor begins to listen; serve() loads the model.
+
+    Raises: SettingsError if the service cannot listen on the address
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        environment: WorkerEnvironment | None = None,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        self._environment = environment or from_environ(os.environ)
+        self._model = _Model(estimator)
+        self._server = _listen(self._environment.big_model_bind, limits or ServerLimits())
+        self._server.model = self._model
+        # A signal handler may call put(), but not Event.set(): the main thread may hold its lock.
+        self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @property
+    def address(self) -> Address:
+        return self._server.address
+
+    def serve(self) -> None:
+        """Load the model, then answer requests until SIGTERM, SIGINT or stop().
+
+        serve() handles signals only in the main thread.
+        Raises: the errors of the estimator's load()
+        """
+        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
+        accepting.start()
+        try:
+            with handling_stop_signals(self._on_signal):
+                self._model.load(self._environment.model_url)
+                log.info("big model is served: address=%s:%d", *self.address)
+                log.info("stopping: reason=%s", self._stop_requests.get())
+        finally:
+            if not self._server.stop():
+                log.warning("stopped although requests were under way: the grace is over")
+            accepting.join()
+
+    def stop(self) -> None:
+        """Make serve() return. Callable from any thread."""
+        self._stop_requests.put("stop() was called")
+
+    def _on_signal(self, name: str) -> None:
+        if not self._model.is_loaded:
+            raise SystemExit(0)  # loading may take minutes, and no client waits for an answer yet
+        self._stop_requests.put(name)
+
+
+class _Model:
+    """Lets one thread at a time use the estimator."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._in_use = threading.Lock()
+        self.is_loaded = False
+
+    def load(self, model_url: str) -> None:
+        self._estimator.load(model_url)
+        self.is_loaded = True
+
+    def predict(self, samples: tensors.Array, wait_s: float) -> bytes:
+        """The body of the reply. Raises: RequestRefused"""
+        # A request waits only as long as its client does: the next request needs the estimator.
+        if not self._in_use.acquire(timeout=wait_s):
+            raise RequestRefused(503, "the estimator was busy until the caller's deadline")
+        try:
+            return tensors.encode_reply(estimators.predict(self._estimator, samples))
+        except Exception as error:
+            log.exception("the estimator failed")
+            raise RequestRefused(500, describe(error)) from error
+        finally:
+            self._in_use.release()
+
+
+class _Server(BoundedServer):
+    model: _Model
+
+
+class _Handler(BoundedHandler):
+    server: _Server
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self._answer(self._health)
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        self._answer(self._predict)
+
+    def _answer(self, route: Any) -> None:
+        try:
+            route()
+        except RequestRefused as refusal:
+            self.refuse(refusal)
+
+    def _health(self) -> None:
+        if self.path != HEALTH_PATH:
+            raise RequestRefused(404, f"no such path; GET {HEALTH_PATH}, POST {PREDICT_PATH}")
+        self._require_model()
+        self.reply(200, b'{"status":"ok"}', "application/json")
+
+    def _predict(self) -> None:
+        body = self.read_request_body()
+        if self.path != PREDICT_PATH:
+            raise RequestRefused(404, f"no such path; POST {PREDICT_PATH}")
+        self._require_model()
+        try:
+            samples = tensors.decode_request(body)
+        except TensorError as error:
+            raise RequestRefused(400, str(error)) from error
+        answers = self.server.model.predict(samples, self._wait_s())
+        self.reply(200, answers, "application/msgpack")
+
+    def _require_model(self) -> None:
+        if not self.server.model.is_loaded:
+            raise RequestRefused(503, "the model is being loaded")
+
+    def _wait_s(self) -> float:
+        try:
+            wait_s = float(self.headers.get(TIMEOUT_HEADER, "")) / 1000
+        except ValueError:
+            return DEFAULT_WAIT_S
+        return min(wait_s, DEFAULT_WAIT_S) if math.isfinite(wait_s) and wait_s > 0 else 0.0
+
+
+def _listen(address: Address, limits: ServerLimits) -> _Server:
+    try:
+        return _Server(address, _Handler, limits)
+    except OSError as error:
+        raise SettingsError(
+            "environment variables BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT",
+            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
+            "set them to an address of this machine and a free port",
+        ) from error
+
+
+def describe(error: Exception) -> str:
+    return f"the estimator raised {type(error).__name__}: {error}"[:500]

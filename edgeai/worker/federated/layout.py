@@ -1,0 +1,150 @@
+"""Converts a model's weights to one vector of float32, and back.
+
+Trainers and the aggregator call this module. A trainer sends the layout (names, shapes, types)
+once, and after that only vectors. So an aggregator needs no ML framework, and no number is sent as
+text.
+
+The aggregator averages integers and booleans as numbers; restore() rounds them. float32 loses
+digits of float64, and of integers beyond 2**24 (16 777 216).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edgeai.worker.errors import WeightsError
+from edgeai.worker.tensors import DTYPES, MAX_DIMENSIONS, Array, Dimension
+
+Vector = npt.NDArray[np.float32]
+Weights = Sequence[Array] | Mapping[str, Array]
+
+MAX_TENSORS: Final = 100_000
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class TensorLayout(msgspec.Struct, frozen=True):
+    name: Name
+    shape: Annotated[tuple[Dimension, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)]
+    dtype: Annotated[str, msgspec.Meta(max_length=16)]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name} {list(self.shape)} {self.dtype}"
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """`is_named`: the weights are a mapping. If not, the name of a tensor is its position."""
+
+    tensors: Annotated[tuple[TensorLayout, ...], msgspec.Meta(max_length=MAX_TENSORS)]
+    is_named: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many numbers the vector has."""
+        return sum(tensor.size for tensor in self.tensors)
+
+
+def layout_of(weights: Weights) -> Layout:
+    """Raises: WeightsError naming the tensor"""
+    pairs = list(_pairs(weights))
+    if not pairs:
+        raise WeightsError("the model has no weights")
+    return Layout(
+        tuple(TensorLayout(name, array.shape, array.dtype.name) for name, array in pairs),
+        is_named=isinstance(weights, Mapping),
+    )
+
+
+def flatten(weights: Weights, layout: Layout) -> Vector:
+    """Raises: WeightsError when the weights have another layout, or a number that is not finite"""
+    given = layout_of(weights)
+    if given != layout:
+        raise WeightsError(difference(given, layout))
+    vector = np.empty(layout.size, dtype=np.float32)
+    start = 0
+    for name, array in _pairs(weights):
+        part = vector[start : start + array.size]
+        with np.errstate(over="ignore"):  # the check below finds numbers beyond float32
+            part[:] = array.reshape(-1)
+        if not np.isfinite(part).all():
+            raise WeightsError(f"tensor {name} holds a number that is not finite in float32")
+        start += array.size
+    return vector
+
+
+def restore(vector: Vector, layout: Layout) -> Weights:
+    """Arrays in the layout's types. Arrays of float32 share the vector's memory."""
+    arrays: dict[str, Array] = {}
+    start = 0
+    for tensor in layout.tensors:
+        part = vector[start : start + tensor.size]
+        arrays[tensor.name] = _typed(part, np.dtype(tensor.dtype)).reshape(tensor.shape)
+        start += tensor.size
+    return arrays if layout.is_named else list(arrays.values())
+
+
+def difference(given: Layout, expected: Layout) -> str:
+    """A text about the first difference of two layouts; "" where they are equal."""
+    if given.is_named != expected.is_named:
+        return "the weights are a mapping on one side and a sequence on the other"
+    if len(given.tensors) != len(expected.tensors):
+        return f"{len(given.tensors)} tensors, expected {len(expected.tensors)}"
+    for ours, theirs in zip(given.tensors, expected.tensors, strict=True):
+        if ours != theirs:
+            return f"tensor {ours}, expected {theirs}"
+    return ""
+
+
+def check(layout: Layout, *, max_numbers: int) -> None:
+    """Check a layout that came over the wire. Raises: WeightsError"""
+    for tensor in layout.tensors:
+        if tensor.dtype not in DTYPES:
+            raise WeightsError(f"tensor {tensor}: this type cannot be averaged")
+        # An empty axis makes the size 0, however large the other axes are.
+        if not tensor.size and math.prod(filter(None, tensor.shape)) > max_numbers:
+            raise WeightsError(f"tensor {tensor}: an empty tensor of impossible shape")
+    if len({tensor.name for tensor in layout.tensors}) < len(layout.tensors):
+        raise WeightsError("two tensors have one name")
+    if not 0 < layout.size <= max_numbers:
+        raise WeightsError(f"the model has {layout.size} numbers, expected 1 to {max_numbers}")
+
+
+def check_finite(part: Vector, start: int, layout: Layout) -> None:
+    """Args: part: the vector from index `start` on. Raises: WeightsError, which names the tensor"""
+    finite = np.isfinite(part)
+    if finite.all():
+        return
+    position = start + int(np.argmin(finite))
+    for tensor in layout.tensors:
+        if position < tensor.size:
+            raise WeightsError(f"tensor {tensor} holds {part[np.argmin(finite)]} at {position}")
+        position -= tensor.size
+
+
+def _pairs(weights: Weights) -> Iterator[tuple[str, Array]]:
+    """Raises: WeightsError for a value that is no array of numbers"""
+    items: Any = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+    for key, value in items:
+        array = np.asarray(value)
+        if array.dtype.name not in DTYPES:
+            raise WeightsError(f"tensor {key} of type {array.dtype.name} cannot be averaged")
+        yield str(key), array
+
+
+def _typed(part: Vector, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind == "f":
+        return part.astype(dtype, copy=False)
+    if dtype.kind == "b":
+        return part >= 0.5
+    limits = np.iinfo(dtype)
+    most = float(limits.max)
+    if most > limits.max:  # 64-bit integers: float64 rounds the limit up
+        most = float(np.nextafter(most, 0.0))
+    return np.clip(np.rint(part.astype(np.float64)), limits.min, most).astype(dtype)

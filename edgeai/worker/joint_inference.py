@@ -1,0 +1,188 @@
+"""The edge worker: answers every sample, and asks the cloud for the hard ones.
+
+    with JointInference(MyEstimator()) as joint:
+        for result in joint.inference(batch):
+            use(result.answer)
+
+inference() answers even without the cloud: if the cloud sends no answer in time, inference() uses
+the edge's answer. A Reporter sends the counts to the LocalController; inference() never waits for
+the Reporter.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from edgeai.errors import SettingsError
+from edgeai.worker import estimator as estimators
+from edgeai.worker import hard_example_mining, tensors
+from edgeai.worker.cloud_client import CloudAnswer, CloudClient
+from edgeai.worker.environment import WorkerEnvironment, from_environ
+from edgeai.worker.errors import MiningError
+from edgeai.worker.estimator import Estimator
+from edgeai.worker.hard_example_mining import Decision, EdgeOnly, HardExampleMining
+from edgeai.worker.reporter import reporter_from
+from edgeai.worker.results import COUNT_NAMES, AnsweredBy, Counts, InferenceResult, Reason, count
+from edgeai.worker.tensors import Array
+from edgeai.worker.transport import choose
+
+log = logging.getLogger(__name__)
+
+EASY: Final = CloudAnswer(Reason.EASY, is_sent=False)
+
+
+class JointInference:
+    """A small model on the edge that can ask a big model in the cloud. Thread-safe.
+
+    Args:
+        hard_example_mining: selects the samples to send to the cloud. None: the algorithm of
+            HEM_NAME and HEM_PARAMETERS; without HEM_NAME no sample is sent
+        environment: None: this process's environment variables
+        cloud: None: a client of BIG_MODEL_IP with the default limits; close() closes the client
+        is_reporting: False for measurements, whose samples must not be counted
+        loads_model: False if the estimator has loaded its model already
+    Raises: SettingsError; the errors of the estimator's load()
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        hard_example_mining: HardExampleMining | None = None,
+        *,
+        environment: WorkerEnvironment | None = None,
+        cloud: CloudClient | None = None,
+        is_reporting: bool = True,
+        loads_model: bool = True,
+    ) -> None:
+        environment = environment or from_environ(os.environ)
+        self._estimator = estimator
+        self._in_use = threading.Lock()  # the estimator need not be thread-safe
+        self._mining = hard_example_mining or mining_from(environment)
+        self._cloud = cloud or cloud_from(environment, self._mining)
+        self._count_lock = threading.Lock()
+        self._counts = Counts()
+        if loads_model:
+            estimator.load(environment.model_url)
+        self._reporter = (
+            reporter_from(
+                environment,
+                phase="inference",
+                info=Counts(),
+                counts=COUNT_NAMES,
+                facts={} if self._cloud is None else {"transport": self._cloud.transport},
+            )
+            if is_reporting
+            else None
+        )
+
+    def inference(self, batch: Any) -> list[InferenceResult]:
+        """One result for each row of `batch`, an array of numbers; [] for an empty batch.
+
+        The counts do not include a batch that raises an error.
+        Raises: TensorError, EstimatorError, MiningError; the errors of the estimator
+        """
+        samples = tensors.as_samples(batch)
+        if not len(samples):
+            return []
+        with self._in_use:
+            edge_answers = estimators.predict(self._estimator, samples)
+        decisions = [self._mining(answer) for answer in edge_answers]
+        cloud_answers = self._ask_cloud(samples, decisions)
+        results = [
+            merge(decision, edge_answer, cloud_answer)
+            for decision, edge_answer, cloud_answer in zip(
+                decisions, edge_answers, cloud_answers, strict=True
+            )
+        ]
+        self._count(count(results))
+        return results
+
+    @property
+    def counts(self) -> Counts:
+        """Totals since this object was created."""
+        with self._count_lock:
+            return self._counts
+
+    def wait_for_cloud(self, timeout_s: float) -> bool:
+        """Optional: wait at most `timeout_s`. Returns: whether the big model is ready"""
+        return self._cloud is not None and self._cloud.wait_until_healthy(timeout_s)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Report now. Returns: whether the LocalController acknowledged the present counts."""
+        return self._reporter is not None and self._reporter.flush(timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Send the last report within `timeout_s`. Returns: whether it was acknowledged."""
+        is_acknowledged = self._reporter is not None and self._reporter.close(timeout_s)
+        if self._cloud is not None:
+            self._cloud.close()
+        return is_acknowledged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask_cloud(self, samples: Array, decisions: Sequence[Decision]) -> list[CloudAnswer]:
+        """One answer for each sample. EASY: the cloud was not asked."""
+        answers = [EASY] * len(decisions)
+        hard = [index for index, decision in enumerate(decisions) if decision.is_hard]
+        if self._cloud is not None and hard:
+            for index, answer in zip(hard, self._cloud.ask(samples[hard]), strict=True):
+                answers[index] = answer
+        return answers
+
+    def _count(self, counts: Counts) -> None:
+        with self._count_lock:
+            self._counts += counts
+        if self._reporter is not None:
+            self._reporter.change(lambda reported: reported + counts)
+
+
+def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> InferenceResult:
+    is_clouds = cloud.reason is Reason.HARD
+    return InferenceResult(
+        answer=cloud.answer if is_clouds else edge_answer,
+        answered_by=AnsweredBy.CLOUD if is_clouds else AnsweredBy.EDGE,
+        reason=cloud.reason,
+        is_hard=decision.is_hard,
+        uploaded=cloud.is_sent,
+        score=decision.score,
+        edge_answer=edge_answer,
+    )
+
+
+def mining_from(environment: WorkerEnvironment) -> HardExampleMining:
+    if not environment.hem_name:
+        log.warning("HEM_NAME is not set: no sample is hard, the cloud is never asked")
+        return EdgeOnly()
+    try:
+        return hard_example_mining.create(environment.hem_name, environment.hem_parameters)
+    except MiningError as error:
+        raise SettingsError("environment variables HEM_NAME, HEM_PARAMETERS", str(error)) from error
+
+
+def cloud_from(environment: WorkerEnvironment, mining: HardExampleMining) -> CloudClient | None:
+    """The client for the big model; None: no sample is ever hard."""
+    if isinstance(mining, EdgeOnly):
+        return None
+    if environment.big_model is None:
+        raise SettingsError(
+            "environment variable BIG_MODEL_IP",
+            "is not set; the GlobalManager sets it in edge workers, elsewhere set it to the host "
+            "of the cloud worker, or mine with EdgeOnly",
+        )
+    return CloudClient(
+        environment.big_model,
+        timeout_s=environment.cloud_timeout_s,
+        route=choose(environment.big_model, environment),
+    )

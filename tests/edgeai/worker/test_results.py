@@ -1,0 +1,55 @@
+"""Counts add up, whatever the results were."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeai.worker.cloud_client import CloudAnswer
+from edgeai.worker.hard_example_mining import Decision
+from edgeai.worker.joint_inference import EASY, merge
+from edgeai.worker.results import Counts, InferenceResult, Reason, count
+
+FALLBACKS = sorted(set(Reason) - {Reason.EASY, Reason.HARD})
+
+
+@st.composite
+def results(draw: st.DrawFn) -> InferenceResult:
+    """What JointInference makes of any decision and any outcome at the cloud."""
+    if not draw(st.booleans()):
+        return merge(Decision(False, 0.9, ""), "edge", EASY)
+    answered = CloudAnswer(Reason.HARD, True, "cloud")
+    fallback = st.builds(CloudAnswer, st.sampled_from(FALLBACKS), st.booleans())
+    return merge(Decision(True, 0.1, ""), "edge", draw(st.just(answered) | fallback))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.lists(results(), max_size=50))
+def test_counts_of_any_results_hold_their_invariants(some: list[InferenceResult]) -> None:
+    counts = count(some)
+    assert counts.hard == counts.answered_by_cloud + counts.fallbacks
+    assert counts.answered_by_cloud <= counts.uploaded <= counts.hard <= counts.seen == len(some)
+    assert counts.answered_by_cloud == sum(result.answer == "cloud" for result in some)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.lists(results(), max_size=20), st.lists(results(), max_size=20))
+def test_counting_in_parts_is_counting_the_whole(
+    first: list[InferenceResult], second: list[InferenceResult]
+) -> None:
+    assert count(first) + count(second) == count(first + second)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"seen": 1, "hard": 1},
+        {"seen": 1, "hard": 2, "fallbacks": 2},
+        {"seen": 2, "uploaded": 1},
+        {"seen": 1, "hard": 1, "answered_by_cloud": 1},
+        {"seen": -1},
+    ],
+    ids=str,
+)
+def test_contradictory_counts_cannot_be_made(counts: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="contradictory"):
+        Counts(**counts)
