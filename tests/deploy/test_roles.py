@@ -23,7 +23,7 @@ SHARED: Final = re.findall(r"\bedgeai/\w+\.py\b", CONTAINERFILE.read_text())
 PACKAGES: Final = {
     "manager": ("common", "globalmanager"),
     "edge": ("common", "localcontroller"),
-    "worker": ("workersdk",),
+    "worker": ("edgeai/worker",),
 }
 FOREIGN: Final = {
     "manager": {"sqlite-utils", "obstore", "numpy", "typer", "jsonpatch"},
@@ -78,7 +78,7 @@ def test_every_module_of_a_role_can_be_imported_with_the_roles_lock(
 ) -> None:
     install(role, tmp_path)
     program = [sys.executable, "-I", "-S", "-c", IMPORT_ALL, str(tmp_path)]
-    program += ["edgeai", *PACKAGES[role]]
+    program += ["edgeai", *(path.replace("/", ".") for path in PACKAGES[role])]
     done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
 
