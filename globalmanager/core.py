@@ -17,7 +17,7 @@ from common.tasks import TaskGroup
 from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.contract import WorkerSettings
+from globalmanager.contract import NODES, ObjectRef, WorkerSettings
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
@@ -37,6 +37,7 @@ from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.pod_security import Level
+from globalmanager.rules.training.edge_placement import is_edge
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
 
@@ -90,9 +91,9 @@ class Core:
         desired.subscribe_left_out(left_out.tell)
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
         nodes = edge_metrics.nodes
-        nodes.labels("lost").set_function(lambda: contacts.count_lost(desired.nodes))
+        nodes.labels("lost").set_function(self._count_lost)
         nodes.labels("open").set_function(
-            lambda: len(desired.nodes) - contacts.count_lost(desired.nodes)
+            lambda: len(desired.nodes) - len(contacts.without_session(desired.nodes))
         )
         self.inbox = Inbox(
             binding_of=desired.binding_of,
@@ -137,6 +138,18 @@ class Core:
         elector.subscribe(metrics.leading.set)
         elector.subscribe(self.engine.leadership_changed)
         metrics.epoch.set_function(lambda: elector.epoch)
+
+    def _count_lost(self) -> int:
+        """How many edge nodes must hold a task and have no session at any replica.
+
+        A training job has a task for each node with one of its pods, also in the cloud. A node of
+        the cloud never had a session, and lacks the label of the edge.
+        """
+        contacts, engine = self.contacts.by_node(), self.engine
+        return sum(
+            name in contacts or is_edge(engine.get(ObjectRef(NODES, "", name)))
+            for name in self.contacts.without_session(self.desired.nodes)
+        )
 
     def start(self, tasks: TaskGroup, root_key: bytes) -> None:
         """Run engine, inbox, roster and rebalancer in `tasks`. The caller runs presence and

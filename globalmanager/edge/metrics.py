@@ -14,7 +14,7 @@ class EdgeMetrics:
         )
         self.nodes = Gauge(
             "edgeai_edge_nodes",
-            "Nodes that must hold tasks, by whether they have a session at any replica: open, lost",
+            "Edge nodes with tasks, by whether they have a session at any replica: open, lost",
             ["contact"],
             registry=registry,
         )

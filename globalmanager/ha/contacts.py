@@ -131,9 +131,9 @@ class Contacts:
         """
         return _ContactsByNode(self._changes, self._clock, self._utcnow)
 
-    def count_lost(self, nodes: Collection[NodeName]) -> int:
-        """How many of `nodes` have no session at any replica. Takes a millisecond for 10,000."""
-        return len(set(nodes) - self._connected)
+    def without_session(self, nodes: Collection[NodeName]) -> set[NodeName]:
+        """The `nodes` that have no session at any replica. Takes a millisecond for 10,000."""
+        return set(nodes) - self._connected
 
     @property
     def own_claims(self) -> Claims:

@@ -36,8 +36,7 @@ from globalmanager.rest.views import (
     object_view,
     status_view,
 )
-from globalmanager.rules.status import mapping
-from globalmanager.rules.training.edge_placement import EDGE_LABEL
+from globalmanager.rules.training.edge_placement import is_edge
 
 FIRST_GROUP: Final = "edgeai.io"  # the first group in the search when a request names no group
 
@@ -229,7 +228,7 @@ class Api:
         return NodeView(
             name=name,
             in_cluster=node is not None,
-            is_edge=node is not None and EDGE_LABEL in mapping(node["metadata"].get("labels")),
+            is_edge=is_edge(node),
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),

@@ -19,7 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from globalmanager.contract import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
 from globalmanager.kube.errors import Malformed
+from globalmanager.rules.training.edge_placement import EDGE_LABEL
 from tests.certificates import Authority
+from tests.cluster.training import tf_job
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.localcontroller.test_process import Controller
@@ -41,6 +43,7 @@ pytestmark = pytest.mark.timeout(300)  # some states last for half a minute
 LATE_S: Final = 90.0  # some alerts are about what lasts for half a minute
 LEASE_S: Final = 3
 DATASETS: Final = ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset")
+TF_JOBS: Final = ResourceType("kubeflow.org", "v1", "tfjobs", "TFJob")
 TASKS_OF_A_NAMESPACE: Final = 1000
 FULL_BYTES: Final = 4096  # no file grows beyond, as on a full disk
 BALLOON: Final = "tests.monitoring.balloon"
@@ -239,6 +242,30 @@ async def test_a_node_that_is_away(world: World, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (lc, prometheus):
         lc.process.kill()
         await until_true(prometheus, "EdgeAINodesOutOfContact")
+
+
+async def test_a_cloud_node_with_a_pod_of_a_training_job_is_not_lost(world: World) -> None:
+    for name, labels in (("cloud", {}), ("site", {EDGE_LABEL: ""})):
+        await world.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    containers = [{"name": "tensorflow", "image": "any"}]
+    replicas = {
+        role: {"template": {"spec": {"containers": containers, "nodeName": node}}}
+        for role, node in (("Chief", "cloud"), ("Worker", "site"))
+    }
+    async with world.manager(lease_s=LEASE_S), aiohttp.ClientSession() as session:
+        address = f"http://127.0.0.1:{world.east.http_port}"
+        job = {**tf_job("default", "v1"), "spec": {"tfReplicaSpecs": replicas}}
+        await world.client.create(TF_JOBS, job)
+
+        async def has_tasks() -> bool:
+            async with session.get(f"{address}/api/v1/nodes") as answer:
+                nodes = (await answer.json())["items"]
+            tasks = {each["name"]: each["tasksDesired"] for each in nodes}
+            return bool(tasks["cloud"] and tasks["site"])
+
+        await async_eventually("a task for each of the two nodes", has_tasks)
+        async with session.get(f"{address}/metrics") as answer:
+            assert 'edgeai_edge_nodes{contact="lost"} 1.0' in (await answer.text()).splitlines()
 
 
 @provokes("EdgeAISessionsChurn")

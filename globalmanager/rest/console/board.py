@@ -31,7 +31,7 @@ from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soo
 from globalmanager.rules.faults import Fault
 from globalmanager.rules.status import mapping
 from globalmanager.rules.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
-from globalmanager.rules.training.edge_placement import EDGE_LABEL
+from globalmanager.rules.training.edge_placement import is_edge
 
 Tone = Literal["good", "done", "waiting", "bad"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -266,7 +266,7 @@ class Board:
         return NodeRow(
             name=name,
             site=_site(labels),
-            is_edge=EDGE_LABEL in labels,
+            is_edge=is_edge(node),
             in_cluster=node is not None,
             connected=is_connected,
             since=None if contact is None else contact.since,

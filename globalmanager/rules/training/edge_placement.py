@@ -23,6 +23,11 @@ _CHOOSING: Final = ("In", "Exists")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}\Z")
 
 
+def is_edge(node: Object | None) -> bool:
+    """Whether a Node has the label of the edge. False when there is no such Node."""
+    return node is not None and EDGE_LABEL in mapping(node["metadata"].get("labels"))
+
+
 def given_grace(observed: Observed) -> str | None:
     """The text of the annotation; None when the job does not have it."""
     annotations = mapping(observed.object["metadata"].get("annotations"))

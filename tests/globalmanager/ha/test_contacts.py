@@ -83,17 +83,17 @@ def test_a_session_that_moves_between_replicas_is_one_contact(world: World) -> N
     assert world.take_news() == [("newer", A)]
 
 
-def test_nodes_without_a_session_anywhere_are_counted(world: World) -> None:
+def test_nodes_without_a_session_anywhere(world: World) -> None:
     contacts = world.contacts
-    assert contacts.count_lost([A, B]) == 2
+    assert contacts.without_session([A, B]) == {A, B}
     contacts.claim(A, ledger="l")
-    assert contacts.count_lost([A, B]) == 1
+    assert contacts.without_session([A, B]) == {B}
     contacts.put_other(OTHER, {A: claim(2), B: claim(1)})
     contacts.release(A)
-    assert contacts.count_lost([A, B]) == 0
+    assert contacts.without_session([A, B]) == set()
     contacts.drop_other(OTHER)
-    assert contacts.count_lost([A, B]) == 2
-    assert contacts.count_lost([]) == 0
+    assert contacts.without_session([A, B]) == {A, B}
+    assert contacts.without_session([]) == set()
 
 
 def test_each_new_session_is_newer_than_all_that_are_known(world: World) -> None:
