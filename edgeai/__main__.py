@@ -18,9 +18,9 @@ from edgeai.errors import EdgeAIError
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
 from edgeai.kubeconfig import kubeconfig_of, meant
+from edgeai.localcluster.errors import ClusterError
 from edgeai.options import Kubeconfig, Output, OutputOption, StateDir
 from edgeai.text import printable
-from localcluster.errors import ClusterError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -14,10 +14,10 @@ import msgspec
 from edgeai import interrupts, status, system
 from edgeai.api import Api, wait_until
 from edgeai.errors import EdgeAIError, StateError
+from edgeai.localcluster import process
+from edgeai.localcluster.state import is_own
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
-from localcluster import process
-from localcluster.state import is_own
 
 CLOUD: Final = "cloud0"
 EDGES: Final = ("edge0", "edge1")

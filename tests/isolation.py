@@ -2,8 +2,8 @@
 
 import pytest
 
-from localcluster.errors import ClusterError
-from localcluster.network.isolation import NodeNetwork
+from edgeai.localcluster.errors import ClusterError
+from edgeai.localcluster.network.isolation import NodeNetwork
 
 
 def _problem() -> str:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from edgeai.localcluster.kubelet.expansion import expand
 from globalmanager.contract import WorkerSettings
 from globalmanager.rules import pods, transport
 from globalmanager.rules.transport import Transport
-from localcluster.kubelet.expansion import expand
 from tests.edgeai.worker.peers import LOOPBACK
 from tests.relay.world import HOST, SECRET, WORKER, RelayWorld, one_answer
 from tests.runtimes import INSTALL_S, python_with

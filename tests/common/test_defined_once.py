@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("common", "globalmanager", "localcontroller", "localcluster", "edgeai")
+PACKAGES = ("common", "globalmanager", "localcontroller", "edgeai")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import pytest
 import yaml
 
-from localcluster import process
+from edgeai.localcluster import process
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.client import Client

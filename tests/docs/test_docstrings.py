@@ -13,7 +13,6 @@ PACKAGES: Final = (
     "common",
     "edgeai",
     "globalmanager",
-    "localcluster",
     "localcontroller",
 )
 CALLERS: Final = re.compile(r"\b(Called|Built|Used) by\b")

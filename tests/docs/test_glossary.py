@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-CODE: Final = ("common", "globalmanager", "localcontroller", "localcluster", "edgeai")
+CODE: Final = ("common", "globalmanager", "localcontroller", "edgeai")
 MAX_WORDS: Final = 25
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

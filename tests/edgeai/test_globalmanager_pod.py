@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from edgeai import system
-from localcluster.kubelet.probes import ProbeTarget, attempt, parse_probe
+from edgeai.localcluster.kubelet.probes import ProbeTarget, attempt, parse_probe
 
 STALL_S = 1.5
 

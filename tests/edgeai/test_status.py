@@ -15,8 +15,8 @@ from rich.table import Table
 
 from edgeai.api import Api, ApiUnreachable
 from edgeai.environment import Environment
+from edgeai.localcluster.process import ClusterProcess
 from edgeai.status import jobs_table, nodes_table, scalers_table
-from localcluster.process import ClusterProcess
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

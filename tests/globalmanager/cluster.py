@@ -11,6 +11,10 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from edgeai.ids import NodeName, TaskKey
+from edgeai.localcluster.api.server import Server, serve
+from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
+from edgeai.localcluster.objects.podlogs import LogSource
+from edgeai.localcluster.objects.store import Store
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import (
     Assignment,
@@ -29,10 +33,6 @@ from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.sender import ClientSettings
-from localcluster.api.server import Server, serve
-from localcluster.controllers.garbage_collector import GarbageCollector
-from localcluster.objects.podlogs import LogSource
-from localcluster.objects.store import Store
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig

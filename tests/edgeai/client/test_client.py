@@ -20,13 +20,13 @@ from edgeai.client import (
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine
+from edgeai.localcluster.objects import errors as refusals
+from edgeai.localcluster.objects.podlogs import LogQuery
 from globalmanager.contract import DEPLOYMENTS, NODES, Object, ObjectRef
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.user import UserClient
-from localcluster.objects import errors as refusals
-from localcluster.objects.podlogs import LogQuery
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig

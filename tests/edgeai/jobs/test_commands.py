@@ -16,6 +16,7 @@ from edgeai.client import AsyncClient, JointInferenceService, Model
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.environment import Environment
 from edgeai.jobs.submitting import submit, wait_for_all
+from edgeai.localcluster.process import ClusterProcess
 from edgeai.status_sources import from_local
 from edgeai.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
 from globalmanager.contract import (
@@ -28,7 +29,6 @@ from globalmanager.contract import (
     ObjectRef,
 )
 from globalmanager.kinds.model.types import ModelSpec
-from localcluster.process import ClusterProcess
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import RUNNING, Logs
 from tests.edgeai.command import start

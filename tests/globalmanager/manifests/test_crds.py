@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import yaml
 
+from edgeai.localcluster.objects import schemas, structural
 from globalmanager.contract import Column, Kind, Plan, ResourceType, Schema
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
-from localcluster.objects import schemas, structural
 from tests.globalmanager.builders import from_yaml, report
 from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, small_service
 

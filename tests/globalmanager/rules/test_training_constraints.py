@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from edgeai.localcluster.objects import schemas
 from globalmanager.contract import InvalidSpec, Kind
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS as OF_PYTORCH
@@ -14,7 +15,6 @@ from globalmanager.kinds.tfjob import KIND as TF
 from globalmanager.kinds.tfjob.types import CONSTRAINTS as OF_TF
 from globalmanager.manifests import crds
 from globalmanager.rules.training.constraints import Constraint, validations
-from localcluster.objects import schemas
 from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.training import pytorch_spec, template, tf_spec
 

@@ -1,0 +1,173 @@
+"""Discovery: the groups, versions and resources that the API serves.
+
+Pure. `server` calls this module for /api, for /apis and for the paths below them. New clients ask
+for the aggregated form (apidiscovery.k8s.io/v2). Older clients get one list for each group and
+version.
+"""
+
+from collections.abc import Iterable
+
+from edgeai.localcluster.objects.resources import VERBS, Object, Resource
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_SUBRESOURCE_KINDS = {"scale": ("autoscaling", "v1", "Scale")}
+_SUBRESOURCE_VERBS = {"log": ["get"]}
+
+
+def is_aggregated(accept: str) -> bool:
+    """Whether an Accept header asks for the aggregated form."""
+    return any(
+        "g=apidiscovery.k8s.io" in part and "v=v2" in part.replace(" ", "").split(";")
+        for part in accept.split(",")
+    )
+
+
+def core_versions() -> Object:
+    return {"kind": "APIVersions", "versions": ["v1"]}
+
+
+def group_list(resources: Iterable[Resource]) -> Object:
+    """APIGroupList of all groups except the core group."""
+    versions = _versions(resources)
+    groups = [_group(name, versions[name]) for name in versions if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(resources: Iterable[Resource], name: str) -> Object | None:
+    versions = _versions(resources).get(name)
+    if not versions:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def resource_list(resources: Iterable[Resource], group_version: str) -> Object | None:
+    """APIResourceList of one group and version; None if no resource has this group and version.
+
+    Each subresource is a separate entry.
+    """
+    served = [resource for resource in resources if resource.group_version == group_version]
+    if not served:
+        return None
+    entries = [entry for resource in served for entry in _entries(resource)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": entries,
+    }
+
+
+def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
+    """APIGroupDiscoveryList of the core group, or of all other groups."""
+    listed = tuple(resources)
+    items = [
+        {
+            "metadata": {"name": name, "creationTimestamp": None},
+            "versions": [_version(listed, name, version) for version in versions],
+        }
+        for name, versions in _versions(listed).items()
+        if (name == "") is core
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
+    """The versions of each group. The preferred version comes first: v1, v1beta1, v1alpha1."""
+    versions: dict[str, list[str]] = {}
+    for resource in resources:
+        known = versions.setdefault(resource.group, [])
+        if resource.version not in known:
+            known.append(resource.version)
+    return {name: sorted(found, key=_rank) for name, found in versions.items()}
+
+
+def _rank(version: str) -> tuple[int, list[int], str]:
+    """Sort key of a version: first v2, v1, then beta versions, then alpha versions, then others."""
+    stages = {"v": 0, "vbeta": 1, "valpha": 2}
+    letters = "".join(character for character in version if character.isalpha())
+    numbers = "".join(c if c.isdecimal() else " " for c in version).split()
+    return stages.get(letters, 3), [-int(number) for number in numbers], version
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def _entries(resource: Resource) -> list[Object]:
+    main: Object = {
+        "name": resource.plural,
+        "singularName": _singular(resource),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(VERBS),
+    }
+    if resource.short_names:
+        main["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        main["categories"] = list(resource.categories)
+    return [main, *(_subresource_entry(resource, name) for name in resource.subresources)]
+
+
+def _subresource_entry(resource: Resource, name: str) -> Object:
+    group_, version, kind = _subresource_kind(resource, name)
+    return {
+        "name": f"{resource.plural}/{name}",
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "group": group_,
+        "version": version,
+        "kind": kind,
+        "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
+    }
+
+
+def _version(resources: tuple[Resource, ...], group_: str, version: str) -> Object:
+    served = [
+        _discovered(resource)
+        for resource in resources
+        if resource.group == group_ and resource.version == version
+    ]
+    return {"version": version, "freshness": "Current", "resources": served}
+
+
+def _discovered(resource: Resource) -> Object:
+    entry: Object = {
+        "resource": resource.plural,
+        "responseKind": _kind(resource.group, resource.version, resource.kind),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": _singular(resource),
+        "verbs": list(VERBS),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": name,
+                "responseKind": _kind(*_subresource_kind(resource, name)),
+                "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
+            }
+            for name in resource.subresources
+        ]
+    return entry
+
+
+def _kind(group_: str, version: str, kind: str) -> Object:
+    return {"group": group_, "version": version, "kind": kind}
+
+
+def _subresource_kind(resource: Resource, name: str) -> tuple[str, str, str]:
+    own = (resource.group, resource.version, resource.kind)
+    return _SUBRESOURCE_KINDS.get(name, own)
+
+
+def _singular(resource: Resource) -> str:
+    return resource.singular or resource.kind.lower()

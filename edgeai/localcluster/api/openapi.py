@@ -1,0 +1,166 @@
+"""The OpenAPI documents that kubectl reads for create, apply, replace and explain.
+
+Pure; `server` calls this module for /openapi. The document of a custom resource has its whole
+schema. The document of a built-in kind has only the top fields. The API does not use these
+documents to check objects.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from edgeai.localcluster.objects.resources import Object, Resource
+
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b"\x0a\x032.0"
+"""The OpenAPI version 2 document: `swagger: "2.0"` without schemas. kubectl reads this document for
+a `kind: List` and does not check the kinds that the document does not have. The API then checks
+each item."""
+_METADATA_SCHEMA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_TOP_FIELDS = {
+    "apiVersion": {"type": "string", "description": "The versioned schema of this object."},
+    "kind": {"type": "string", "description": "The resource that this object represents."},
+}
+_WRITE_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
+]
+_BUILTIN_FIELDS = {
+    "configmaps": ("data", "binaryData", "immutable"),
+    "secrets": ("data", "stringData", "type", "immutable"),
+    "serviceaccounts": ("secrets", "imagePullSecrets", "automountServiceAccountToken"),
+    "events": ("involvedObject", "reason", "message", "type", "count", "source"),
+    "endpoints": ("subsets",),
+}
+
+
+def index(resources: Iterable[Resource]) -> Object:
+    """The URLs of the documents, one for each group and version.
+
+    Each URL has a hash of its document, so that a client knows when its cached copy is old.
+    """
+    listed = tuple(resources)
+    paths = dict.fromkeys(_path(resource) for resource in listed)
+    return {
+        "paths": {
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(listed, path)}"}
+            for path in paths
+        }
+    }
+
+
+def document(resources: Iterable[Resource], path: str) -> Object | None:
+    """The OpenAPI document of `path`, which is `api/v1` or `apis/<group>/<version>`.
+
+    Returns: None if no resource has this group and version
+    """
+    served = [resource for resource in resources if _path(resource) == path]
+    if not served:
+        return None
+    operations: Object = {}
+    for resource in served:
+        operations |= _operations(resource)
+    definitions = {_name(resource): _schema(resource) for resource in served}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.32.0"},
+        "paths": operations,
+        "components": {"schemas": {_METADATA_SCHEMA: _metadata_schema(), **definitions}},
+    }
+
+
+def _path(resource: Resource) -> str:
+    root = "apis" if resource.group else "api"
+    return f"{root}/{resource.group_version}"
+
+
+def _hash(resources: tuple[Resource, ...], path: str) -> str:
+    text = msgspec.json.encode(document(resources, path))
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _name(resource: Resource) -> str:
+    """The name of a schema, as Kubernetes forms it: reversed group, version, kind."""
+    reversed_group = ".".join(reversed((resource.group or "core.api.k8s.io").split(".")))
+    return f"{reversed_group}.{resource.version}.{resource.kind}"
+
+
+def _schema(resource: Resource) -> Object:
+    schema = dict(resource.schema) if resource.schema else _builtin_schema(resource)
+    properties = _TOP_FIELDS | (schema.get("properties") or {})
+    properties["metadata"] = {
+        "description": "Standard object metadata.",
+        "allOf": [{"$ref": f"#/components/schemas/{_METADATA_SCHEMA}"}],
+        "default": {},
+    }
+    return schema | {
+        "type": "object",
+        "properties": properties,
+        "x-kubernetes-group-version-kind": [_group_version_kind(resource)],
+    }
+
+
+def _builtin_schema(resource: Resource) -> Object:
+    names = _BUILTIN_FIELDS.get(resource.plural, ("spec",))
+    names += ("status",) if resource.status else ()
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "description": f"{resource.kind} ({resource.group_version}), a built-in kind.",
+        "properties": {name: free | {"description": f"{name} of the object."} for name in names},
+    }
+
+
+def _metadata_schema() -> Object:
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    text, number = {"type": "string"}, {"type": "integer", "format": "int64"}
+    time = {"type": "string", "format": "date-time"}
+    return {
+        "type": "object",
+        "description": "Metadata that all objects have.",
+        "properties": {
+            "name": text,
+            "generateName": text,
+            "namespace": text,
+            "labels": texts,
+            "annotations": texts,
+            "uid": text,
+            "resourceVersion": text,
+            "generation": number,
+            "creationTimestamp": time,
+            "deletionTimestamp": time,
+            "deletionGracePeriodSeconds": number,
+            "finalizers": {"type": "array", "items": text},
+            "ownerReferences": {"type": "array", "items": {"type": "object"}},
+        },
+    }
+
+
+def _operations(resource: Resource) -> Object:
+    """The paths of one resource. Clients read the kind and the allowed parameters here."""
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    collection = f"/{_path(resource)}{scope}/{resource.plural}"
+    return {
+        collection: {"post": _operation(resource, "post")},
+        f"{collection}/{{name}}": {
+            "put": _operation(resource, "put"),
+            "patch": _operation(resource, "patch"),
+        },
+    }
+
+
+def _operation(resource: Resource, action: str) -> Object:
+    reference = {"$ref": f"#/components/schemas/{_name(resource)}"}
+    content = {"application/json": {"schema": reference}}
+    return {
+        "operationId": f"{action}{resource.kind}{resource.version}{resource.group}",
+        "parameters": _WRITE_PARAMETERS,
+        "requestBody": {"content": content},
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _group_version_kind(resource),
+    }
+
+
+def _group_version_kind(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}

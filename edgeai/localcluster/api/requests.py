@@ -1,0 +1,266 @@
+"""Parses HTTP requests: the resource, the options, the body.
+
+Pure; `handlers` calls this module. It raises errors.BadRequest, errors.NotFound or
+errors.UnsupportedMediaType. The text of the error names the expected value.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import yaml
+
+from edgeai.localcluster.api import selector_parser
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.patches import PatchType
+from edgeai.localcluster.objects.registry import Registry
+from edgeai.localcluster.objects.resources import Object, Resource
+from edgeai.localcluster.objects.selectors import Selector
+
+MAX_YAML_BYTES = 512 << 10
+"""Limit of a YAML body, in bytes. It is small because the YAML parser is far slower than the JSON
+parser and blocks the event loop."""
+
+_NO_SUCH_PATH = "the server could not find the requested resource"
+_YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_NO_PROTOBUF = (
+    "the local cluster reads JSON and YAML, not protobuf: add --dry-run=client -o yaml to your"
+    " kubectl create, and pipe what it prints into kubectl apply -f -"
+)
+_TRUE = ("true", "True", "1", "t")
+_VERBS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
+_OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The resource, or the one object, that the path of a request names.
+
+    `name` is empty when the path names the whole collection.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def target(registry: Registry, raw_path: str) -> Target:
+    """Parse the path of a request: a percent-encoded `/api/v1/…` or `/apis/<group>/<version>/…`.
+
+    Raises: errors.NotFound when the API serves no resource of that group, version and plural
+    """
+    root, *steps = [unquote(step) for step in raw_path.strip("/").split("/")]
+    if root not in ("api", "apis"):
+        raise errors.NotFound(_NO_SUCH_PATH)
+    group = steps.pop(0) if root == "apis" and steps else ""
+    version = steps.pop(0) if steps else ""
+    namespace = ""
+    if _is_in_namespace(steps):
+        namespace, steps = steps[1], steps[2:]
+    plural, name, subresource, *rest = [*steps, "", "", ""][: max(len(steps), 3)]
+    resource = registry.find(group, version, plural)
+    if resource is None or rest or (namespace and not resource.namespaced):
+        raise errors.NotFound(_NO_SUCH_PATH)
+    return Target(resource, namespace, name, subresource)
+
+
+def _is_in_namespace(steps: list[str]) -> bool:
+    """Whether a path names a resource in a namespace.
+
+    This is true of `namespaces/<ns>/pods`. It is false of `namespaces/<name>/status`, which names
+    the namespace itself.
+    """
+    if len(steps) < 3 or steps[0] != "namespaces":
+        return False
+    return len(steps) > 3 or steps[2] not in _OWN_NAMESPACE_SUBRESOURCES
+
+
+class Options:
+    """The query parameters of a request. Unknown parameters are ignored."""
+
+    def __init__(self, query: Mapping[str, str], method: str) -> None:
+        self._query = query
+        self._verb = _VERBS.get(method, "List")
+
+    def text(self, name: str) -> str:
+        return self._query.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        return self._query.get(name, "") in _TRUE
+
+    def number(self, name: str) -> int | None:
+        """The value of a parameter; None if the request does not have this parameter.
+
+        Raises: errors.BadRequest if the value is not a natural number
+        """
+        text = self._query.get(name, "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+            raise errors.BadRequest(f'{name} must be a number >= 0, not "{text}"')
+        return int(text)
+
+    def selector(self, resource: Resource) -> Selector:
+        """The label selector and the field selector of the request.
+
+        Raises: errors.BadRequest for a malformed selector or an unknown field
+        """
+        return selector_parser.parse(
+            resource, self.text("labelSelector"), self.text("fieldSelector")
+        )
+
+    @property
+    def dry_run(self) -> bool:
+        return is_dry_run(self._query.get("dryRun"), self._verb)
+
+    @property
+    def field_validation(self) -> str:
+        """How strictly the API checks unknown and repeated fields: Ignore, Warn or Strict.
+
+        Raises: errors.BadRequest for any other value
+        """
+        mode = self._query.get("fieldValidation") or "Warn"
+        if mode not in ("Ignore", "Warn", "Strict"):
+            raise errors.BadRequest(f'fieldValidation "{mode}" is not Ignore, Warn or Strict')
+        return mode
+
+
+def is_dry_run(value: Any, verb: str) -> bool:
+    """Whether `value`, the `dryRun` of a request, asks for a dry run.
+
+    Raises: errors.Invalid for a value other than All
+    """
+    if value in (None, "", []):
+        return False
+    if value in ("All", ["All"]):
+        return True
+    raise errors.invalid_options(verb, errors.unsupported("dryRun", value, ("All",)))
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A decoded request body, and the keys that occur twice in one map of the body."""
+
+    content: Any
+    duplicates: list[str]
+
+
+def decode(body: bytes, content_type: str) -> Body:
+    """Decode a request body, which is JSON or YAML.
+
+    Raises: errors.BadRequest, errors.TooLarge, errors.UnsupportedMediaType
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type == PROTOBUF:
+        raise errors.UnsupportedMediaType(_NO_PROTOBUF)
+    if media_type in _YAML_TYPES and not body.lstrip().startswith((b"{", b"[")):
+        return _decode_yaml(body)
+    if media_type in _YAML_TYPES or media_type in ("", "application/octet-stream", "text/plain"):
+        return _decode_json(body)
+    if media_type.startswith("application/") and media_type.endswith("json"):
+        return _decode_json(body)
+    raise errors.UnsupportedMediaType(
+        f'the body of the request was in an unknown format - "{media_type}";'
+        " accepted: application/json, application/yaml"
+    )
+
+
+def patch_type(content_type: str, resource: Resource) -> PatchType:
+    """The patch format that a Content-Type header names.
+
+    Raises: errors.UnsupportedMediaType for an unknown media type, and for a strategic merge patch
+        of a custom resource
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    accepted = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]
+    if media_type not in accepted:
+        raise errors.UnsupportedMediaType(
+            f'the patch was in an unknown format - "{media_type}"; accepted: {", ".join(accepted)}'
+        )
+    return PatchType(media_type)
+
+
+def check_strictness(
+    resource: Resource, unknown: list[str], duplicates: list[str], mode: str
+) -> list[str]:
+    """Warnings about the unknown and the repeated fields of a request body.
+
+    Args:
+        mode: the request's fieldValidation: Ignore gives no warnings
+    Raises: errors.BadRequest in mode Strict, if there is such a field
+    """
+    faults = [f'unknown field "{field}"' for field in unknown]
+    faults += [f'duplicate field "{field}"' for field in duplicates]
+    if not faults or mode == "Ignore":
+        return []
+    if mode == "Warn":
+        return faults
+    raise errors.BadRequest(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+        f" {resource.kind}: strict decoding error: {', '.join(faults)}"
+    )
+
+
+def _decode_json(body: bytes) -> Body:
+    duplicates: list[str] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> Object:
+        object_ = dict(pairs)
+        if len(object_) < len(pairs):
+            names = [name for name, _ in pairs]
+            duplicates.extend(sorted({name for name in names if names.count(name) > 1}))
+        return object_
+
+    try:
+        content = json.loads(body, object_pairs_hook=build, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise errors.BadRequest(f"the body is not valid JSON: {error}") from error
+    return Body(content, duplicates)
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _decode_yaml(body: bytes) -> Body:
+    if len(body) > MAX_YAML_BYTES:
+        raise errors.TooLarge(f"YAML bodies are limited to {MAX_YAML_BYTES} bytes: send JSON")
+    duplicates: list[str] = []
+
+    class Loader(_JSONLikeLoader):
+        names = duplicates
+
+    try:
+        content = yaml.load(body, Loader)  # noqa: S506 - a SafeLoader, further restricted
+        # This round trip through JSON makes all keys strings and gives all values JSON types.
+        return Body(msgspec.json.decode(msgspec.json.encode(content)), duplicates)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise errors.BadRequest(f"the body is not valid YAML: {error}") from error
+
+
+class _JSONLikeLoader(yaml.SafeLoader):
+    """Reads YAML as Kubernetes does: a date or a time becomes a string. Collects the repeated keys.
+
+    The loader refuses aliases, because a few nested aliases expand a short body to megabytes.
+    """
+
+    names: list[str] = []
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not accepted")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        mapping = super().construct_mapping(node, deep=True)
+        if len(mapping) < len(node.value):
+            keys = [key.value for key, _ in node.value]
+            self.names.extend(sorted({str(key) for key in keys if keys.count(key) > 1}))
+        return mapping

@@ -1,0 +1,255 @@
+"""The HTTP server of the API, on loopback: authentication, discovery, routing, errors.
+
+`serve` starts the server and returns a `Server`. The cluster gives this `Server` the source of the
+logs. Controllers do not need the server: they use the same store directly. A client gets every
+error as a `Status` object.
+"""
+
+import asyncio
+import hmac
+import http
+import ipaddress
+
+import msgspec
+from aiohttp import web
+
+from common.logs import get_logger
+from edgeai.localcluster.api import discovery, openapi, reviews
+from edgeai.localcluster.api.handlers import API
+from edgeai.localcluster.api.requests import decode
+from edgeai.localcluster.errors import StateError
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.podexec import ExecTarget
+from edgeai.localcluster.objects.podlogs import LogSource
+from edgeai.localcluster.objects.resources import Object
+from edgeai.localcluster.objects.store import Store
+from edgeai.times import Clock, utc_now
+
+log = get_logger(__name__)
+
+MAX_BODY_BYTES = 3 << 20
+SHUTDOWN_S = 1.0
+_PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_VERSION: Object = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0+localcluster",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "none",
+    "platform": "python",
+}
+
+
+class ClientTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the server's waits for a client, in seconds.
+
+    A watch has no limit while nothing happens. If the client of a watch does not read, the limit is
+    streams.WRITE_TIMEOUT_S.
+    """
+
+    idle_s: float = 120.0
+    """Wait for the next request of a connection. Clients keep an idle connection for a shorter time
+    (Go: 90 s). So the client closes first and never sends a request into a closed connection."""
+    body_s: float = 30.0
+    """Wait for the body of a request, after the head has arrived."""
+    linger_s: float = 1.0
+    """Read the rest of a refused body for this long, so that the sender can read the answer."""
+
+
+CLIENT_TIMEOUTS = ClientTimeouts()
+
+
+class Server:
+    """A running API server."""
+
+    def __init__(self, runner: web.AppRunner, api: API, url: str) -> None:
+        self._runner = runner
+        self._api = api
+        self.url = url
+
+    def set_log_source(self, source: LogSource) -> None:
+        self._api.log_source = source
+
+    def set_exec_target(self, target: ExecTarget) -> None:
+        self._api.exec_target = target
+
+    @property
+    def port(self) -> int:
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def open_watches(self) -> int:
+        return self._api.open_watches
+
+    async def close(self) -> None:
+        """Stop listening and end the watches. Other requests have SHUTDOWN_S seconds to finish."""
+        self._api.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    store: Store,
+    *,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    now: Clock = utc_now,
+    bookmark_interval_s: float = 60.0,
+    timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
+) -> Server:
+    """Start the server.
+
+    Args:
+        token: every request must have this token, because all users of a machine can reach a
+            loopback address. Only health and version need no token. A client sends the token as
+            a bearer token or as the first step of the path, so the token may have only letters,
+            digits, "-" and "_".
+        port: 0 takes a free port
+        now: UTC clock, for the ages in tables
+        timeouts: limits for clients that send nothing
+    Raises: StateError for a host that is not loopback, or a port that another process uses
+    """
+    if not ipaddress.ip_address(host).is_loopback:
+        raise StateError(f"{host} is not a loopback address: the API has no TLS")
+    api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
+    handler = _RequestHandler(store, api, token, body_s=timeouts.body_s)
+    application = web.Application(client_max_size=MAX_BODY_BYTES)
+    application.router.add_route("*", "/{path:.*}", handler.handle)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=timeouts.idle_s,
+        lingering_time=timeouts.linger_s,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return Server(runner, api, f"http://{host}:{runner.addresses[0][1]}")
+
+
+class _RequestHandler:
+    """Handles every request: checks the token, finds the handler, answers errors as `Status`."""
+
+    def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
+        self._registry = store.registry
+        self._api = api
+        self._token = token.encode()
+        self._body_s = body_s
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        path, is_known = self._authenticated(request)
+        try:
+            if not is_known and path not in _PUBLIC_PATHS:
+                raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
+            await self._receive(request)
+            if request.method == "POST" and path in reviews.PATHS:
+                return await self._reviewed(request, path)
+            return await self._routed(request, path)
+        except errors.APIError as error:
+            return _refusal(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(errors.TooLarge(f"the body is limited to {MAX_BODY_BYTES} bytes"))
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # an error in one request must not end the server
+            log.exception("request failed", method=request.method, path=path)
+            return _refusal(errors.InternalError(f"internal error: {type(error).__name__}"))
+
+    def _authenticated(self, request: web.Request) -> tuple[str, bool]:
+        """The path without the token, and whether the client sent the token.
+
+        kubectl never sends credentials over plain HTTP, but kubectl keeps the path of the server's
+        URL. So the kubeconfig has the token in this path. Other clients send the usual
+        Authorization header.
+        """
+        path = request.rel_url.raw_path
+        first, slash, rest = path[1:].partition("/")
+        if self._is_token(first):
+            return slash + rest, True
+        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+        return path, scheme == "Bearer" and self._is_token(credential)
+
+    async def _reviewed(self, request: web.Request, path: str) -> web.Response:
+        body = decode(await request.read(), request.headers.get("Content-Type", ""))
+        response = _json(reviews.answer(path, body.content, self._is_token))
+        response.set_status(http.HTTPStatus.CREATED)
+        return response
+
+    async def _receive(self, request: web.Request) -> None:
+        """Read the whole body of a request. Later calls of `request.read()` return at once.
+
+        Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
+        """
+        try:
+            async with asyncio.timeout(self._body_s):
+                await request.read()
+        except TimeoutError as error:
+            why = f"the body of the request did not arrive within {self._body_s:g} s"
+            raise errors.RequestTimeout(why) from error
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(errors="surrogateescape"), self._token)
+
+    async def _routed(self, request: web.Request, path: str) -> web.StreamResponse:
+        if (document := self._document(request, path.strip("/").split("/"))) is None:
+            return await self._api.handle(request, path)
+        if request.method not in ("GET", "HEAD"):
+            raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
+        return document
+
+    def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
+        """The answer to a request for health, version, discovery or OpenAPI.
+
+        Returns: None if the path names none of these documents
+        """
+        content: Object | None
+        match steps:
+            case ["healthz" | "livez" | "readyz"]:
+                return web.Response(text="ok")
+            case ["api" | "apis" as root] if _wants_aggregated(request):
+                content = discovery.aggregated(self._registry, core=root == "api")
+                return _json(content, discovery.AGGREGATED)
+            case ["version"]:
+                content = _VERSION
+            case ["api"]:
+                content = discovery.core_versions()
+            case ["apis"]:
+                content = discovery.group_list(self._registry)
+            case ["apis", group]:
+                content = discovery.group(self._registry, group)
+            case ["api", version]:
+                content = discovery.resource_list(self._registry, version)
+            case ["apis", group, version]:
+                content = discovery.resource_list(self._registry, f"{group}/{version}")
+            case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
+                return web.Response(body=openapi.V2_DOCUMENT, content_type=openapi.V2_PROTOBUF)
+            case ["openapi", "v3", *rest]:
+                listed, where = self._registry, "/".join(rest)
+                content = openapi.document(listed, where) if where else openapi.index(listed)
+            case _:
+                return None
+        if content is None:
+            raise errors.NotFound("the server could not find the requested resource")
+        return _json(content)
+
+
+def _wants_aggregated(request: web.Request) -> bool:
+    return discovery.is_aggregated(",".join(request.headers.getall("Accept", ())))
+
+
+def _json(content: Object, content_type: str = "application/json") -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), headers={"Content-Type": content_type})
+
+
+def _refusal(error: errors.APIError) -> web.Response:
+    response = _json(error.status())
+    response.set_status(error.code)
+    return response

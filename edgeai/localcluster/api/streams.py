@@ -1,0 +1,170 @@
+"""Streams a watch, or a container's log, over HTTP.
+
+`handlers` opens the watch. A stream ends when its time is up, when the watch falls behind the
+history (the stream then has an event with 410), or when the client disconnects or stops reading.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import msgspec
+from aiohttp import web
+
+from edgeai.localcluster.api.tables import View
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.history import Event, Watch
+from edgeai.localcluster.objects.resources import Object
+
+WRITE_TIMEOUT_S = 30.0
+"""Seconds. If a client does not read for this long, the server closes the connection."""
+_BATCH = 64
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one watch."""
+
+    timeout_s: float | None = None
+    """Length of the watch in seconds. None means a random time from 30 to 60 minutes."""
+    bookmarks: bool = False
+    bookmark_interval_s: float = 60.0
+    mark_initial_end: bool = False
+    """Whether the watch sends a bookmark after the existing objects (sendInitialEvents)."""
+
+
+async def stream_watch(
+    request: web.Request, watch: Watch, view: View, options: StreamOptions
+) -> web.StreamResponse:
+    """Send the events of a watch, one JSON object on each line, until the watch ends."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    lines = _lines(watch, view, options)
+    try:
+        async for line in lines:
+            await _write(request, response, line)
+    except (ConnectionError, TimeoutError):
+        return response  # the client has disconnected or does not read
+    finally:
+        await lines.aclose()
+        watch.close()
+    return response
+
+
+def requested_container(pod: Object, asked: str) -> str:
+    """The name of the container that a request for a log means.
+
+    Args:
+        asked: name in the request; "" means the only container of the pod
+    Raises: errors.BadRequest for an unknown name, and for "" if the pod has several containers
+    """
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    containers = [container["name"] for container in spec["containers"]]
+    known = containers + [container["name"] for container in spec.get("initContainers") or []]
+    if not asked and len(containers) == 1:
+        return str(containers[0])
+    if not asked:
+        raise errors.BadRequest(
+            f"a container name must be specified for pod {name}, choose one of: {containers}"
+        )
+    if asked not in known:
+        raise errors.BadRequest(f"container {asked} is not valid for pod {name}, it has: {known}")
+    return asked
+
+
+async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Send each piece of a log when the log source yields the piece.
+
+    Raises: errors.APIError of the log source, only before the response begins
+    """
+    first = await anext(pieces, b"")
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    try:
+        await _write(request, response, first)
+        async for piece in pieces:
+            await _write(request, response, piece)
+    except (ConnectionError, TimeoutError):
+        return response
+    return response
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Send `data` to the client.
+
+    Raises: ConnectionError; TimeoutError when the client does not read. The connection is closed
+    then.
+    """
+    if not data:
+        return
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await response.write(data)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+
+
+async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGenerator[bytes, None]:
+    """The events of a watch as bytes. Each piece has one or more lines."""
+    encoder = _Encoder(view)
+    clock = asyncio.get_running_loop().time
+    timeout_s = random.uniform(1800, 3600) if options.timeout_s is None else options.timeout_s
+    deadline = clock() + timeout_s
+    try:
+        if options.mark_initial_end:
+            while event := watch.poll():
+                yield encoder.event(event)
+            yield encoder.bookmark(watch.resource_version, _INITIAL_EVENTS_END)
+        while (left_s := deadline - clock()) > 0:
+            try:
+                async with asyncio.timeout(min(left_s, options.bookmark_interval_s)):
+                    event = await anext(watch)
+            except TimeoutError:
+                if options.bookmarks and watch.is_caught_up:
+                    yield encoder.bookmark(watch.resource_version)
+                continue
+            yield encoder.event(event) + _more(watch, encoder)
+    except StopAsyncIteration:
+        return
+    except errors.Gone as error:
+        yield encoder.error(error)
+
+
+def _more(watch: Watch, encoder: "_Encoder") -> bytes:
+    """The events that the watch has already, as lines. So a burst of events needs few writes."""
+    lines: list[bytes] = []
+    while len(lines) < _BATCH and (event := watch.poll()):
+        lines.append(encoder.event(event))
+    return b"".join(lines)
+
+
+class _Encoder:
+    """Encodes the events of a watch as JSON lines, in the form that the client asked for."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._is_first = True  # only the first Table names the columns
+
+    def event(self, event: Event) -> bytes:
+        return self._line(event.type, self._shown(event.object))
+
+    def bookmark(self, resource_version: int, annotations: Object | None = None) -> bytes:
+        metadata: Object = {"resourceVersion": str(resource_version), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        resource = self._view.resource
+        head = {"kind": resource.kind, "apiVersion": resource.group_version}
+        return self._line("BOOKMARK", {**head, "metadata": metadata})
+
+    def error(self, error: errors.APIError) -> bytes:
+        return self._line("ERROR", error.status())
+
+    def _shown(self, object_: Object) -> Object:
+        shown = self._view.one(object_, with_columns=self._is_first)
+        self._is_first = False
+        return shown
+
+    def _line(self, type_: str, object_: Object) -> bytes:
+        return msgspec.json.encode({"type": type_, "object": object_}) + b"\n"

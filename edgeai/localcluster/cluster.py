@@ -1,0 +1,221 @@
+"""Runs all parts of a cluster: store, API server, controllers, kubelets, service proxy.
+
+`__main__` starts the cluster; tests start a cluster within their own event loop. One TaskGroup owns
+every task. A task that fails ends the whole cluster, so a running cluster is complete.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from edgeai.localcluster import kubeconfig
+from edgeai.localcluster.api.server import Server, serve
+from edgeai.localcluster.controllers.deployment_controller import DeploymentController
+from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
+from edgeai.localcluster.controllers.scheduler import Scheduler
+from edgeai.localcluster.errors import ClusterError, StateError
+from edgeai.localcluster.kubelet.accounts import ApiAccess
+from edgeai.localcluster.kubelet.container import ContainerSettings
+from edgeai.localcluster.kubelet.kubelet import (
+    Kubelet,
+    KubeletCommands,
+    KubeletLogs,
+    sweep_pod_directories,
+)
+from edgeai.localcluster.kubelet.launch import Image
+from edgeai.localcluster.kubelet.nodes import register_nodes
+from edgeai.localcluster.kubelet.pod import PodHost
+from edgeai.localcluster.kubelet.process import Reaper
+from edgeai.localcluster.network.addresses import AddressPool, Network, claim_network
+from edgeai.localcluster.network.isolation import Isolation, Opening, isolation
+from edgeai.localcluster.network.listener import Listener
+from edgeai.localcluster.network.pod_addresses import PodAddresses
+from edgeai.localcluster.network.service_proxy import ServiceProxy
+from edgeai.localcluster.objects.errors import APIError
+from edgeai.localcluster.objects.store import Store
+from edgeai.localcluster.state import Running, StateDirectory, lock_directory, start_ticks
+from edgeai.times import Clock, utc_now
+
+log = get_logger(__name__)
+
+STOP_LIMIT_S = 7.0
+"""Longest grace of a pod, in seconds, when the cluster stops. This limit keeps the whole stop below
+10 s."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one cluster."""
+
+    state_dir: Path
+    nodes: tuple[str, ...] = ("cloud0", "edge0", "edge1")
+    """Names of the nodes. A name that begins with "cloud" makes a cloud node, other names make edge
+    nodes."""
+    api_port: int = 0
+    """Port of the API, on an address of the cluster's network; 0 takes a free port."""
+    pod_env: Mapping[str, str] = {}
+    """Environment variables of every container."""
+    images: Mapping[str, Image] = {}
+    """Image name -> the program of a container that has this image and no command."""
+    containers: ContainerSettings = ContainerSettings()
+    isolated_nodes: tuple[str, ...] = ()
+    """Nodes whose pods reach each other and `openings` alone. Only root can make such nodes."""
+    openings: tuple[Opening, ...] = ()
+
+
+class Cluster:
+    """One local cluster. The cluster lives from `run` to `stop`."""
+
+    def __init__(self, settings: ClusterSettings, *, now: Clock = utc_now) -> None:
+        self._settings = settings
+        self._now = now
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask the cluster to stop. Returns at once; `run` returns when the cluster has stopped."""
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[Store, Running], None] = lambda _, __: None) -> None:
+        """Run the cluster until `stop` is called. Call `ready` once, when clients can connect.
+
+        Raises: StateError when the state directory cannot be used; ClusterError when the cluster
+            cannot start for another reason; ExceptionGroup when a task of the cluster failed
+        """
+        with contextlib.ExitStack() as stack:
+            isolated = isolation(self._settings.isolated_nodes, self._settings.openings)
+            state = stack.enter_context(lock_directory(self._settings.state_dir))
+            network = claim_network(state.network())
+            stack.callback(network.close)
+            state.record_network(network.number)
+            store = Store(state.database, now=self._now)
+            stack.callback(store.close)
+            reaper = stack.enter_context(Reaper(self._settings.state_dir))
+            parts = _Parts(state, network, store, reaper, stack.enter_context(isolated))
+            await self._serve(parts, ready)
+
+    async def _serve(self, parts: "_Parts", ready: Callable[[Store, Running], None]) -> None:
+        state, network, store = parts.state, parts.network, parts.store
+        nodes = self._register_nodes(store, network)
+        sweep_pod_directories(store, state.pods)
+        server = await serve(
+            store,
+            token=state.token(),
+            host=network.api_host,
+            port=self._settings.api_port,
+            now=self._now,
+        )
+        bridges = await _bridges(parts.isolation)
+        try:
+            host = self._pod_host(parts, server)
+            kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
+            server.set_log_source(KubeletLogs(store, state.pods, kubelets))
+            server.set_exec_target(KubeletCommands(kubelets))
+            running = _describe(server, network, nodes)
+            kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
+            async with TaskGroup() as tasks:
+                controllers = self._start_controllers(tasks, store)
+                node_tasks = self._start_node_tasks(tasks, parts, kubelets)
+                state.write_running(running)
+                log.info("cluster ready", api=running.api, network=running.network, nodes=nodes)
+                ready(store, running)
+                await self._stopping.wait()
+                log.info("cluster stopping")
+                state.clear_running()
+                await _end(controllers, kubelets, node_tasks)
+        finally:
+            for bridge in bridges:
+                await bridge.close()
+            await server.close()
+
+    def _start_controllers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
+        """Start the controllers. A stop of the cluster ends these tasks before all others.
+
+        Otherwise a controller would replace the pods that stop.
+        """
+        return [
+            tasks.create_task(DeploymentController(store, now=self._now).run(), name="deployments"),
+            tasks.create_task(Scheduler(store, now=self._now).run(), name="scheduler"),
+            tasks.create_task(GarbageCollector(store).run(), name="collector"),
+        ]
+
+    def _start_node_tasks(
+        self, tasks: TaskGroup, parts: "_Parts", kubelets: list[Kubelet]
+    ) -> list[asyncio.Task[None]]:
+        addresses = AddressPool("Service", parts.network.services())
+        proxy = ServiceProxy(parts.store, addresses, parts.isolation)
+        return [
+            tasks.create_task(parts.reaper.guard(), name="reaper"),
+            tasks.create_task(proxy.run(), name="service proxy"),
+            *(tasks.create_task(kubelet.run(), name=kubelet.name) for kubelet in kubelets),
+        ]
+
+    def _register_nodes(self, store: Store, network: Network) -> dict[str, str]:
+        try:
+            return register_nodes(store, network, self._settings.nodes, self._now)
+        except APIError as error:
+            raise ClusterError(f"--nodes: {error.message}") from error
+
+    def _pod_host(self, parts: "_Parts", server: Server) -> PodHost:
+        state, network = parts.state, parts.network
+        # A container finds the cluster's python3 first, then the commands of the cluster's virtual
+        # environment, then the commands of the machine.
+        path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
+        return PodHost(
+            store=parts.store,
+            reaper=parts.reaper,
+            addresses=PodAddresses(parts.store, AddressPool("pod", network.pods())),
+            pods_directory=state.pods,
+            base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
+            images=self._settings.images,
+            settings=self._settings.containers,
+            access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
+            isolation=parts.isolation,
+            now=self._now,
+        )
+
+
+class _Parts(NamedTuple):
+    """What a cluster has from its begin to its end."""
+
+    state: StateDirectory
+    network: Network
+    store: Store
+    reaper: Reaper
+    isolation: Isolation
+
+
+async def _bridges(isolation: Isolation) -> list[Listener]:
+    """Open the openings of isolated nodes that are no Services. Raises: OSError"""
+    return [
+        await Listener.bridge(*opening, isolation.networks_that_reach(opening))
+        for opening in isolation.openings
+        if opening.is_address
+    ]
+
+
+async def _end(
+    controllers: list[asyncio.Task[None]],
+    kubelets: list[Kubelet],
+    node_tasks: list[asyncio.Task[None]],
+) -> None:
+    for task in controllers:
+        task.cancel()
+    await asyncio.gather(*(kubelet.stop(STOP_LIMIT_S) for kubelet in kubelets))
+    for task in node_tasks:
+        task.cancel()
+
+
+def _describe(server: Server, network: Network, nodes: dict[str, str]) -> Running:
+    pid = os.getpid()
+    ticks = start_ticks(pid)
+    if ticks is None:
+        raise StateError("/proc is not mounted: the local cluster needs Linux with /proc")
+    return Running(pid=pid, start_ticks=ticks, api=server.url, network=network.prefix, nodes=nodes)

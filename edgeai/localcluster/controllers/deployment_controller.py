@@ -1,0 +1,152 @@
+"""Creates and deletes the pods of Deployments, and writes the status of Deployments.
+
+The module `deployments` plans the steps. `cluster` starts this controller. HorizontalPodAutoscalers
+are stored and have no effect.
+"""
+
+from common.logs import get_logger
+from edgeai import times
+from edgeai.localcluster.controllers.deployments import (
+    HASH_LABEL,
+    Plan,
+    deployment_status,
+    is_matched,
+    new_pod,
+    next_look_s,
+    owner_reference,
+    plan,
+)
+from edgeai.localcluster.controllers.events import EventRecorder
+from edgeai.localcluster.controllers.workqueue import WorkQueue
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.pods import is_ended
+from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, Object
+from edgeai.localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+REFUSAL_RETRY_S = 5.0
+_Key = tuple[str, str]  # namespace and name of an object
+
+
+class DeploymentController:
+    """Carries out the plan of every Deployment."""
+
+    def __init__(self, store: Store, *, now: times.Clock = times.utc_now) -> None:
+        self._store = store
+        self._now = now
+        self._events = EventRecorder(store, component="deployment-controller", now=now)
+        self._queue: WorkQueue[_Key] = WorkQueue("deployments")
+
+    async def run(self) -> None:
+        unlisten = self._store.listen(self._changed)
+        try:
+            self._add_all()
+            await self._queue.run(self._reconcile)
+        finally:
+            unlisten()
+
+    def _add_all(self, namespace: str = "") -> None:
+        for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
+            self._queue.add(_key(deployment))
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is DEPLOYMENTS:
+            self._queue.add(_key(change.object))
+        elif change.resource is PODS:
+            namespace = change.object["metadata"]["namespace"]
+            if owner := _controller(change.object):
+                self._queue.add((namespace, owner["name"]))
+            elif _is_hashed(change.object) and change.type != "DELETED":
+                self._add_all(namespace)  # a Deployment may adopt the pod
+
+    async def _reconcile(self, key: _Key) -> float | None:
+        try:
+            deployment = self._store.get(DEPLOYMENTS, *key)
+        except errors.NotFound:
+            return None
+        if "deletionTimestamp" in deployment["metadata"]:
+            return None
+        self._claim(deployment)
+        step = plan(deployment, self._pods(deployment))
+        refusal = self._carry_out(deployment, step)
+        next_look_s = self._write_status(deployment, refusal)
+        return REFUSAL_RETRY_S if refusal else next_look_s
+
+    def _claim(self, deployment: Object) -> None:
+        """Release pods whose labels no longer match, and adopt matching pods without a controller.
+
+        Source: Kubernetes' ReplicaSet controller.
+        """
+        uid, namespace = deployment["metadata"]["uid"], deployment["metadata"]["namespace"]
+        for pod in self._store.list(PODS, namespace=namespace).items:
+            owner = _controller(pod)
+            is_own = owner is not None and owner["uid"] == uid
+            if is_own == is_matched(deployment, pod) or "deletionTimestamp" in pod["metadata"]:
+                continue
+            if is_own:
+                self._release(pod, uid)
+            elif owner is None and not is_ended(pod):
+                self._adopt(pod, deployment)
+
+    def _release(self, pod: Object, uid: str) -> None:
+        owners = pod["metadata"]["ownerReferences"]
+        self._own(pod, [owner for owner in owners if owner["uid"] != uid])
+        log.info("pod released", pod=pod["metadata"]["name"])
+
+    def _adopt(self, pod: Object, deployment: Object) -> None:
+        present = pod["metadata"].get("ownerReferences") or []
+        self._own(pod, [*present, owner_reference(deployment)])
+        name = deployment["metadata"]["name"]
+        log.info("pod adopted", pod=pod["metadata"]["name"], deployment=name)
+
+    def _own(self, pod: Object, owners: list[Object]) -> None:
+        pod["metadata"]["ownerReferences"] = owners
+        self._store.update(PODS, pod)
+
+    def _pods(self, deployment: Object) -> list[Object]:
+        uid = deployment["metadata"]["uid"]
+        pods = self._store.list(PODS, namespace=deployment["metadata"]["namespace"]).items
+        return [pod for pod in pods if (owner := _controller(pod)) and owner["uid"] == uid]
+
+    def _carry_out(self, deployment: Object, step: Plan) -> str:
+        """Returns: why the API refused a pod; "" when it did not"""
+        namespace = deployment["metadata"]["namespace"]
+        for name in step.delete:
+            self._store.delete(PODS, namespace, name)
+            self._events.normal(deployment, "SuccessfulDelete", f"Deleted pod: {name}")
+        for _ in range(step.create):
+            try:
+                pod = self._store.create(PODS, new_pod(deployment))
+            except errors.Forbidden as error:
+                self._events.warning(deployment, "FailedCreate", f"Error creating: {error.message}")
+                return error.message
+            name = pod["metadata"]["name"]
+            self._events.normal(deployment, "SuccessfulCreate", f"Created pod: {name}")
+            log.info("pod created", deployment=deployment["metadata"]["name"], pod=name)
+        return ""
+
+    def _write_status(self, deployment: Object, refusal: str) -> float | None:
+        pods = self._pods(deployment)
+        status = deployment_status(deployment, pods, self._now(), refusal=refusal)
+        if status != deployment.get("status"):
+            names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
+            written = {"metadata": names, "status": status}
+            deployment = self._store.update(DEPLOYMENTS, written, subresource="status")
+        return next_look_s(deployment, self._now())
+
+
+def _controller(pod: Object) -> Object | None:
+    """The pod's ownerReference with `controller: true`, which names a Deployment; else None."""
+    for owner in pod["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            return dict(owner)
+    return None
+
+
+def _is_hashed(pod: Object) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(HASH_LABEL))
+
+
+def _key(deployment: Object) -> _Key:
+    return deployment["metadata"]["namespace"], deployment["metadata"]["name"]

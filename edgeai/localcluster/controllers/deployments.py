@@ -1,0 +1,291 @@
+"""Plans which pods of a Deployment to create and delete, and computes its status.
+
+Pure. `deployment_controller` carries out the plan. This cluster has no ReplicaSets: a Deployment
+owns its pods, and the label pod-template-hash of a pod names the template of the pod.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from edgeai import times
+from edgeai.localcluster.objects.pods import is_ended, is_ready
+from edgeai.localcluster.objects.resources import DEPLOYMENTS, Object
+from edgeai.localcluster.objects.selectors import from_label_selector
+
+HASH_LABEL = "pod-template-hash"
+# Kubernetes uses these characters, too. A name without vowels, 0, 1 and 3 spells no word.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The next step for the pods of one Deployment."""
+
+    create: int = 0
+    """Number of pods to create from the current template."""
+    delete: tuple[str, ...] = ()
+    """Names of pods to delete."""
+
+
+class _PodsByState(msgspec.Struct, frozen=True):
+    """The pods of one Deployment, in four groups."""
+
+    new: list[Object]
+    """Pods of the current template that have not ended."""
+    old: list[Object]
+    """Pods of an earlier template that have not ended."""
+    leaving: list[Object]
+    """Pods that are being deleted."""
+    dead: list[Object]
+    """Pods that have ended (Succeeded or Failed). The plan replaces these pods."""
+
+
+def template_hash(deployment: Object) -> str:
+    """A hash of the Deployment's pod template, ten characters long."""
+    document = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
+    number = int.from_bytes(hashlib.sha256(document).digest()[:8], "big")
+    letters = []
+    for _ in range(10):
+        number, rest = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[rest])
+    return "".join(letters)
+
+
+SURGE = 1
+"""Number of pods that a rolling update may run beyond the replicas of the Deployment. Kubernetes
+has the same default for few replicas."""
+
+
+def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
+    """The next step for a Deployment. An empty plan means that nothing is to be done now.
+
+    A rolling update adds one new pod, waits until this pod is ready, then deletes an old pod. The
+    plan ignores maxSurge and maxUnavailable. The strategy Recreate waits until all old pods are
+    gone.
+
+    Args:
+        pods: the pods that the Deployment owns
+    """
+    spec = deployment["spec"]
+    found = _sort_pods(deployment, pods)
+    replicas = int(spec.get("replicas", 1))
+    dead = _names(found.dead)
+    if spec.get("paused"):
+        return Plan(delete=dead)
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        step = _recreate(found, replicas, template_hash(deployment))
+    else:
+        step = _roll(found, replicas)
+    surplus = _names(_expendable(found.new)[: max(0, len(found.new) - replicas)])
+    return Plan(step.create, dead + step.delete + surplus)
+
+
+def _recreate(found: _PodsByState, replicas: int, hash_: str) -> Plan:
+    if found.old:
+        return Plan(delete=_names(found.old))
+    if any(_hash(pod) != hash_ for pod in found.leaving):
+        return Plan()
+    return Plan(create=max(0, replicas - len(found.new)))
+
+
+def _roll(found: _PodsByState, replicas: int) -> Plan:
+    room = replicas + SURGE - len(found.new) - len(found.old)
+    create = max(0, min(replicas - len(found.new), room))
+    ready = sum(is_ready(pod) for pod in found.new)
+    # Each ready new pod replaces one old pod, even if the old pod is ready, too.
+    spare = max(0, ready + len(found.old) - replicas)
+    return Plan(create, _names(_expendable(found.old)[:spare]))
+
+
+def _sort_pods(deployment: Object, pods: Sequence[Object]) -> _PodsByState:
+    hash_ = template_hash(deployment)
+    found = _PodsByState([], [], [], [])
+    for pod in pods:
+        if "deletionTimestamp" in pod["metadata"]:
+            found.leaving.append(pod)
+        elif is_ended(pod):
+            found.dead.append(pod)
+        elif _hash(pod) == hash_:
+            found.new.append(pod)
+        else:
+            found.old.append(pod)
+    return found
+
+
+def _expendable(pods: Sequence[Object]) -> list[Object]:
+    """The pods in the order of deletion: pods that are not ready first, then the youngest pods."""
+    youngest = sorted(
+        pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True
+    )
+    return sorted(youngest, key=is_ready)
+
+
+def _names(pods: Sequence[Object]) -> tuple[str, ...]:
+    return tuple(pod["metadata"]["name"] for pod in pods)
+
+
+def _hash(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
+
+
+def new_pod(deployment: Object) -> Object:
+    """A pod of the Deployment's current template, with a random name."""
+    metadata, template = deployment["metadata"], deployment["spec"]["template"]
+    given = template.get("metadata") or {}
+    hash_ = template_hash(deployment)
+    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
+    return {
+        "metadata": {
+            "name": f"{metadata['name'][:236]}-{hash_}-{suffix}",
+            "namespace": metadata["namespace"],
+            "labels": (given.get("labels") or {}) | {HASH_LABEL: hash_},
+            "annotations": given.get("annotations") or {},
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": template["spec"],
+    }
+
+
+def deployment_status(
+    deployment: Object, pods: Sequence[Object], now: datetime, *, refusal: str = ""
+) -> Object:
+    """The status of a Deployment, as Kubernetes writes it. Unchanged conditions keep their time.
+
+    Args:
+        refusal: why the API has refused a pod of the Deployment
+    """
+    before = deployment.get("status") or {}
+    found = _sort_pods(deployment, pods)
+    alive = found.new + found.old
+    ready = sum(is_ready(pod) for pod in alive)
+    wanted = int(deployment["spec"].get("replicas", 1))
+    counts = {
+        "replicas": len(alive),
+        "updatedReplicas": len(found.new),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "unavailableReplicas": max(0, wanted - ready),
+    }
+    is_complete = (len(found.new), len(alive), ready) == (wanted, wanted, wanted)
+    progressed = any(before.get(name, 0) != count for name, count in counts.items())
+    progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
+    old = {condition["type"]: condition for condition in before.get("conditions") or []}
+    conditions = [
+        _available_condition(available=ready >= wanted),
+        _progressing_condition(
+            deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
+        ),
+        *([_failure_condition(refusal, old.get("ReplicaFailure"))] if refusal else []),
+    ]
+    return {
+        "observedGeneration": deployment["metadata"]["generation"],
+        **{name: count for name, count in counts.items() if count},
+        "conditions": [
+            _dated(condition, old.get(condition["type"]), now, progressed=progressed)
+            for condition in conditions
+        ],
+    }
+
+
+def _available_condition(*, available: bool) -> Object:
+    if available:
+        return {
+            "type": "Available",
+            "status": "True",
+            "reason": "MinimumReplicasAvailable",
+            "message": "Deployment has minimum availability.",
+        }
+    return {
+        "type": "Available",
+        "status": "False",
+        "reason": "MinimumReplicasUnavailable",
+        "message": "Deployment does not have minimum availability.",
+    }
+
+
+def _failure_condition(refusal: str, old: Object | None) -> Object:
+    """As long as the refusals last, the first message stays: each names another pod."""
+    return {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailedCreate",
+        "message": old["message"] if old else refusal,
+    }
+
+
+def _progressing_condition(
+    deployment: Object, old: Object | None, now: datetime, *, complete: bool, progressed: bool
+) -> Object:
+    name = deployment["metadata"]["name"]
+    condition = {"type": "Progressing", "status": "True"}
+    if complete:
+        message = f'Deployment "{name}" has successfully progressed.'
+        return condition | {"reason": "NewReplicaSetAvailable", "message": message}
+    # This rollout was complete before. A pod that fails later does not make a new rollout.
+    if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
+        return condition | {"reason": old["reason"], "message": old["message"]}
+    if old and not progressed and now >= _deadline(deployment, old):
+        message = f'Deployment "{name}" has timed out progressing.'
+        return {
+            "type": "Progressing",
+            "status": "False",
+            "reason": "ProgressDeadlineExceeded",
+            "message": message,
+        }
+    message = f'Deployment "{name}" is progressing.'
+    return condition | {"reason": "ReplicaSetUpdated", "message": message}
+
+
+def _is_rolling(deployment: Object) -> bool:
+    """Whether the Deployment's spec is newer than its status."""
+    status = deployment.get("status") or {}
+    return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
+
+
+def _deadline(deployment: Object, progressing: Object) -> datetime:
+    seconds = int(deployment["spec"].get("progressDeadlineSeconds") or 600)
+    return times.parse(progressing["lastUpdateTime"]) + timedelta(seconds=seconds)
+
+
+def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
+    stamp = times.rfc3339(now)
+    is_same = old is not None and all(old.get(name) == value for name, value in condition.items())
+    turned = old is None or old["status"] != condition["status"]
+    is_fresh = not is_same or (progressed and condition["type"] == "Progressing")
+    return condition | {
+        "lastUpdateTime": stamp if old is None or is_fresh else old["lastUpdateTime"],
+        "lastTransitionTime": stamp if old is None or turned else old["lastTransitionTime"],
+    }
+
+
+def next_look_s(deployment: Object, now: datetime) -> float | None:
+    """Seconds until the deadline of the Deployment's rollout; None if no rollout runs."""
+    for condition in (deployment.get("status") or {}).get("conditions") or []:
+        if condition["type"] == "Progressing" and condition["reason"] == "ReplicaSetUpdated":
+            return max(0.1, (_deadline(deployment, condition) - now).total_seconds())
+    return None
+
+
+def is_matched(deployment: Object, pod: Object) -> bool:
+    """Whether a pod has a template hash, and labels that match the Deployment's selector.
+
+    Raises: errors.BadRequest for a malformed selector
+    """
+    labels = pod["metadata"].get("labels") or {}
+    rules = from_label_selector(deployment["spec"]["selector"]) or ()
+    return bool(_hash(pod)) and all(rule.matches(labels) for rule in rules)
+
+
+def owner_reference(deployment: Object) -> Object:
+    """The ownerReference of the pods that the Deployment controls."""
+    return {
+        "apiVersion": DEPLOYMENTS.group_version,
+        "kind": DEPLOYMENTS.kind,
+        "name": deployment["metadata"]["name"],
+        "uid": deployment["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,84 @@
+"""Writes the Events that a user reads in `kubectl describe`.
+
+The kubelet, the scheduler, the Deployment controller and the service proxy call this module. If a
+component writes the same Event about the same object again, the count of the existing Event grows.
+If an Event cannot be written, the recorder logs a warning and drops the Event, because no caller
+could do anything about the failure.
+"""
+
+import hashlib
+
+from common.logs import get_logger
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.resources import EVENTS, Object
+from edgeai.localcluster.objects.store import Store
+from edgeai.times import Clock, rfc3339, utc_now
+
+log = get_logger(__name__)
+
+
+class EventRecorder:
+    """Writes the Events of one component.
+
+    Args:
+        component: the source of the Events, e.g. "kubelet"
+        host: name of the component's node; "" for a component without a node
+    """
+
+    def __init__(
+        self, store: Store, *, component: str, host: str = "", now: Clock = utc_now
+    ) -> None:
+        self._store = store
+        self._source = {"component": component} | ({"host": host} if host else {})
+        self._now = now
+
+    def normal(self, about: Object, reason: str, message: str) -> None:
+        self._record("Normal", about, reason, message)
+
+    def warning(self, about: Object, reason: str, message: str) -> None:
+        self._record("Warning", about, reason, message)
+
+    def _record(self, type_: str, about: Object, reason: str, message: str) -> None:
+        try:
+            self._write(type_, about, reason, message)
+        except errors.APIError as error:
+            log.warning("event not written", reason=reason, error=error.message)
+
+    def _write(self, type_: str, about: Object, reason: str, message: str) -> None:
+        metadata = about["metadata"]
+        namespace = metadata.get("namespace") or "default"
+        content = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
+        name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        now = rfc3339(self._now())
+        try:
+            event = self._store.get(EVENTS, namespace, name)
+        except errors.NotFound:
+            event = {
+                "metadata": {"name": name, "namespace": namespace},
+                "type": type_,
+                "reason": reason,
+                "message": message,
+                "source": self._source,
+                "reportingComponent": self._source["component"],
+                "involvedObject": _reference(about),
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+            }
+            self._store.create(EVENTS, event)
+            return
+        event |= {"lastTimestamp": now, "count": event["count"] + 1}
+        self._store.update(EVENTS, event)
+
+
+def _reference(about: Object) -> Object:
+    metadata = about["metadata"]
+    reference = {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    if metadata.get("namespace"):
+        reference["namespace"] = metadata["namespace"]
+    return reference

@@ -1,0 +1,247 @@
+"""Garbage collection: dependents of deleted owners, content of deleted namespaces and CRDs.
+
+One task follows the changes of the store and deletes objects through the store, like any other
+client. The task examines every object at its start. Later the task examines only the objects that a
+change concerns. The task never polls.
+
+- When all owners of an object are gone, the collector deletes the object. When only some owners are
+  gone, the collector removes the references to these owners.
+- An owner that is deleted with propagation Foreground keeps the finalizer foregroundDeletion until
+  the dependents that block the deletion are gone. An owner that is deleted with propagation Orphan
+  keeps the finalizer orphan until no dependent refers to the owner.
+- When a namespace or a CustomResourceDefinition is deleted, the collector first deletes the objects
+  of this namespace or definition.
+- The collector keeps only the newest Events.
+"""
+
+import asyncio
+
+from common.logs import get_logger
+from edgeai.localcluster.objects import crds, errors, strategy
+from edgeai.localcluster.objects.resources import (
+    CUSTOMRESOURCEDEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    Object,
+    Resource,
+)
+from edgeai.localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+MAX_EVENTS = 5_000
+RETRY_S = 1.0
+
+
+class GarbageCollector:
+    """Deletes objects whose owner, namespace or CustomResourceDefinition is deleted."""
+
+    def __init__(self, store: Store, *, max_events: int = MAX_EVENTS) -> None:
+        self._store = store
+        self._max_events = max_events
+        self._pending: dict[str, None] = {}  # uids to examine, as an ordered set
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the store until cancelled. If a write fails, for example on a full disk, retry."""
+        stop_listening = self._store.listen(self.enqueue_concerned)
+        try:
+            self.enqueue_all()
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if not self.process_pending():
+                    await asyncio.sleep(RETRY_S)
+                    self._wake.set()
+        finally:
+            stop_listening()
+
+    def process_pending(self) -> bool:
+        """Examine the pending uids until none is left. Each deletion adds further uids.
+
+        Returns: False when a write failed and uids are still pending
+        """
+        while self._pending:
+            uid = next(iter(self._pending))
+            del self._pending[uid]
+            try:
+                self._examine(uid)
+            except errors.APIError as error:
+                log.warning("garbage collection failed", uid=uid, reason=error.message)
+                self._pending[uid] = None
+                return False
+        return True
+
+    def enqueue_all(self) -> None:
+        for resource in self._store.registry.all_stored():
+            for object_ in self._store.list(resource).items:
+                self._enqueue(object_["metadata"]["uid"])
+
+    def enqueue_concerned(self, change: Change) -> None:
+        """Add the uids of the objects that a change concerns. The store calls this method."""
+        metadata = change.object["metadata"]
+        owned, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
+        if change.type == "DELETED":
+            self._enqueue_removed(change)
+        elif owned or deleting or change.resource is EVENTS:
+            self._enqueue(metadata["uid"])
+
+    def _enqueue_removed(self, change: Change) -> None:
+        metadata = change.object["metadata"]
+        self._enqueue(metadata["uid"])  # the object's dependents must be examined
+        for owner in metadata.get("ownerReferences") or []:
+            self._enqueue(owner["uid"])
+        if namespace := self._terminating(NAMESPACES, metadata.get("namespace", "")):
+            self._enqueue(namespace["metadata"]["uid"])
+        name = change.resource.group_resource
+        if crd := self._terminating(
+            CUSTOMRESOURCEDEFINITIONS, name if change.resource.custom else ""
+        ):
+            self._enqueue(crd["metadata"]["uid"])
+
+    def _terminating(self, resource: Resource, name: str) -> Object | None:
+        """The namespace or CRD with this name if it is being deleted; else None."""
+        try:
+            holder = self._store.get(resource, "", name)
+        except errors.NotFound:
+            return None
+        return holder if "deletionTimestamp" in holder["metadata"] else None
+
+    def _enqueue(self, uid: str) -> None:
+        self._pending[uid] = None
+        self._wake.set()
+
+    def _examine(self, uid: str) -> None:
+        found = self._store.by_uid(uid)
+        if found is None:
+            for resource, dependent in self._store.dependents(uid):
+                self._collect(resource, dependent)
+            return
+        resource, object_ = found
+        if resource is EVENTS:
+            self._trim_events()
+        if object_["metadata"].get("ownerReferences"):
+            self._collect(resource, object_)
+        if "deletionTimestamp" in object_["metadata"]:
+            self._process_finalizers(resource, object_)
+
+    # Objects whose owners are gone
+
+    def _collect(self, resource: Resource, object_: Object) -> None:
+        """Delete the object if all its owners are gone. Else drop the references to gone owners."""
+        metadata = object_["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        present = [owner for owner in owners if self._exists(owner, metadata)]
+        if not owners or "deletionTimestamp" in metadata:
+            return
+        if not present:
+            self._delete(resource, object_, "Background")
+        elif len(present) < len(owners):
+            metadata["ownerReferences"] = present
+            self._store.update(resource, object_)
+        for owner in present:
+            self._enqueue_foreground_owner(owner["uid"])
+
+    def _exists(self, owner: Object, dependent: Object) -> bool:
+        """Whether the owner exists. It must be in the dependent's namespace or cluster-scoped."""
+        found = self._store.by_uid(owner["uid"])
+        if found is None:
+            return False
+        namespace = found[1]["metadata"].get("namespace", "")
+        return namespace in ("", dependent.get("namespace", ""))
+
+    def _enqueue_foreground_owner(self, uid: str) -> None:
+        """Examine an owner again if its foreground deletion runs.
+
+        Its dependent may be new. The collector must delete a new dependent, too.
+        """
+        found = self._store.by_uid(uid)
+        if found and strategy.FOREGROUND in (found[1]["metadata"].get("finalizers") or []):
+            self._enqueue(uid)
+
+    # Objects that are being deleted
+
+    def _process_finalizers(self, resource: Resource, object_: Object) -> None:
+        """Do the work of the garbage collector's own finalizers, then remove these finalizers."""
+        finalizers = object_["metadata"].get("finalizers") or []
+        if resource is NAMESPACES:
+            self._empty_namespace(object_)
+        if crds.CLEANUP_FINALIZER in finalizers and resource is CUSTOMRESOURCEDEFINITIONS:
+            self._empty_crd(object_)
+        elif strategy.ORPHAN in finalizers:
+            self._orphan_dependents(resource, object_)
+        elif strategy.FOREGROUND in finalizers:
+            self._delete_dependents(resource, object_)
+
+    def _orphan_dependents(self, resource: Resource, owner: Object) -> None:
+        uid = owner["metadata"]["uid"]
+        for dependent_resource, dependent in self._store.dependents(uid):
+            metadata = dependent["metadata"]
+            owners = [other for other in metadata["ownerReferences"] if other["uid"] != uid]
+            metadata["ownerReferences"] = owners
+            self._store.update(dependent_resource, dependent)
+        self._remove_finalizer(resource, owner, strategy.ORPHAN)
+
+    def _delete_dependents(self, resource: Resource, owner: Object) -> None:
+        uid = owner["metadata"]["uid"]
+        for dependent_resource, dependent in self._store.dependents(uid):
+            if "deletionTimestamp" not in dependent["metadata"]:
+                self._delete(dependent_resource, dependent, "Foreground")
+        if not any(_blocks(dependent, uid) for _, dependent in self._store.dependents(uid)):
+            self._remove_finalizer(resource, owner, strategy.FOREGROUND)
+
+    def _empty_namespace(self, namespace: Object) -> None:
+        name = namespace["metadata"]["name"]
+        left = [
+            (resource, object_)
+            for resource in self._store.registry.all_stored()
+            if resource.namespaced
+            for object_ in self._store.list(resource, namespace=name).items
+        ]
+        for resource, object_ in left:
+            if "deletionTimestamp" not in object_["metadata"]:
+                self._delete(resource, object_, "Background")
+        if not left:
+            namespace["spec"] = {}
+            self._store.update(NAMESPACES, namespace, subresource=strategy.FINALIZE)
+
+    def _empty_crd(self, crd: Object) -> None:
+        resource = self._store.registry.stored(crd["metadata"]["name"])
+        left = self._store.list(resource).items if resource else []
+        for object_ in left:
+            if resource and "deletionTimestamp" not in object_["metadata"]:
+                self._delete(resource, object_, "Background")
+        if not left:
+            self._remove_finalizer(CUSTOMRESOURCEDEFINITIONS, crd, crds.CLEANUP_FINALIZER)
+
+    def _remove_finalizer(self, resource: Resource, object_: Object, name: str) -> None:
+        present = object_["metadata"].get("finalizers") or []
+        object_["metadata"]["finalizers"] = [other for other in present if other != name]
+        self._store.update(resource, object_)
+
+    def _delete(self, resource: Resource, object_: Object, propagation: str) -> None:
+        metadata = object_["metadata"]
+        self._store.delete(
+            resource,
+            metadata.get("namespace", ""),
+            metadata["name"],
+            propagation=propagation,
+            uid=metadata["uid"],
+        )
+
+    def _trim_events(self) -> None:
+        """Delete the oldest Events if there are more than 110 % of the limit.
+
+        The 10 % make sorting rare.
+        """
+        if self._store.count(EVENTS) <= self._max_events * 1.1:
+            return
+        events = self._store.list(EVENTS).items
+        events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        for event in events[: len(events) - self._max_events]:
+            self._delete(EVENTS, event, "Background")
+
+
+def _blocks(dependent: Object, owner_uid: str) -> bool:
+    owners = dependent["metadata"].get("ownerReferences") or []
+    return any(owner["uid"] == owner_uid and owner.get("blockOwnerDeletion") for owner in owners)

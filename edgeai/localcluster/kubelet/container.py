@@ -1,0 +1,375 @@
+"""Runs one container of a pod again and again, as the restart policy says.
+
+`pod` calls this module. For each run, the container prepares, starts, probes and awaits a process.
+After a back-off the next run begins, if the policy wants one. The container tells the pod of every
+change of the container's record. The pod writes the record to the API.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from edgeai.localcluster.kubelet import probes
+from edgeai.localcluster.kubelet.execution import ContainerExecution
+from edgeai.localcluster.kubelet.launch import (
+    ContainerConfigError,
+    ContainerStartError,
+    Launch,
+    pull_error,
+)
+from edgeai.localcluster.kubelet.logs import LOG_LIMIT_BYTES, LogWriter
+from edgeai.localcluster.kubelet.process import ContainerProcess, Reaper
+from edgeai.localcluster.kubelet.restarts import RestartBackoff, RestartDelays, should_restart
+from edgeai.localcluster.kubelet.status import (
+    LOST_EXIT_CODE,
+    ContainerRecord,
+    running,
+    terminated,
+    waiting,
+)
+from edgeai.localcluster.objects.resources import Object
+from edgeai.times import Clock, rfc3339
+
+log = get_logger(__name__)
+
+START_ERROR_EXIT_CODE = 128
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
+PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot be pulled
+
+
+class ContainerSettings(msgspec.Struct, frozen=True):
+    """Settings for every container of a cluster."""
+
+    restart_delays: RestartDelays = RestartDelays()
+    log_limit_bytes: int = LOG_LIMIT_BYTES
+    """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
+
+
+class PodContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The values and the callbacks that a container gets from its pod."""
+
+    policy: str
+    """Restart policy of the pod: Always, OnFailure or Never."""
+    where: str
+    """Names the pod in messages: "pod_namespace(uid)"."""
+    pod_ip: str
+    grace_s: float
+    """Seconds between SIGTERM and SIGKILL."""
+    reaper: Reaper
+    settings: ContainerSettings
+    now: Clock
+    prepare: Callable[[Object, Sequence[str]], Launch]
+    """Computes what to execute for a container's spec, or for another command in its place.
+
+    Raises: ContainerConfigError, ContainerStartError
+    """
+    open_log: Callable[[str, int], LogWriter]
+    """Opens the log of one run. Args: container name, number of the run."""
+    changed: Callable[[], None]
+    """The container calls this after each change of its record."""
+    normal: Callable[[str, str], None]
+    """Writes a normal Event about the pod. Args: reason, message."""
+    warning: Callable[[str, str], None]
+
+
+class Container:
+    """One container of one pod.
+
+    Args:
+        record: state of the container; after a restart of the cluster, the state before the restart
+        policy: restart policy of this container; "" means the policy of the pod
+    """
+
+    def __init__(
+        self, spec: Object, record: ContainerRecord, context: PodContext, *, policy: str = ""
+    ) -> None:
+        self.record = record
+        self._spec = spec
+        self._name = str(spec["name"])
+        self._pod = context
+        self._policy = policy or context.policy
+        self._backoff = RestartBackoff(context.settings.restart_delays)
+        self._process: ContainerProcess | None = None
+        self._executions: list[ContainerExecution] = []  # commands of clients
+        self._kill_timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run the container until it needs no further run. Returns: the last exit code."""
+        loop = asyncio.get_running_loop()
+        self._record_lost_run()
+        while self._should_run():
+            begun = loop.time()
+            try:
+                await self._pull()
+                launch = await self._prepared()
+                begun = loop.time()
+                if launch:
+                    await self._execute(launch)
+            except (ContainerStartError, OSError) as error:
+                self._record_failed_start(str(error))
+            if self._should_run():
+                await self._back_off(self._backoff.next_s(loop.time() - begun))
+        self._pod.changed()
+        return self.record.exit_code or 0
+
+    def _should_run(self) -> bool:
+        code = self.record.exit_code
+        policy_wants_it = code is None or should_restart(self._policy, code)
+        return policy_wants_it and not self._stopping.is_set()
+
+    async def execute(self, command: Sequence[str]) -> ContainerExecution | None:
+        """Run a command beside the container's process. Returns: None when no process runs
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        process = self._process
+        if process is None:
+            return None
+        launch = self._pod.prepare(self._spec, command)
+        started = await ContainerExecution.start(launch, self._pod.reaper)
+        self._executions = [each for each in self._executions if not each.has_ended]
+        self._executions.append(started)
+        if self._process is not process:  # the container has ended meanwhile
+            started.kill()
+        return started
+
+    def terminate(self, grace_s: float) -> None:
+        """Send SIGTERM to the process, and SIGKILL after `grace_s` seconds.
+
+        After several calls, the earliest time of a SIGKILL counts.
+        """
+        if self._process is not None:
+            if not self._stopping.is_set():
+                self._process.signal(signal.SIGTERM)
+            self._kill_within(self._process, grace_s)
+        self._stopping.set()
+
+    def _kill_within(self, process: ContainerProcess, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        kill_at = loop.time() + max(grace_s, 0.0)
+        if self._kill_timer is None or kill_at < self._kill_timer.when():
+            self._cancel_kill()
+            self._kill_timer = loop.call_at(kill_at, process.signal, signal.SIGKILL)
+
+    def _record_lost_run(self) -> None:
+        """Record the end of a process that ran before this cluster started."""
+        lost = self.record.state.get("running")
+        if lost is None:
+            return
+        ended = terminated(
+            LOST_EXIT_CODE,
+            started_at=lost["startedAt"],
+            finished_at=rfc3339(self._pod.now()),
+            container_id=self.record.container_id,
+            reason="ContainerStatusUnknown",
+            message="The container was gone when the cluster started again",
+        )
+        self.record.end(ended)
+
+    async def _pull(self) -> None:
+        """Return at once, because this cluster needs no image. Only an image whose registry has a
+        name that never exists (RFC 2606) is tried until the pod is terminated.
+        """
+        image, delay_s = str(self._spec.get("image", "")), PULL_FIRST_S
+        error = pull_error(image)
+        while error and not self._stopping.is_set():
+            self.record.wait(waiting("ErrImagePull", error))
+            self._pod.warning("Failed", f'Failed to pull image "{image}": {error}')
+            self._pod.changed()
+            await self._pause(PULL_TRY_S)
+            message = f'Back-off pulling image "{image}": ErrImagePull: {error}'
+            self.record.wait(waiting("ImagePullBackOff", message))
+            self._pod.changed()
+            await self._pause(delay_s)
+            delay_s = min(PULL_MAX_S, delay_s * 2)
+
+    async def _prepared(self) -> Launch | None:
+        """Wait until all objects exist that the container's spec refers to.
+
+        Returns: None if the pod was terminated during the wait
+        """
+        delay_s, last_error = RETRY_FIRST_S, ""
+        while not self._stopping.is_set():
+            try:
+                return self._pod.prepare(self._spec, ())
+            except ContainerConfigError as error:
+                if str(error) != last_error:
+                    last_error = str(error)
+                    self.record.wait(waiting("CreateContainerConfigError", last_error))
+                    self._pod.warning("Failed", f"Error: {last_error}")
+                    self._pod.changed()
+            await self._pause(delay_s)
+            delay_s = min(RETRY_MAX_S, delay_s * 2)
+        return None
+
+    async def _execute(self, launch: Launch) -> None:
+        output = self._pod.open_log(self._name, self.record.next_run)
+        try:
+            process = ContainerProcess(launch, self._pod.reaper, output.write)
+            try:
+                await self._run_process(process, launch)
+            finally:
+                self._process = None
+                self._cancel_kill()
+                for execution in self._executions:
+                    execution.kill()
+                process.close()
+        finally:
+            output.close()
+
+    async def _run_process(self, process: ContainerProcess, launch: Launch) -> None:
+        """Record the start of the process, supervise the process, record its end."""
+        self._process = process
+        started_at = rfc3339(self._pod.now())
+        self._record_start(process, started_at)
+        code = await self._supervise(process, launch)
+        self.record.end(
+            terminated(
+                code,
+                started_at=started_at,
+                finished_at=rfc3339(self._pod.now()),
+                container_id=self.record.container_id,
+            )
+        )
+        log.info("container ended", container=self._name, pod=self._pod.where, exit_code=code)
+
+    def _record_failed_start(self, why: str) -> None:
+        """Record a failed start of the container as a run that ended at once."""
+        now = rfc3339(self._pod.now())
+        self._pod.warning("Failed", f"Error: {why}")
+        self.record.run(running(now), "")
+        self.record.end(
+            terminated(
+                START_ERROR_EXIT_CODE,
+                started_at=now,
+                finished_at=now,
+                reason="StartError",
+                message=why,
+            )
+        )
+
+    def _record_start(self, process: ContainerProcess, started_at: str) -> None:
+        self.record.run(running(started_at), f"process://{process.pid}")
+        if not self._spec.get("startupProbe"):
+            self.record.started = True
+            self.record.ready = not self._spec.get("readinessProbe")
+        log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
+        self._pod.normal("Started", f"Started container {self._name}")
+        self._pod.changed()
+
+    async def _supervise(self, process: ContainerProcess, launch: Launch) -> int:
+        """Probe the process while it runs. Returns: the exit code."""
+        name = f"probes of {self._name} in {self._pod.where}"
+        probing = asyncio.create_task(self._probe(process, launch), name=name)
+        try:
+            return await process.wait()
+        finally:
+            probing.cancel()
+            await asyncio.wait([probing])
+
+    async def _probe(self, process: ContainerProcess, launch: Launch) -> None:
+        try:
+            startup, readiness, liveness = (
+                probes.parse_probe(self._spec, kind)
+                for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+            )
+            target = self._probe_target(launch)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._pod.warning("Unhealthy", f"probes of {self._name} are invalid: {error!r}")
+            return
+        if startup and not await self._is_started(startup, target, process):
+            return
+        async with TaskGroup() as tasks:
+            if readiness:
+                watch = probes.watch_probe(
+                    readiness,
+                    target,
+                    healthy=False,
+                    changed=self._turn_ready,
+                    failed=lambda why: self._report("Readiness", why),
+                )
+                tasks.create_task(watch, name=f"readiness of {self._name}")
+            if liveness:
+                watch = probes.watch_probe(
+                    liveness,
+                    target,
+                    healthy=True,
+                    changed=lambda _: self._kill_unhealthy(process),
+                    failed=lambda why: self._report("Liveness", why),
+                )
+                tasks.create_task(watch, name=f"liveness of {self._name}")
+
+    def _probe_target(self, launch: Launch) -> probes.ProbeTarget:
+        ports = {
+            str(port["name"]): int(port["containerPort"])
+            for port in self._spec.get("ports") or []
+            if port.get("name")
+        }
+
+        async def run(command: Sequence[str]) -> int:
+            return await self._exec(command, launch)
+
+        return probes.ProbeTarget(
+            pod_ip=self._pod.pod_ip, ports=ports, moved_ports=launch.moved_ports, exec=run
+        )
+
+    async def _is_started(
+        self, probe: probes.Probe, target: probes.ProbeTarget, process: ContainerProcess
+    ) -> bool:
+        if why := await probes.wait_for_startup(probe, target):
+            self._report("Startup", why)
+            self._kill_unhealthy(process)
+            return False
+        self.record.started = True
+        self.record.ready = not self._spec.get("readinessProbe")
+        self._pod.changed()
+        return True
+
+    def _turn_ready(self, ready: bool) -> None:
+        self.record.ready = ready
+        self._pod.changed()
+
+    def _report(self, kind: str, why: str) -> None:
+        self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
+
+    def _kill_unhealthy(self, process: ContainerProcess) -> None:
+        """End a process whose probe failed. The restart policy then decides about the next run."""
+        process.signal(signal.SIGTERM)
+        self._kill_within(process, self._pod.grace_s)
+
+    async def _exec(self, command: Sequence[str], launch: Launch) -> int:
+        """Run the command of an exec probe in the container's environment. Drop the output.
+
+        Returns: the exit code
+        """
+        probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
+        process = ContainerProcess(probe, self._pod.reaper, lambda _: None)
+        try:
+            return await process.wait()
+        finally:
+            process.close()
+
+    async def _back_off(self, delay_s: float) -> None:
+        if delay_s <= 0:
+            return
+        message = f"back-off {delay_s:g}s restarting failed container={self._name}"
+        self.record.wait(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
+        self._pod.warning("BackOff", f"Back-off restarting failed container {self._name}")
+        self._pod.changed()
+        await self._pause(delay_s)
+
+    async def _pause(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+
+    def _cancel_kill(self) -> None:
+        if self._kill_timer:
+            self._kill_timer.cancel()
+            self._kill_timer = None

@@ -1,0 +1,244 @@
+"""Runs the pods that are bound to one node, as processes of this machine.
+
+`cluster` starts one kubelet for each Node. A kubelet follows the store and runs one `Pod` for each
+pod of its node. When a pod is being deleted and its processes have ended, the kubelet deletes the
+pod from the API. The kubelet keeps all its state in the store. So after a restart of the cluster
+every pod runs again, as its restart policy says. A kubelet never binds a pod to a node.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from edgeai.localcluster.controllers.events import EventRecorder
+from edgeai.localcluster.controllers.workqueue import WorkQueue
+from edgeai.localcluster.kubelet.execution import ContainerExecution
+from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
+from edgeai.localcluster.kubelet.logs import LogWriter, read_log
+from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
+from edgeai.localcluster.kubelet.process import DRAIN_S
+from edgeai.localcluster.kubelet.volumes import PodDirectory
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.podexec import CannotExecute, ExecQuery
+from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.pods import is_ended
+from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Object
+from edgeai.localcluster.objects.selectors import Requirement, Selector
+from edgeai.localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+_Key = tuple[str, str]  # namespace and name of an object
+
+
+class Kubelet:
+    """Runs the pods of one node.
+
+    Args:
+        node: name of the node
+        address: InternalIP of the node
+    """
+
+    def __init__(self, node: str, address: str, host: PodHost) -> None:
+        self._node = node
+        self._address = address
+        self._host = host
+        self._store = host.store
+        self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
+        self._queue: WorkQueue[_Key] = WorkQueue(self.name)
+        self._pods: dict[str, Pod] = {}  # uid -> pod
+        self._stopping = False
+        self._idle = asyncio.Event()  # set while no pod runs
+        self._idle.set()
+
+    @property
+    def name(self) -> str:
+        return f"kubelet {self._node}"
+
+    async def run(self) -> None:
+        """Run the pods of the node until cancelled. Then kill the processes that still run."""
+        unlisten = self._store.listen(self._changed)
+        try:
+            on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
+            for pod in self._store.list(PODS, selector=on_node).items:
+                self._queue.add(_key(pod))
+            async with TaskGroup() as tasks:
+                await self._queue.run(lambda key: self._reconcile(key, tasks))
+        finally:
+            unlisten()
+
+    async def stop(self, limit_s: float) -> None:
+        """End all containers of the node. Each pod gets its grace, at most `limit_s` seconds.
+
+        The status of the pods stays in the API, so the next cluster runs the pods again.
+        """
+        self._stopping = True
+        for pod in self._pods.values():
+            pod.terminate(min(pod.grace_s, limit_s), keep=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s + DRAIN_S):
+                await self._idle.wait()
+
+    def writer(self, uid: str, path: Path) -> LogWriter | None:
+        """The writer of the log at `path`, if a pod of this node writes it."""
+        pod = self._pods.get(uid)
+        return pod.writer(path) if pod else None
+
+    async def execute(
+        self, uid: str, container: str, command: Sequence[str]
+    ) -> ContainerExecution | None:
+        """Run a command in a container. Returns: None when the container does not run here
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        pod = self._pods.get(uid)
+        return await pod.execute(container, command) if pod else None
+
+    def _changed(self, change: Change) -> None:
+        if change.resource in (CONFIGMAPS, SECRETS):
+            namespace, name = _key(change.object)
+            for pod in self._pods.values():
+                if pod.key[0] == namespace and pod.mounts(change.resource, name):
+                    self._queue.add(pod.key)
+        if change.resource is not PODS:
+            return
+        if change.object["spec"].get("nodeName") == self._node:
+            self._queue.add(_key(change.object))
+
+    async def _reconcile(self, key: _Key, tasks: TaskGroup) -> None:
+        if self._stopping:
+            return
+        pod = self._find(key)
+        uid = pod["metadata"]["uid"] if pod else ""
+        for other_uid, other in self._pods.items():
+            if other.key == key and other_uid != uid:
+                other.terminate(0)  # a client deleted this pod by force
+        if pod is None or pod["spec"].get("nodeName") != self._node:
+            return
+        if uid in self._pods:
+            self._observe(pod)
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._delete(key, uid)
+        elif not is_ended(pod):
+            self._admit(pod, tasks)
+
+    def _find(self, key: _Key) -> Object | None:
+        with contextlib.suppress(errors.NotFound):
+            return self._store.get(PODS, *key)
+        return None
+
+    def _observe(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        running = self._pods[metadata["uid"]]
+        running.observe(pod)
+        if "deletionTimestamp" in metadata:
+            running.terminate(float(metadata.get("deletionGracePeriodSeconds") or 0))
+
+    def _admit(self, pod: Object, tasks: TaskGroup) -> None:
+        admitted = Pod(pod, self._host, node_ip=self._address, events=self._events)
+        uid = pod["metadata"]["uid"]
+        self._pods[uid] = admitted
+        self._idle.clear()
+        name = "pod {namespace}/{name}".format(**pod["metadata"])
+        tasks.create_task(self._run_pod(uid, admitted), name=name)
+
+    async def _run_pod(self, uid: str, pod: Pod) -> None:
+        try:
+            await pod.run()
+        finally:
+            del self._pods[uid]
+            if not self._pods:
+                self._idle.set()
+        if not self._stopping:
+            pod.release()
+            self._queue.add(pod.key)  # _reconcile deletes the pod from the API
+
+    def _delete(self, key: _Key, uid: str) -> None:
+        """Delete a pod from the API. The kubelet calls this when no process of the pod is left."""
+        self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
+        log.info("pod deleted", pod="/".join(key), node=self._node)
+
+
+class KubeletLogs:
+    """The log source of the API: reads the log of any container of the cluster."""
+
+    def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
+        self._store = store
+        self._pods_directory = pods_directory
+        self._kubelets = kubelets
+
+    async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+        """The pieces of the log that the query asks for.
+
+        Raises: errors.BadRequest when the container has no such run; errors.NotFound
+        """
+        run = self._run(query)
+        directory = PodDirectory(self._pods_directory / query.uid)
+        path = log_path(directory, query.container, run)
+
+        def writer() -> LogWriter | None:
+            found = (kubelet.writer(query.uid, path) for kubelet in self._kubelets)
+            return next(filter(None, found), None)
+
+        try:
+            async for piece in read_log(path, query, writer):
+                yield piece
+        except FileNotFoundError as error:
+            raise errors.BadRequest(
+                f'container "{query.container}" in pod "{query.pod}" has not started yet'
+            ) from error
+
+    def _run(self, query: LogQuery) -> int:
+        """The number of the run that the query asks for. A container's first run has number 0.
+
+        Raises: errors.BadRequest when the query asks for a previous run that does not exist
+        """
+        status = self._store.get(PODS, query.namespace, query.pod).get("status") or {}
+        records = (status.get("initContainerStatuses") or []) + (
+            status.get("containerStatuses") or []
+        )
+        record: Object = next((each for each in records if each["name"] == query.container), {})
+        run = int(record.get("restartCount", 0))
+        if not query.previous:
+            return run
+        if not record.get("lastState"):
+            raise errors.BadRequest(
+                f'previous terminated container "{query.container}" in pod "{query.pod}" not found'
+            )
+        # restartCount counts a run that runs or has ended, but not a run that still waits.
+        return run if "waiting" in record["state"] else run - 1
+
+
+class KubeletCommands:
+    """The exec target of the API: runs commands in the containers of the cluster."""
+
+    def __init__(self, kubelets: list[Kubelet]) -> None:
+        self._kubelets = kubelets
+
+    async def __call__(self, query: ExecQuery) -> ContainerExecution:
+        """Raises: errors.NotFound when the container does not run; CannotExecute"""
+        for kubelet in self._kubelets:
+            try:
+                started = await kubelet.execute(query.uid, query.container, query.command)
+            except (ContainerConfigError, ContainerStartError, OSError) as error:
+                raise CannotExecute(str(error)) from error
+            if started is not None:
+                return started
+        raise errors.NotFound(
+            f'unable to upgrade connection: container not found ("{query.container}")'
+        )
+
+
+def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
+    """Remove the directories of pods that were deleted while no kubelet ran."""
+    known = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
+    for path in pods_directory.iterdir():
+        if path.name not in known:
+            PodDirectory(path).remove()
+
+
+def _key(pod: Object) -> _Key:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]

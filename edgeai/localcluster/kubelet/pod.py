@@ -1,0 +1,452 @@
+"""Runs one pod on one node: its address, its volumes, its containers, its status, its end.
+
+`kubelet` calls this module and passes each newer version of the pod object. The pod writes a status
+only when the status differs from the status in the API. After a failed write the pod tries again
+later, and the containers continue to run.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from common.logs import get_logger
+from common.tasks import TaskGroup
+from edgeai.localcluster.controllers.events import EventRecorder
+from edgeai.localcluster.kubelet.accounts import ApiAccess, has_account, with_token
+from edgeai.localcluster.kubelet.container import Container, ContainerSettings, PodContext
+from edgeai.localcluster.kubelet.execution import ContainerExecution
+from edgeai.localcluster.kubelet.expansion import Endpoint, ServiceHost
+from edgeai.localcluster.kubelet.launch import (
+    ContainerConfigError,
+    Image,
+    Launch,
+    Lookup,
+    PodView,
+    launch,
+    service_hosts,
+)
+from edgeai.localcluster.kubelet.logs import LogWriter, rotated
+from edgeai.localcluster.kubelet.process import Reaper
+from edgeai.localcluster.kubelet.status import (
+    DEADLINE_MESSAGE,
+    DEADLINE_REASON,
+    ContainerRecord,
+    PodFacts,
+    pod_status,
+    waiting,
+)
+from edgeai.localcluster.kubelet.volumes import (
+    MountError,
+    PodDirectory,
+    mount_volumes,
+    refresh_volumes,
+)
+from edgeai.localcluster.network.addresses import AddressesExhausted
+from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, NodeNetwork
+from edgeai.localcluster.network.pod_addresses import PodAddresses
+from edgeai.localcluster.network.service_proxy import host_of
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.pods import is_ended
+from edgeai.localcluster.objects.resources import PODS, SECRETS, SERVICES, Object, Resource
+from edgeai.localcluster.objects.store import Store
+from edgeai.times import Clock, parse, rfc3339, utc_now
+
+log = get_logger(__name__)
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
+STATUS_RETRY_S = 2.0
+
+
+class PodHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts and settings that all kubelets of a cluster share."""
+
+    store: Store
+    reaper: Reaper
+    addresses: PodAddresses
+    pods_directory: Path
+    base_env: Mapping[str, str]
+    images: Mapping[str, Image]
+    settings: ContainerSettings = ContainerSettings()
+    access: ApiAccess = ApiAccess()
+    isolation: Isolation = NO_ISOLATION
+    now: Clock = utc_now
+
+
+class Pod:
+    """Runs the containers of one pod and writes the pod's status.
+
+    Args:
+        pod: object of the pod in the API
+        node_ip: address of the pod's node
+    Raises: AddressesExhausted
+    """
+
+    def __init__(self, pod: Object, host: PodHost, *, node_ip: str, events: EventRecorder) -> None:
+        self._host = host
+        self._events = events
+        self._object = pod
+        self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
+        self._started = self._find_start()
+        self._facts = self._decide_facts(node_ip)
+        self._mounts: dict[str, dict[str, str]] = {}
+        self._writers: dict[str, LogWriter] = {}
+        self._halted = asyncio.Event()  # when set, no container may run any more
+        self._ending = asyncio.Event()  # when set, the pod is being deleted
+        self._is_status_frozen = False
+        self._is_expired = False
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._status_timer: asyncio.TimerHandle | None = None
+        context = self._context()
+        # A successful init container must not run again, so Always means OnFailure here.
+        init_policy = "Never" if context.policy == "Never" else "OnFailure"
+        self._inits = self._containers("init", context, init_policy)
+        self._mains = self._containers("", context, context.policy)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name of the pod."""
+        metadata = self._object["metadata"]
+        return metadata["namespace"], metadata["name"]
+
+    @property
+    def grace_s(self) -> float:
+        return float(self._object["spec"].get("terminationGracePeriodSeconds") or 0)
+
+    def writer(self, path: Path) -> LogWriter | None:
+        """The writer of the log at `path`; None if the run began before the cluster's start."""
+        return next((writer for writer in self._writers.values() if writer.path == path), None)
+
+    async def execute(self, container: str, command: Sequence[str]) -> ContainerExecution | None:
+        """Run a command in a container. Returns: None when the container does not run
+
+        Raises: ContainerConfigError, ContainerStartError, OSError
+        """
+        for each in (*self._inits, *self._mains):
+            if each.record.name == container:
+                return await each.execute(command)
+        return None
+
+    def observe(self, pod: Object) -> None:
+        """Take a newer version of the pod object: its deadline and its volumes may have changed."""
+        self._object = pod
+        self._set_deadline()
+        self._refresh()
+
+    def mounts(self, resource: Resource, name: str) -> bool:
+        """Whether a volume of the pod has the content of this ConfigMap or Secret."""
+        field, key = ("secret", "secretName") if resource is SECRETS else ("configMap", "name")
+        for volume in self._object["spec"].get("volumes") or []:
+            sources = (volume.get("projected") or {}).get("sources") or []
+            given = [volume.get(field) or {}, *(each.get(field) or {} for each in sources)]
+            if any(name in (one.get(key), one.get("name")) for one in given):
+                return True
+        return False
+
+    def terminate(self, grace_s: float, *, keep: bool = False) -> None:
+        """End the containers. Then `run` returns. A later call can only shorten the grace.
+
+        Args:
+            keep: do not change the status in the API, because the cluster stops and the pod stays
+        """
+        self._is_status_frozen = self._is_status_frozen or keep
+        self._halt(grace_s)
+        self._ending.set()
+
+    async def run(self) -> None:
+        """Run the pod until it is terminated. The containers of the pod may end earlier."""
+        try:
+            self._set_deadline()
+            while not await self._have_containers_ended():
+                await self._pause(RETRY_MAX_S)
+            self._publish()  # a deadline may have ended the pod before a container ran
+            await self._ending.wait()
+        finally:
+            self._cancel_deadline()
+            self._cancel_status_timer()
+
+    def release(self) -> None:
+        """Release the pod's address and remove its files. The pod's object still exists."""
+        self._host.addresses.release(self._object["metadata"]["uid"])
+        self._files.remove()
+
+    # Running the containers
+
+    async def _have_containers_ended(self) -> bool:
+        """Run the containers until they end.
+
+        Returns: False after an error of the kubelet itself; the caller must then try again
+        """
+        try:
+            await self._run_containers()
+        except Exception as error:  # an error in one pod must not end the others
+            log.exception("pod failed", pod=self._where)
+            self._events.warning(self._object, "FailedKubelet", repr(error))
+            return self._halted.is_set()
+        return True
+
+    def _set_deadline(self) -> None:
+        """Set a timer for activeDeadlineSeconds of the pod.
+
+        The deadline counts from the pod's startTime, which may be before the start of the cluster.
+        """
+        self._cancel_deadline()
+        deadline_s = self._object["spec"].get("activeDeadlineSeconds")
+        if deadline_s is None or self._halted.is_set():
+            return
+        left_s = deadline_s - (self._host.now() - self._started).total_seconds()
+        if left_s <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline_timer = loop.call_later(left_s, self._expire)
+
+    def _expire(self) -> None:
+        """End the containers at the deadline. The pod stays in phase Failed, with its logs."""
+        if is_ended(self._object):
+            return
+        self._is_expired = True
+        self._events.normal(self._object, DEADLINE_REASON, DEADLINE_MESSAGE)
+        self._halt(self.grace_s)
+
+    def _halt(self, grace_s: float) -> None:
+        self._cancel_deadline()
+        for container in (*self._inits, *self._mains):
+            container.terminate(grace_s)
+        self._halted.set()
+
+    async def _run_containers(self) -> None:
+        first = self._inits or self._mains
+        self._set_waiting(first, "ContainerCreating")
+        self._publish()
+        await self._mount(first)
+        for container in self._inits:
+            if self._halted.is_set() or await container.run() != 0:
+                return
+            self._publish()
+        if self._inits:
+            self._set_waiting(self._mains, "ContainerCreating")
+        async with TaskGroup() as tasks:
+            for container in self._mains:
+                name = f"{container.record.name} of {self._where}"
+                tasks.create_task(container.run(), name=name)
+
+    def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
+        """Set the waiting reason of the containers that have never run.
+
+        `containers` get `reason`. All other containers wait for these, with the reason
+        PodInitializing.
+        """
+        for container in (*self._inits, *self._mains):
+            record = container.record
+            if "waiting" in record.state and not record.last_state:
+                is_next = container in containers
+                record.state = waiting(reason, message) if is_next else waiting("PodInitializing")
+
+    async def _mount(self, first: Sequence[Container]) -> None:
+        """Mount the volumes. After a failure try again, until all volumes are mounted.
+
+        Args:
+            first: the containers that run first; their status shows a failure
+        """
+        delay_s, last_error = RETRY_FIRST_S, ""
+        while not self._halted.is_set():
+            try:
+                self._mounts = mount_volumes(*self._mounting)
+                break
+            except (MountError, ContainerConfigError, OSError) as error:
+                if str(error) != last_error:
+                    last_error = str(error)
+                    self._events.warning(self._object, "FailedMount", last_error)
+                    # Kubernetes reports a failed mount by Events only. On a laptop the paths of a
+                    # node are often missing, so the status reports the failed mount, too.
+                    self._set_waiting(first, "CreateContainerConfigError", last_error)
+                    self._publish()
+            await self._pause(delay_s)
+            delay_s = min(RETRY_MAX_S, delay_s * 2)
+        self._set_waiting(first, "ContainerCreating")
+
+    @property
+    def _mounting(self) -> tuple[Object, PodDirectory, Lookup, str, str, str]:
+        """The arguments of `mount_volumes` and `refresh_volumes`."""
+        pod = with_token(self._object) if self._has_account else self._object
+        addresses = self._facts.pod_ip, self._facts.host_ip
+        return pod, self._files, self._look_up, *addresses, self._host.access.token
+
+    @property
+    def _has_account(self) -> bool:
+        return has_account(self._object, self._look_up)
+
+    def _refresh(self) -> None:
+        """Bring the volumes up to date. After a failure the containers keep the files they have."""
+        if not self._mounts or self._halted.is_set():
+            return
+        try:
+            refresh_volumes(*self._mounting)
+        except (MountError, ContainerConfigError, OSError) as error:
+            self._events.warning(self._object, "FailedMount", str(error))
+
+    async def _pause(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._halted.wait()
+
+    # Values and callbacks for the containers
+
+    def _context(self) -> PodContext:
+        spec = self._object["spec"]
+        return PodContext(
+            policy=str(spec.get("restartPolicy", "Always")),
+            where=self._where,
+            pod_ip=self._facts.pod_ip,
+            grace_s=self.grace_s,
+            reaper=self._host.reaper,
+            settings=self._host.settings,
+            now=self._host.now,
+            prepare=self._prepare,
+            open_log=self._open_log,
+            changed=self._publish,
+            normal=lambda reason, text: self._events.normal(self._object, reason, text),
+            warning=lambda reason, text: self._events.warning(self._object, reason, text),
+        )
+
+    def _containers(self, kind: str, context: PodContext, policy: str) -> list[Container]:
+        """The pod's init containers if `kind` is "init"; its other containers if `kind` is ""."""
+        status, spec = self._object.get("status") or {}, self._object["spec"]
+        field = "initContainers" if kind else "containers"
+        known = {
+            record["name"]: record
+            for record in status.get("initContainerStatuses" if kind else "containerStatuses") or []
+        }
+        return [
+            Container(
+                container,
+                ContainerRecord.restored(container, known.get(container["name"])),
+                context,
+                policy=policy,
+            )
+            for container in spec.get(field) or []
+        ]
+
+    def _prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
+        name = container["name"]
+        root = self._files.root(name)
+        view = PodView(
+            pod=self._object,
+            pod_ip=self._facts.pod_ip,
+            host_ip=self._facts.host_ip,
+            directory=self._files.path,
+            root=root,
+            mounts=self._mounts[name],
+            services=self._services(),
+            move_port=self._move_port,
+            images=self._host.images,
+            base_env={
+                **self._host.base_env,
+                **(self._host.access.env if self._has_account else {}),
+                "TMPDIR": str(self._files.tmp),
+            },
+        )
+        prepared = launch(container, view, self._look_up, command=command)
+        if Path(prepared.cwd).is_relative_to(root):
+            Path(prepared.cwd).mkdir(parents=True, exist_ok=True)
+        enter = () if self._network is None else self._network.command
+        return msgspec.structs.replace(prepared, enter=enter)
+
+    @property
+    def _network(self) -> NodeNetwork | None:
+        """The network of the pod's node; None: that of this machine."""
+        return self._host.isolation.networks.get(self._object["spec"]["nodeName"])
+
+    def _services(self) -> list[ServiceHost]:
+        """The Services whose names the pod's containers may know."""
+        hosts = service_hosts(self._host.store.list(SERVICES).items, self._host.addresses)
+        if self._network is None:
+            return hosts
+        reaches = self._host.isolation.reaches_host
+        return [each for each in hosts if reaches(host_of((each.namespace, each.name)))]
+
+    def _move_port(self, endpoint: Endpoint) -> int:
+        key = endpoint.host.namespace, endpoint.host.name
+        try:
+            return self._host.addresses.port(key, endpoint.port)
+        except AddressesExhausted as error:
+            raise ContainerConfigError(str(error)) from error
+
+    def _look_up(self, resource: Resource, name: str) -> Object | None:
+        try:
+            return self._host.store.get(resource, self.key[0], name)
+        except errors.NotFound:
+            return None
+
+    def _open_log(self, container: str, run: int) -> LogWriter:
+        """Open the log of a run. Delete the logs of all earlier runs except the latest one."""
+        path = log_path(self._files, container, run)
+        old = log_path(self._files, container, run - 2)
+        for file in (old, rotated(old)):
+            file.unlink(missing_ok=True)
+        writer = LogWriter(path, limit_bytes=self._host.settings.log_limit_bytes)
+        self._writers[container] = writer
+        return writer
+
+    # The status of the pod
+
+    def _find_start(self) -> datetime:
+        """When the pod started: the startTime in the API (whole seconds); for a new pod, now."""
+        with contextlib.suppress(ValueError):
+            return parse(str((self._object.get("status") or {}).get("startTime")))
+        return self._host.now()
+
+    def _decide_facts(self, node_ip: str) -> PodFacts:
+        is_on_host = self._object["spec"].get("hostNetwork")
+        pod_ip = node_ip if is_on_host else self._host.addresses.take(self._object)
+        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
+
+    def _publish(self) -> None:
+        """Write the pod's status if it differs from the status in the API."""
+        if self._is_status_frozen:
+            return
+        status = pod_status(
+            self._object,
+            self._facts,
+            [container.record for container in self._inits],
+            [container.record for container in self._mains],
+            rfc3339(self._host.now()),
+            is_expired=self._is_expired,
+        )
+        # Make a deep copy, because the records change later and `self._object` must not change.
+        status = msgspec.json.decode(msgspec.json.encode(status))
+        if status == self._object.get("status"):
+            return
+        names = {name: self._object["metadata"][name] for name in ("namespace", "name", "uid")}
+        try:
+            written = {"metadata": names, "status": status}
+            self._object = self._host.store.update(PODS, written, subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            return  # a client deleted the pod by force; the kubelet sees this, too
+        except errors.APIError as error:
+            log.warning("pod status not written", pod=self._where, error=error.message)
+            self._cancel_status_timer()
+            loop = asyncio.get_running_loop()
+            self._status_timer = loop.call_later(STATUS_RETRY_S, self._publish)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline_timer:
+            self._deadline_timer.cancel()
+
+    def _cancel_status_timer(self) -> None:
+        if self._status_timer:
+            self._status_timer.cancel()
+
+    @property
+    def _where(self) -> str:
+        namespace, name = self.key
+        return f"{name}_{namespace}({self._object['metadata']['uid']})"
+
+
+def log_path(directory: PodDirectory, container: str, run: int) -> Path:
+    """The path of the log of one run. The first run of a container has number 0."""
+    return directory.container(container) / "logs" / f"{run}.log"

@@ -1,0 +1,175 @@
+"""Startup, readiness and liveness probes of one running container.
+
+`container` calls this module, runs the commands of exec probes and acts on the verdicts. The spec
+sets the periods and thresholds. Their defaults are the same as in Kubernetes. A gRPC probe always
+fails, with a message that gRPC is not supported.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from edgeai.localcluster.objects.resources import Object
+
+Exec = Callable[[Sequence[str]], Awaitable[int]]
+"""Runs a command in the environment of the container. Returns the exit code."""
+
+
+class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The address and the ports of a container, and a function that runs a command in it."""
+
+    pod_ip: str
+    ports: dict[str, int]
+    """Port name -> port number."""
+    moved_ports: Mapping[int, int] = {}
+    """Port number -> port of this machine where the container listens instead."""
+    exec: Exec
+
+
+class ProbeFailed(Exception):
+    """One attempt of a probe failed. The text of the error says why."""
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A probe of a container's spec. The fields of the check have the form of the API."""
+
+    initial_delay_seconds: float = 0
+    period_seconds: float = 10
+    timeout_seconds: float = 1
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    http_get: dict[str, Any] | None = None
+    tcp_socket: dict[str, Any] | None = None
+    exec: dict[str, Any] | None = None
+
+
+def parse_probe(container: Object, kind: str) -> Probe | None:
+    """The probe of a container's spec; None if the spec does not have this probe.
+
+    Args:
+        kind: startupProbe, readinessProbe or livenessProbe
+    """
+    spec = container.get(kind)
+    return msgspec.convert(spec, Probe, strict=False) if spec else None
+
+
+async def attempt(probe: Probe, target: ProbeTarget) -> None:
+    """Probe the container once. Raises: ProbeFailed"""
+    try:
+        async with asyncio.timeout(probe.timeout_seconds):
+            await _check(probe, target)
+    except TimeoutError as error:
+        raise ProbeFailed(f"no answer within {probe.timeout_seconds:g} s") from error
+    except (OSError, ValueError, KeyError) as error:  # no answer, no HTTP, or a malformed check
+        raise ProbeFailed(str(error)) from error
+
+
+async def _check(probe: Probe, target: ProbeTarget) -> None:
+    if probe.http_get:
+        await _http_get(probe.http_get, target)
+    elif probe.tcp_socket:
+        _, writer = await asyncio.open_connection(*_address(probe.tcp_socket, target))
+        writer.close()
+    elif probe.exec:
+        code = await target.exec([str(part) for part in probe.exec.get("command") or []])
+        if code != 0:
+            raise ProbeFailed(f"command ended with exit code {code}")
+    else:
+        raise ProbeFailed("the local cluster knows httpGet, tcpSocket and exec probes only")
+
+
+def _address(check: Object, target: ProbeTarget) -> tuple[str, int]:
+    port = check.get("port")
+    number = target.ports.get(port) if isinstance(port, str) else port
+    if not isinstance(number, int):
+        raise ProbeFailed(f"the container has no port {port!r}")
+    return str(check.get("host") or target.pod_ip), target.moved_ports.get(number, number)
+
+
+async def _http_get(check: Object, target: ProbeTarget) -> None:
+    """Send a GET request to the container. A status from 200 to 399 is a success."""
+    host, port = _address(check, target)
+    reader, writer = await asyncio.open_connection(host, port, ssl=_tls(check))
+    try:
+        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe", "Connection": "close"}
+        headers |= {item["name"]: item["value"] for item in check.get("httpHeaders") or []}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        request = [f"GET {check.get('path') or '/'} HTTP/1.1", *lines, "", ""]
+        writer.write("\r\n".join(request).encode())
+        status = (await reader.readline()).split(b" ")
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
+    if not 200 <= code < 400:
+        raise ProbeFailed(f"HTTP probe failed with statuscode: {code}")
+
+
+def _tls(check: Object) -> ssl.SSLContext | None:
+    """The TLS context of an HTTPS probe; None for HTTP.
+
+    As in Kubernetes, an HTTPS probe does not verify the certificate.
+    """
+    if check.get("scheme") != "HTTPS":
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def watch_probe(
+    probe: Probe,
+    target: ProbeTarget,
+    *,
+    healthy: bool,
+    changed: Callable[[bool], None],
+    failed: Callable[[str], None],
+) -> None:
+    """Probe a container until cancelled. Call `changed(healthy)` when the verdict changes.
+
+    Args:
+        healthy: the verdict before the first attempt
+        changed: called when the number of attempts in a row that contradict the verdict reaches
+            the probe's threshold
+        failed: called with the reason of a failure, unless the previous attempt failed for the
+            same reason
+    """
+    await asyncio.sleep(probe.initial_delay_seconds)
+    contrary = 0  # number of attempts in a row that contradict the verdict
+    last_failure = ""
+    while True:
+        why = await _failure(probe, target)
+        if why and why != last_failure:
+            failed(why)
+        last_failure = why
+        contrary = contrary + 1 if healthy is bool(why) else 0
+        if contrary >= (probe.failure_threshold if healthy else probe.success_threshold):
+            healthy, contrary = not healthy, 0
+            changed(healthy)
+        await asyncio.sleep(probe.period_seconds)
+
+
+async def wait_for_startup(probe: Probe, target: ProbeTarget) -> str:
+    """Wait for a startup probe. Returns: "" after a success, else why the last attempt failed."""
+    await asyncio.sleep(probe.initial_delay_seconds)
+    why = ""
+    for _ in range(probe.failure_threshold):
+        why = await _failure(probe, target)
+        if not why:
+            break
+        await asyncio.sleep(probe.period_seconds)
+    return why
+
+
+async def _failure(probe: Probe, target: ProbeTarget) -> str:
+    try:
+        await attempt(probe, target)
+    except ProbeFailed as failure:
+        return str(failure)
+    return ""

@@ -1,0 +1,231 @@
+"""Runs the process group of one container. No process group outlives the cluster.
+
+`container` calls this module. Each container has a process session of its own, so signals go to
+the whole group. When the first process of a group ends, this module kills the others, as a kernel
+does after the end of a container's PID 1. This includes a process that has left the group, if it
+writes to the container's output. A pidfd reports the exit, without threads or polling. stdout and
+stderr share one pipe, which keeps the order of the output. The function `sink` gets the output.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from edgeai.localcluster.errors import ClusterError
+from edgeai.localcluster.kubelet.launch import Launch
+from edgeai.localcluster.kubelet.reaper import kill_writers
+
+_SHIM: Final = str(Path(__file__).with_name("shim.py"))
+_REAPER: Final = str(Path(__file__).with_name("reaper.py"))
+_ISOLATED: Final = (sys.executable, "-I", "-S")
+
+DRAIN_S: Final = 2.0
+"""Seconds. After the exit, the output is read for this long."""
+_LAST_WORDS_S: Final = 0.1
+"""After the exit, the output ends within this time, unless a process that left the group lives."""
+
+
+class Reaper:
+    """A process that kills all containers when the cluster's process dies. `close` ends the reaper.
+
+    Args:
+        directory: the state directory, which `ps` shows
+    """
+
+    def __init__(self, directory: Path) -> None:
+        read, self.descriptor = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                (*_ISOLATED, _REAPER, str(directory)),
+                stdin=read,
+                stdout=subprocess.DEVNULL,
+                env={},
+                # A signal to the cluster's process group must not end the reaper.
+                start_new_session=True,
+            )
+        finally:
+            os.close(read)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def guard(self) -> None:
+        """Wait until the reaper ends. The cluster cancels this wait before it ends the reaper.
+
+        Raises: ClusterError when another process killed the reaper, because without the reaper
+            containers might outlive the cluster
+        """
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            await _process_end(pidfd)
+        finally:
+            os.close(pidfd)
+        raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
+
+    def withdraw(self, group: int) -> None:
+        # The pipe is broken if another process killed the reaper. An orderly stop of the cluster
+        # ends the containers in this case, too.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.descriptor, b"-%d\n" % group)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def shim(reaper: Reaper, launch: Launch) -> tuple[str, ...]:
+    """The command that becomes the program, after the reaper knows its process group."""
+    return (
+        *launch.enter,
+        *_ISOLATED,
+        _SHIM,
+        str(reaper.descriptor),
+        launch.executable,
+        *launch.argv,
+    )
+
+
+class ContainerProcess:
+    """A running process group. Its owner awaits `wait` and must call `close` at the end.
+
+    Raises: OSError when the system cannot start another process
+    """
+
+    def __init__(self, launch: Launch, reaper: Reaper, sink: Callable[[bytes], None]) -> None:
+        self._reaper = reaper
+        self._exit_code: int | None = None
+        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        output, write = os.pipe()
+        self._pipe = os.readlink(f"/proc/self/fd/{output}")  # "pipe:[4711]"
+        try:
+            self._popen = subprocess.Popen(
+                shim(reaper, launch),
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=subprocess.STDOUT,
+                env=launch.env,
+                cwd=launch.cwd,
+                start_new_session=True,
+                pass_fds=(reaper.descriptor,),
+            )
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(write)
+        self._output = _Output(output, sink, self._drained)
+        self._pidfd = -1
+        try:
+            self._pidfd = os.pidfd_open(self._popen.pid)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    async def wait(self) -> int:
+        """Wait for the exit of the first process and for the end of the output.
+
+        Returns: the exit code; 128 + the signal's number if a signal ended the process
+        """
+        await _process_end(self._pidfd)
+        code = self._reap()
+        if not await self._is_drained_within(_LAST_WORDS_S):
+            kill_writers({self._pipe})
+            await self._is_drained_within(DRAIN_S)
+        return code
+
+    async def _is_drained_within(self, limit_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await asyncio.shield(self._drained)
+        return self._drained.done()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole process group. Does nothing after the end of the group."""
+        if self._exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, number)
+
+    def close(self) -> None:
+        """Kill the remaining processes and close the pipe. A second call does nothing."""
+        self._reap()
+        if not self._drained.done():
+            kill_writers({self._pipe})
+        self._output.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _reap(self) -> int:
+        if self._exit_code is None:
+            # The first process is not reaped yet, so no other process group can have its number.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._reaper.withdraw(self._popen.pid)
+            code = self._popen.wait()
+            self._exit_code = code if code >= 0 else 128 - code
+        return self._exit_code
+
+
+class _Output:
+    """Reads the output of a container from a pipe, until the end of file."""
+
+    def __init__(
+        self, descriptor: int, sink: Callable[[bytes], None], ended: asyncio.Future[None]
+    ) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._sink = sink
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except (BlockingIOError, InterruptedError):
+            return
+        if data:
+            self._sink(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+async def _process_end(pidfd: int) -> None:
+    """Wait until the process has ended. A pidfd is readable from then on."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(pidfd, wake)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(pidfd)

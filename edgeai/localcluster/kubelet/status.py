@@ -1,0 +1,244 @@
+"""Computes the status of a pod from the records of its containers. Pure; the kubelet calls this.
+
+This module uses the states, phases, reasons and messages of Kubernetes' kubelet, so that kubectl
+and every controller understand the status.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+
+from edgeai.localcluster.kubelet.restarts import should_restart
+from edgeai.localcluster.objects.resources import Object
+
+LOST_EXIT_CODE = 137  # Kubernetes' exit code of a container that vanished
+DEADLINE_REASON = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+
+@dataclass
+class ContainerRecord:
+    """The state of one container. `state` and `last_state` have the form of containerStatuses."""
+
+    name: str
+    image: str
+    state: Object = field(default_factory=lambda: waiting("ContainerCreating"))
+    last_state: Object = field(default_factory=dict)
+    restart_count: int = 0
+    ready: bool = False
+    started: bool = False
+    container_id: str = ""
+
+    @classmethod
+    def restored(cls, container: Object, status: Object | None) -> Self:
+        """The record of a container, read from its entry in containerStatuses.
+
+        Args:
+            status: the entry; None gives a new record
+        """
+        record = cls(container["name"], str(container.get("image", "")))
+        if status:
+            record.state = status.get("state") or waiting("ContainerCreating")
+            record.last_state = status.get("lastState") or {}
+            record.restart_count = int(status.get("restartCount", 0))
+            record.container_id = str(status.get("containerID", ""))
+        return record
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of a terminated container; None while the container waits or runs."""
+        ended = self.state.get("terminated")
+        return None if ended is None else int(ended["exitCode"])
+
+    @property
+    def next_run(self) -> int:
+        """Number of the container's next run: the restart_count during this run."""
+        has_run = bool(self.last_state) or "terminated" in self.state
+        return self.restart_count + (1 if has_run else 0)
+
+    def run(self, state: Object, container_id: str) -> None:
+        """Record the start of a new run."""
+        self.restart_count = self.next_run
+        if "terminated" in self.state:
+            self.last_state = self.state
+        self.state, self.container_id = state, container_id
+        self.ready = self.started = False
+
+    def end(self, state: Object) -> None:
+        self.state = state
+        self.ready = self.started = False
+
+    def wait(self, state: Object) -> None:
+        """Record that the container waits for its next run. An ended run becomes `last_state`."""
+        if "terminated" in self.state:
+            self.last_state = self.state
+        self.state = state
+        self.ready = self.started = False
+
+    def status(self) -> Object:
+        return {
+            "name": self.name,
+            "image": self.image,
+            "imageID": "",
+            "containerID": self.container_id,
+            "ready": self.ready,
+            "started": self.started,
+            "restartCount": self.restart_count,
+            "state": self.state,
+            "lastState": self.last_state,
+        }
+
+
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that are fixed before a pod's containers run: addresses and start time."""
+
+    host_ip: str
+    pod_ip: str
+    start_time: str
+
+
+def waiting(reason: str, message: str = "") -> Object:
+    return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+
+
+def running(started_at: str) -> Object:
+    return {"running": {"startedAt": started_at}}
+
+
+def terminated(
+    exit_code: int,
+    *,
+    started_at: str,
+    finished_at: str,
+    container_id: str = "",
+    reason: str = "",
+    message: str = "",
+) -> Object:
+    """The state of a container that has ended.
+
+    Args:
+        exit_code: 128 + the signal's number if a signal ended the process
+    """
+    ended: Object = {
+        "exitCode": exit_code,
+        "reason": reason or ("Completed" if exit_code == 0 else "Error"),
+        "startedAt": started_at,
+        "finishedAt": finished_at,
+        "containerID": container_id,
+    }
+    if 128 < exit_code < 128 + 65 and not reason:
+        ended["signal"] = exit_code - 128
+    return {"terminated": ended | ({"message": message} if message else {})}
+
+
+def pod_status(
+    pod: Object,
+    facts: PodFacts,
+    inits: Sequence[ContainerRecord],
+    containers: Sequence[ContainerRecord],
+    now: str,
+    *,
+    is_expired: bool = False,
+) -> Object:
+    """The whole status of a pod. Unchanged conditions keep their transition time.
+
+    Args:
+        is_expired: activeDeadlineSeconds has passed, so the pod fails when no container runs
+    """
+    policy = str(pod["spec"].get("restartPolicy", "Always"))
+    is_cut_short = is_expired and not any("running" in each.state for each in (*inits, *containers))
+    phase = "Failed" if is_cut_short else pod_phase(policy, inits, containers)
+    before = {
+        condition["type"]: condition for condition in pod.get("status", {}).get("conditions") or []
+    }
+    wanted = _conditions(phase, inits, containers)
+    status: Object = {
+        "phase": phase,
+        "conditions": [_dated(condition, before, now) for condition in wanted],
+        "hostIP": facts.host_ip,
+        "podIP": facts.pod_ip,
+        "podIPs": [{"ip": facts.pod_ip}],
+        "startTime": facts.start_time,
+        "qosClass": "BestEffort",
+        "containerStatuses": [record.status() for record in containers],
+    }
+    if is_cut_short:
+        status |= {"reason": DEADLINE_REASON, "message": DEADLINE_MESSAGE}
+    if inits:
+        status["initContainerStatuses"] = [record.status() for record in inits]
+    return status
+
+
+def pod_phase(
+    policy: str, inits: Sequence[ContainerRecord], containers: Sequence[ContainerRecord]
+) -> str:
+    """The phase of a pod: Pending, Running, Succeeded or Failed.
+
+    Source: Kubernetes' documentation of the pod lifecycle.
+    """
+    if any(record.exit_code and not should_restart(policy, record.exit_code) for record in inits):
+        return "Failed"
+    if not is_initialized(inits):
+        return "Pending"
+    if any("waiting" in record.state and not record.last_state for record in containers):
+        return "Pending"
+    codes = [record.exit_code for record in containers]
+    if any(code is None or should_restart(policy, code) for code in codes):
+        return "Running"
+    return "Succeeded" if not any(codes) else "Failed"
+
+
+def is_initialized(inits: Sequence[ContainerRecord]) -> bool:
+    return all(record.exit_code == 0 for record in inits)
+
+
+def _conditions(
+    phase: str, inits: Sequence[ContainerRecord], containers: Sequence[ContainerRecord]
+) -> list[Object]:
+    incomplete = [record.name for record in inits if record.exit_code != 0]
+    unready = [record.name for record in containers if not record.ready]
+    ready = _readiness(phase, unready)
+    return [
+        _condition("PodScheduled"),
+        _initialized(phase, incomplete),
+        {"type": "ContainersReady"} | ready,
+        {"type": "Ready"} | ready,
+    ]
+
+
+def _condition(type_: str) -> Object:
+    return {"type": type_, "status": "True"}
+
+
+def _initialized(phase: str, incomplete: Sequence[str]) -> Object:
+    if not incomplete:
+        completed = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
+        return _condition("Initialized") | completed
+    return {
+        "type": "Initialized",
+        "status": "False",
+        "reason": "ContainersNotInitialized",
+        "message": f"containers with incomplete status: [{' '.join(incomplete)}]",
+    }
+
+
+def _readiness(phase: str, unready: Sequence[str]) -> Object:
+    if phase == "Succeeded":
+        return {"status": "False", "reason": "PodCompleted"}
+    if phase == "Failed":
+        return {"status": "False", "reason": "PodFailed"}
+    if not unready:
+        return {"status": "True"}
+    message = f"containers with unready status: [{' '.join(unready)}]"
+    return {"status": "False", "reason": "ContainersNotReady", "message": message}
+
+
+def _dated(condition: Object, before: Mapping[str, Object], now: str) -> Object:
+    old = before.get(condition["type"])
+    kept = old is not None and old["status"] == condition["status"]
+    return condition | {
+        "lastProbeTime": None,
+        "lastTransitionTime": old["lastTransitionTime"] if old and kept else now,
+    }

@@ -1,0 +1,366 @@
+"""The directory of a pod: the content of the volumes, and a symlink for each mount.
+
+    pods/<uid>/
+      volumes/<volume>/            content of emptyDir, configMap, secret, … volumes
+        ..data -> ..<random>/      the current files of a configMap, secret, … volume
+        <file> -> ..data/<file>
+      containers/<name>/root/…     one symlink per mount, named by its mount path
+      containers/<name>/logs/      log files, see `logs`
+      tmp/                         TMPDIR
+
+`pod` calls this module. Containers are processes of this machine. So a mount is a symlink, and
+`expansion` replaces mount paths by the paths of the symlinks; in scripts of volumes, which begin
+with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly.
+
+When a ConfigMap or a Secret changes, `refresh_volumes` writes the new files into a directory of
+their own and renames one symlink, as Kubernetes does. So all files of a volume change at once. The
+former directory stays until the next change, so a reader that has followed the symlink finds its
+file.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from edgeai.localcluster.errors import ClusterError
+from edgeai.localcluster.kubelet.expansion import PathRewriter
+from edgeai.localcluster.kubelet.launch import Lookup, field_value, object_data
+from edgeai.localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
+
+SECRET_MODE = 0o600
+_PROJECTIONS = frozenset({"configMap", "secret", "downwardAPI", "projected"})
+
+
+class MountError(ClusterError):
+    """The kubelet cannot mount a volume now. The error's text names the volume and the reason."""
+
+
+class PodDirectory:
+    """The paths in the directory of one pod. `make` creates the directory.
+
+    Args:
+        path: the pod's directory
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tmp = path / "tmp"
+
+    def root(self, container: str) -> Path:
+        return self.container(container) / "root"
+
+    def container(self, container: str) -> Path:
+        return self.path / "containers" / file_name(container)
+
+    def volume(self, volume: str) -> Path:
+        return self.path / "volumes" / file_name(volume)
+
+    def make(self) -> None:
+        """Create the directory. Raises: OSError"""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.tmp.mkdir(exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove the directory. Symlinks are not followed, so the content of a hostPath stays."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def file_name(name: str) -> str:
+    """The name in a form that is one path component and never "." or ".."."""
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def mount_volumes(
+    pod: Object,
+    directory: PodDirectory,
+    lookup: Lookup,
+    pod_ip: str,
+    host_ip: str,
+    token: str = "",
+) -> dict[str, dict[str, str]]:
+    """Write the pod's volumes and link the volumes into each container's root.
+
+    A second call writes and links the volumes again.
+
+    Args:
+        token: of a ServiceAccount, for the API
+    Returns: for each container, mount path -> path on this machine
+    Raises: MountError; OSError when the state directory is full or read-only
+    """
+    directory.make()
+    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
+    volumes = {
+        str(volume["name"]): writer.write(volume) for volume in pod["spec"].get("volumes") or []
+    }
+    containers = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
+    return {
+        container["name"]: _link(container, directory.root(container["name"]), volumes)
+        for container in containers
+    }
+
+
+def refresh_volumes(
+    pod: Object,
+    directory: PodDirectory,
+    lookup: Lookup,
+    pod_ip: str,
+    host_ip: str,
+    token: str = "",
+) -> None:
+    """Write the current content of ConfigMaps, Secrets and fields into a running pod's volumes.
+
+    Raises: MountError, ContainerConfigError, OSError; the files stay as they were then
+    """
+    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
+    for volume in pod["spec"].get("volumes") or []:
+        if not volume.keys().isdisjoint(_PROJECTIONS):
+            writer.write(volume)
+
+
+class _VolumeWriter:
+    """Writes the volumes of one pod."""
+
+    def __init__(
+        self,
+        pod: Object,
+        directory: PodDirectory,
+        lookup: Lookup,
+        pod_ip: str,
+        host_ip: str,
+        token: str,
+    ) -> None:
+        self._pod = pod
+        self._directory = directory
+        self._lookup = lookup
+        self._ips = pod_ip, host_ip
+        self._token = token
+        self._rewrite_script = PathRewriter(self._targets())
+        self._kinds: Mapping[str, Callable[[str, Object], Path]] = {
+            "hostPath": _host_path,
+            "emptyDir": self._empty_dir,
+            "configMap": self._projection("configMap"),
+            "secret": self._projection("secret"),
+            "downwardAPI": self._projection("downwardAPI"),
+            "projected": self._projected,
+        }
+
+    def write(self, volume: Object) -> Path:
+        """Write one volume. Returns: path of its content. Raises: MountError, OSError"""
+        for kind, source in volume.items():
+            if kind in self._kinds:
+                return self._kinds[kind](str(volume["name"]), source or {})
+        kinds = ", ".join(sorted(volume.keys() - {"name"})) or "none"
+        raise MountError(
+            f'volume "{volume["name"]}" is of type {kinds}; the local cluster has '
+            f"{', '.join(self._kinds)}"
+        )
+
+    def _targets(self) -> dict[str, str]:
+        """Mount path in a container -> path of the volume on this machine."""
+        paths = {
+            str(volume["name"]): str(
+                (volume.get("hostPath") or {}).get("path") or self._directory.volume(volume["name"])
+            )
+            for volume in self._pod["spec"].get("volumes") or []
+        }
+        mounts = [
+            mount
+            for container in self._pod["spec"]["containers"]
+            for mount in container.get("volumeMounts") or []
+        ]
+        return {
+            str(mount["mountPath"]): paths[mount["name"]]
+            for mount in mounts
+            if mount["name"] in paths and not mount.get("subPath")
+        }
+
+    def _empty_dir(self, name: str, _source: Object) -> Path:
+        path = self._directory.volume(name)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _projection(self, kind: str) -> Callable[[str, Object], Path]:
+        return lambda name, source: self._projected(name, {"sources": [{kind: source}]})
+
+    def _projected(self, name: str, source: Object) -> Path:
+        files: dict[str, tuple[bytes, int]] = {}
+        for part in source.get("sources") or []:
+            for file, (content, mode) in self._files(name, part).items():
+                if mode & 0o111 and content.startswith(b"#!"):
+                    text = content.decode(errors="surrogateescape")
+                    content = self._rewrite_script(text).encode(errors="surrogateescape")
+                files[file] = content, mode
+        path = self._directory.volume(name)
+        _exchange_files(path, files, volume=name)
+        return path
+
+    def _files(self, volume: str, part: Object) -> dict[str, tuple[bytes, int]]:
+        """The files of a volume: path in the volume -> content and mode."""
+        if "configMap" in part:
+            return self._keys(volume, CONFIGMAPS, part["configMap"], 0o644)
+        if "secret" in part:
+            return self._keys(volume, SECRETS, part["secret"], SECRET_MODE)
+        if "downwardAPI" in part:
+            items = part["downwardAPI"].get("items") or []
+            return {item["path"]: (self._field(item), 0o644) for item in items}
+        if "serviceAccountToken" in part:
+            return {str(part["serviceAccountToken"]["path"]): (self._token.encode(), SECRET_MODE)}
+        raise MountError(f'volume "{volume}": the local cluster does not project {", ".join(part)}')
+
+    def _keys(
+        self, volume: str, resource: Resource, source: Object, mode: int
+    ) -> dict[str, tuple[bytes, int]]:
+        name = str(source.get("secretName") or source.get("name"))
+        object_ = self._lookup(resource, name)
+        if object_ is None:
+            if source.get("optional"):
+                return {}
+            raise MountError(f'volume "{volume}": {resource.kind.lower()} "{name}" not found')
+        data = object_data(resource, object_)
+        items = source.get("items") or [{"key": key, "path": key} for key in data]
+        missing = [item["key"] for item in items if item["key"] not in data]
+        if missing and not source.get("optional"):
+            raise MountError(
+                f'volume "{volume}": {resource.kind.lower()} "{name}" has no key {missing[0]}'
+            )
+        given = source.get("defaultMode", mode)
+        # The files of Secrets stay the owner's alone, because all pods share one machine.
+        allowed = 0o700 if resource is SECRETS else 0o777
+        return {
+            item["path"]: (data[item["key"]], int(item.get("mode", given)) & allowed)
+            for item in items
+            if item["key"] in data
+        }
+
+    def _field(self, item: Object) -> bytes:
+        path = str((item.get("fieldRef") or {}).get("fieldPath"))
+        if path in ("metadata.labels", "metadata.annotations"):
+            texts = self._pod["metadata"].get(path.removeprefix("metadata.")) or {}
+            return "\n".join(f'{key}="{value}"' for key, value in sorted(texts.items())).encode()
+        return field_value(path, self._pod, *self._ips).encode()
+
+
+def _host_path(name: str, source: Object) -> Path:
+    """The path of a hostPath volume, after a check against the volume's type.
+
+    The kubelet creates a missing path only for a type …OrCreate. Raises: MountError
+    """
+    path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
+    is_kind: dict[str, Callable[[], bool]] = {
+        "Directory": path.is_dir,
+        "DirectoryOrCreate": path.is_dir,
+        "File": path.is_file,
+        "FileOrCreate": path.is_file,
+        "Socket": path.is_socket,
+        "": lambda: True,
+    }
+    if kind not in is_kind:
+        raise MountError(f'volume "{name}": the local cluster has no hostPath type {kind}')
+    if not path.is_absolute():
+        raise MountError(f'volume "{name}": hostPath {path} must be absolute')
+    try:
+        _make_host_path(path, kind)
+    except OSError as error:
+        raise MountError(f'volume "{name}": hostPath {path}: {error.strerror}') from error
+    if not is_kind[kind]():
+        noun = kind.removesuffix("OrCreate").lower()
+        wrong = f"is not a {noun}" if path.exists() else f"does not exist, and must be a {noun}"
+        raise MountError(f'volume "{name}": hostPath type check failed: {path} {wrong}')
+    return path
+
+
+def _make_host_path(path: Path, kind: str) -> None:
+    """Create the path if its type asks for this. Raises: OSError"""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    elif kind == "FileOrCreate":
+        path.touch(exist_ok=True)
+
+
+def _exchange_files(path: Path, files: Mapping[str, tuple[bytes, int]], *, volume: str) -> None:
+    """Give a volume these files, all at once. Raises: MountError, OSError"""
+    current, draft = path / "..data", path / "..data_tmp"
+    if not current.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+    former = current.resolve().name if current.is_symlink() else ""
+    if former and _content(current) == {name: content for name, (content, _) in files.items()}:
+        return
+    fresh = Path(tempfile.mkdtemp(prefix="..", dir=path))
+    for name, (content, mode) in files.items():
+        _write_file(fresh, name, content, mode, volume=volume)
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(fresh.name)
+    draft.rename(current)
+    shown = {Path(name).parts[0] for name in files}
+    for name in shown:
+        if not (path / name).is_symlink():
+            (path / name).symlink_to(f"..data/{name}")
+    for each in path.iterdir():
+        if not each.name.startswith("..") and each.name not in shown:
+            each.unlink()
+        elif each.is_dir() and not each.is_symlink() and each.name not in (former, fresh.name):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _content(directory: Path) -> dict[str, bytes]:
+    """Path in the directory -> content, of all files."""
+    files = (each for each in directory.rglob("*") if each.is_file())
+    return {str(each.relative_to(directory)): each.read_bytes() for each in files}
+
+
+def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:
+    relative = Path(name)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        raise MountError(f'volume "{volume}": {name!r} is no path within the volume')
+    path = directory / relative
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[str, str]:
+    """Create a symlink for each mount of a container. Outer mounts come first.
+
+    Returns: mount path -> path of the symlink
+    """
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    mounts: dict[str, str] = {}
+    wanted = container.get("volumeMounts") or []
+    for mount in sorted(wanted, key=lambda mount: len(str(mount["mountPath"]))):
+        path = os.path.normpath(str(mount["mountPath"]))
+        if not path.startswith("/") or path.strip("/") in ("", ".."):
+            raise MountError(f'volume "{mount["name"]}": mountPath {path} must be below /')
+        link = _link_path(root, path, mounts, index=len(mounts))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(_target(mount, volumes))
+        mounts["/" + path.lstrip("/")] = str(link)
+    return mounts
+
+
+def _link_path(root: Path, path: str, mounts: Mapping[str, str], *, index: int) -> Path:
+    """The path of the symlink for one mount.
+
+    The symlink of a mount below another mount is in .nested. A symlink inside the outer mount would
+    change the outer volume.
+    """
+    if any(path.startswith(outer + "/") for outer in mounts):
+        root = root / ".nested" / str(index)
+    return root / path.lstrip("/")
+
+
+def _target(mount: Object, volumes: Mapping[str, Path]) -> Path:
+    name, below = str(mount["name"]), str(mount.get("subPath") or "")
+    if name not in volumes:
+        raise MountError(f'mount {mount["mountPath"]}: the pod has no volume "{name}"')
+    if Path(below).is_absolute() or ".." in Path(below).parts:
+        raise MountError(f"mount {mount['mountPath']}: subPath {below!r} leads out of the volume")
+    target = volumes[name] / below
+    if below and not target.exists():
+        target.mkdir(parents=True)
+    return target

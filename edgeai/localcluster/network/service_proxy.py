@@ -1,0 +1,288 @@
+"""Gives every Service a loopback address and forwards its connections to ready pods.
+
+`cluster` starts the proxy. For each Service with a cluster IP the proxy listens on clusterIP:port.
+The proxy forwards a connection to podIP:targetPort of the next ready pod that the selector matches,
+round robin. Without a ready pod the proxy closes a connection at once. The proxy also writes the
+Endpoints of each Service with a selector. A headless Service (clusterIP None) has Endpoints and no
+listener; `pod_addresses` gives it an address. The proxy supports TCP only.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from common.logs import get_logger
+from edgeai.localcluster.controllers.events import EventRecorder
+from edgeai.localcluster.controllers.workqueue import WorkQueue
+from edgeai.localcluster.network.addresses import AddressPool
+from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, Opening
+from edgeai.localcluster.network.listener import Listener
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.pods import is_ended, is_ready, is_selected
+from edgeai.localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
+from edgeai.localcluster.objects.store import Change, Store
+
+log = get_logger(__name__)
+
+LISTEN_RETRY_S = 2.0
+
+_Key = tuple[str, str]  # namespace and name of an object
+_Address = tuple[str, int]
+
+
+class ServicePort(msgspec.Struct, frozen=True):
+    """One TCP port of a Service, and the addresses of its ready pods."""
+
+    name: str
+    port: int
+    backends: tuple[_Address, ...]
+
+
+def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
+    """The TCP ports of a Service. Pure.
+
+    Args:
+        pods: all pods of the cluster
+    """
+    ready = [pod for pod in pods if is_selected(pod, service) and _is_serving(pod)]
+    ports = []
+    for port in service["spec"].get("ports") or []:
+        if port.get("protocol", "TCP") != "TCP":
+            continue
+        backends = [
+            (str(pod["status"]["podIP"]), number)
+            for pod in ready
+            if (number := target_port(port, pod)) is not None
+        ]
+        ports.append(ServicePort(str(port.get("name", "")), int(port["port"]), tuple(backends)))
+    return ports
+
+
+def target_port(port: Object, pod: Object) -> int | None:
+    """The number of the pod's port that a Service port targets.
+
+    Returns: None if the pod has no such port
+    """
+    target = port.get("targetPort") or port["port"]
+    if isinstance(target, int):
+        return target
+    for container in pod["spec"]["containers"]:
+        for candidate in container.get("ports") or []:
+            if candidate.get("name") == target:
+                return int(candidate["containerPort"])
+    return int(target) if target.isdigit() else None
+
+
+def endpoints(service: Object, pods: Sequence[Object]) -> Object:
+    """The Endpoints of a Service. Pods with the same port numbers share a subset. Pure."""
+    metadata = service["metadata"]
+    subsets: dict[bytes, Object] = {}
+    for pod in pods:
+        status = pod.get("status") or {}
+        if not is_selected(pod, service) or is_ended(pod) or not status.get("podIP"):
+            continue
+        ports = _endpoint_ports(service, pod)
+        subset = subsets.setdefault(msgspec.json.encode(ports), {"ports": ports})
+        field = "addresses" if _is_serving(pod) else "notReadyAddresses"
+        subset.setdefault(field, []).append(_endpoint_address(pod))
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": metadata.get("labels") or {},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                }
+            ],
+        },
+        "subsets": [subsets[ports] for ports in sorted(subsets)],
+    }
+
+
+def _endpoint_ports(service: Object, pod: Object) -> list[Object]:
+    return [
+        ({"name": port["name"]} if port.get("name") else {})
+        | {"port": number, "protocol": port.get("protocol", "TCP")}
+        for port in service["spec"].get("ports") or []
+        if (number := target_port(port, pod)) is not None
+    ]
+
+
+def _endpoint_address(pod: Object) -> Object:
+    metadata = pod["metadata"]
+    names = {field: metadata[field] for field in ("name", "namespace", "uid")}
+    return {
+        "ip": pod["status"]["podIP"],
+        "nodeName": pod["spec"]["nodeName"],
+        "targetRef": {"kind": "Pod"} | names,
+    }
+
+
+def _is_serving(pod: Object) -> bool:
+    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+class ServiceProxy:
+    """Listens for all Services and forwards their connections.
+
+    Args:
+        addresses: pool of cluster IPs
+        isolation: the nodes that reach some of the Services only
+    """
+
+    def __init__(
+        self, store: Store, addresses: AddressPool, isolation: Isolation = NO_ISOLATION
+    ) -> None:
+        self._store = store
+        self._addresses = addresses
+        self._isolation = isolation
+        self._events = EventRecorder(store, component="service-proxy")
+        self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
+        self._listeners: dict[_Key, dict[int, Listener]] = {}  # Service -> port -> listener
+        self._taken: dict[_Key, str] = {}  # Service -> cluster IP
+        self._former: dict[str, _Key] = {}  # cluster IP -> the last Service with this IP
+        # Why a Service has no listener; "" for a Service with listeners.
+        self._failures: dict[_Key, str] = {}
+
+    async def run(self) -> None:
+        """Run the proxy until cancelled. Then close every connection."""
+        unlisten = self._store.listen(self._changed)
+        try:
+            # Services with an address come first, so that no other Service takes their addresses.
+            services = self._store.list(SERVICES).items
+            for service in sorted(services, key=lambda each: not each["spec"].get("clusterIP")):
+                self._queue.add(_key(service))
+            await self._queue.run(self._reconcile)
+        finally:
+            unlisten()
+            for key in tuple(self._listeners):
+                await self._close_all(key)
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is SERVICES:
+            self._queue.add(_key(change.object))
+        elif change.resource is PODS:
+            for pod in filter(None, (change.previous, change.object)):
+                self._add_services_of(pod)
+
+    def _add_services_of(self, pod: Object) -> None:
+        for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
+            if is_selected(pod, service):
+                self._queue.add(_key(service))
+
+    async def _reconcile(self, key: _Key) -> float | None:
+        try:
+            service = self._store.get(SERVICES, *key)
+        except errors.NotFound:
+            await self._close_all(key)
+            self._release(key)
+            self._failures.pop(key, None)
+            return None
+        pods = self._store.list(PODS, namespace=key[0]).items
+        address = self._cluster_ip(key, service)
+        self._write_endpoints(service, pods)
+        if not address:
+            await self._close_all(key)
+            return None
+        return await self._listen(key, service, address, service_ports(service, pods))
+
+    def _cluster_ip(self, key: _Key, service: Object) -> str:
+        """The cluster IP of a Service. The proxy allocates a missing cluster IP now.
+
+        Returns: "" for a headless Service and for type ExternalName
+        """
+        spec = service["spec"]
+        wanted = spec.get("clusterIP") or ""
+        if spec.get("type") == "ExternalName" or wanted == "None":
+            self._release(key)
+            return ""
+        taken = self._taken.get(key)
+        if taken and taken == wanted:
+            return taken
+        self._release(key)
+        address = wanted if self._addresses.reserve(wanted) else self._address_for(key)
+        self._taken[key] = address
+        if address != wanted:
+            spec |= {"clusterIP": address, "clusterIPs": [address]}
+            self._store.update(SERVICES, service)
+        return address
+
+    def _address_for(self, key: _Key) -> str:
+        """The last address of a Service with this name, if the address is free; else a new address.
+
+        Running processes know a Service only by its address. So a Service that a user deletes by
+        mistake and creates again must keep its address.
+        """
+        former = next((address for address, owner in self._former.items() if owner == key), "")
+        return former if self._addresses.reserve(former) else self._addresses.take()
+
+    def _release(self, key: _Key) -> None:
+        if address := self._taken.pop(key, None):
+            self._former[address] = key
+            self._addresses.release(address)
+
+    def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:
+        """Write the Endpoints of a Service with a selector.
+
+        For a Service without a selector, a user writes the Endpoints.
+        """
+        if not service["spec"].get("selector"):
+            return
+        wanted = endpoints(service, pods)
+        try:
+            present = self._store.get(ENDPOINTS, *_key(service))
+        except errors.NotFound:
+            self._store.create(ENDPOINTS, wanted)
+            return
+        metadata = present["metadata"] | wanted["metadata"]
+        self._store.update(
+            ENDPOINTS, present | {"metadata": metadata, "subsets": wanted["subsets"]}
+        )
+
+    async def _listen(
+        self, key: _Key, service: Object, address: str, ports: Sequence[ServicePort]
+    ) -> float | None:
+        """Open and close listeners, so that each port of a Service has a listener.
+
+        Returns: seconds until a retry; None if all listeners are open
+        """
+        listeners = self._listeners.setdefault(key, {})
+        wanted = {port.port: port for port in ports}
+        for number, listener in tuple(listeners.items()):
+            if number not in wanted or listener.address != address:
+                await listeners.pop(number).close()
+        failure = ""
+        for number, port in wanted.items():
+            if number not in listeners:
+                try:
+                    networks = self._isolation.networks_that_reach(Opening(host_of(key), number))
+                    listeners[number] = await Listener.open(address, number, networks)
+                except OSError as error:
+                    failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
+                    continue
+            listeners[number].set_backends(port.backends)
+        self._report(key, service, failure)
+        return LISTEN_RETRY_S if failure else None
+
+    def _report(self, key: _Key, service: Object, failure: str) -> None:
+        """Write an Event when a failure begins. Write no further Event while the failure lasts."""
+        if failure and self._failures.get(key) != failure:
+            self._events.warning(service, "FailedListen", failure)
+        self._failures[key] = failure
+
+    async def _close_all(self, key: _Key) -> None:
+        for listener in self._listeners.pop(key, {}).values():
+            await listener.close()
+
+
+def host_of(key: _Key) -> str:
+    """The DNS name of a Service, without the cluster's domain."""
+    return f"{key[1]}.{key[0]}"
+
+
+def _key(service: Object) -> _Key:
+    return service["metadata"]["namespace"], service["metadata"]["name"]

@@ -1,0 +1,415 @@
+"""The objects of the cluster: one SQLite file, versioned writes, watches.
+
+The API server, the controllers and the kubelet call the store, always on the thread of the event
+loop. Every method is synchronous and short. For each write, `strategy` computes the object to
+store. The store gives this object a resource version, writes the object and tells the watchers.
+
+Every returned object is a copy for the caller. A write is atomic, and the file has the write when
+the method returns. With synchronous=NORMAL a write survives a crash of the process, but a power cut
+may lose the write.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgeai.localcluster.errors import StateError
+from edgeai.localcluster.objects import errors, patches, quotas, strategy
+from edgeai.localcluster.objects.database import Database, Row
+from edgeai.localcluster.objects.history import Event, EventType, History, Record, Watch
+from edgeai.localcluster.objects.pages import ListPage, Position
+from edgeai.localcluster.objects.registry import Registry
+from edgeai.localcluster.objects.resources import (
+    CUSTOMRESOURCEDEFINITIONS,
+    NAMESPACES,
+    PODS,
+    RESOURCEQUOTAS,
+    Object,
+    Resource,
+)
+from edgeai.localcluster.objects.selectors import EVERYTHING, Selector, selectable
+from edgeai.times import Clock, utc_now
+
+INITIAL_NAMESPACES = ("default", "kube-system", "edgeai-system")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One committed change, for listeners.
+
+    All listeners share the objects of a change, so a listener must not change an object.
+    """
+
+    type: EventType
+    resource: Resource
+    object: Object
+    previous: Object | None
+
+
+class Store:
+    """All objects of one cluster.
+
+    Args:
+        path: the SQLite file; its directory must exist
+        now: UTC clock, for the times in objects
+        history: number of changes that the store keeps for each resource; a watch can resume
+            within these changes
+        max_bytes: limit of the file's size; a write beyond this limit raises errors.OutOfSpace
+    Raises: StateError when the store cannot use the file
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Clock = utc_now,
+        history: int = 10_000,
+        max_bytes: int = 1 << 30,
+    ) -> None:
+        self._database = Database(path, max_bytes=max_bytes)
+        self._now = now
+        self._history_limit = history
+        self._version = self._database.resource_version()
+        self._opened_at_version = self._version
+        self._histories: dict[str, History] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+        self.registry = Registry()
+        try:
+            for row in self._database.rows(CUSTOMRESOURCEDEFINITIONS.group_resource):
+                self.registry.define(_decode(row.body))
+            for name in INITIAL_NAMESPACES:
+                if self._find(NAMESPACES, "", name) is None:
+                    self.create(NAMESPACES, {"metadata": {"name": name}})
+        except errors.APIError as error:
+            self._database.close()
+            raise StateError(f"{path}: {error.message}") from error
+
+    @property
+    def resource_version(self) -> int:
+        """The resource version of the latest change. It only grows, also after a restart."""
+        return self._version
+
+    def close(self) -> None:
+        """End all watches and close the file."""
+        for history in self._histories.values():
+            history.close()
+        self._database.close()
+
+    # Methods that read objects
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """Read one object. `namespace` is "" for a cluster-scoped object.
+
+        Raises: errors.NotFound
+        """
+        body = self._database.body(resource.group_resource, namespace, name)
+        if body is None:
+            raise errors.NotFound.named(resource, name)
+        return _served(resource, _decode(body))
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        selector: Selector = EVERYTHING,
+        limit: int = 0,
+        continue_token: str = "",
+    ) -> ListPage:
+        """Read a page of objects, ordered by namespace and name.
+
+        A later page shows the objects as they are when the page is read, but has the resource
+        version of the first page. A watch from this version delivers every change since then.
+
+        Args:
+            namespace: "" means all namespaces
+            limit: largest number of objects on the page; 0 means no limit
+        Raises: errors.BadRequest for a bad token; errors.Gone for an expired token.
+        """
+        start = self._start(resource, continue_token)
+        items: list[Object] = []
+        rows = self._database.rows(resource.group_resource, namespace, after=start.key)
+        last = start
+        for row in rows:
+            if limit and len(items) == limit:
+                rest = self._database.count(resource.group_resource, namespace, after=last.key)
+                remaining = None if selector else rest
+                return ListPage(items, last.resource_version, last.token(), remaining)
+            object_ = _served(resource, _decode(row.body))
+            if not selector or selector.matches(selectable(resource, object_)):
+                items.append(object_)
+                last = Position(start.resource_version, row.namespace, row.name)
+        return ListPage(items, start.resource_version)
+
+    def count(self, resource: Resource) -> int:
+        return self._database.count(resource.group_resource, "", after=("", ""))
+
+    def dependents(self, uid: str) -> Iterator[tuple[Resource, Object]]:
+        """The objects that have an ownerReference with this uid."""
+        for row in self._database.dependents(uid):
+            if resource := self.registry.stored(row.group_resource):
+                yield resource, _decode(row.body)
+
+    def by_uid(self, uid: str) -> tuple[Resource, Object] | None:
+        row = self._database.by_uid(uid)
+        resource = self.registry.stored(row.group_resource) if row else None
+        return (resource, _decode(row.body)) if row and resource else None
+
+    # Methods that write objects
+
+    def create(self, resource: Resource, object_: Object, *, dry_run: bool = False) -> Object:
+        """Create an object in the namespace that the object's metadata names.
+
+        Raises: errors.AlreadyExists, errors.Invalid, errors.BadRequest; errors.NotFound or
+            errors.Forbidden for a missing or terminating namespace, or by a ResourceQuota;
+            errors.OutOfSpace
+        """
+        created = strategy.prepare_create(resource, object_, self._now(), self.registry)
+        metadata = created["metadata"]
+        namespace = metadata.get("namespace", "")
+        self._check_namespace(namespace)
+        self._check_quota(resource, namespace, metadata["name"])
+        if self._find(resource, namespace, metadata["name"]) is not None:
+            raise errors.AlreadyExists(resource, metadata["name"])
+        return self._commit("ADDED", resource, created, None, dry_run=dry_run)
+
+    def update(
+        self, resource: Resource, object_: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Object:
+        """Replace an object. With `subresource="status"` replace only the object's status.
+
+        If the kind has a generation, the generation grows when a field outside metadata and status
+        changes. A write that changes nothing keeps the resource version and makes no event. When an
+        update removes the last finalizer of an object in deletion, the store deletes the object.
+
+        Raises: errors.NotFound; errors.Conflict when the given object has another uid or
+            resourceVersion than the stored object; errors.Invalid, errors.OutOfSpace
+        """
+        namespace, name = strategy.key(object_)
+        current = self._find(resource, namespace, name)
+        if current is None:
+            raise errors.NotFound.named(resource, name)
+        updated = strategy.prepare_update(
+            resource, current, object_, subresource, self._now(), self.registry
+        )
+        if strategy.is_released(resource, updated):
+            return self._commit("DELETED", resource, updated, current, dry_run=dry_run)
+        if updated == current:
+            return _served(resource, current)
+        return self._commit("MODIFIED", resource, updated, current, dry_run=dry_run)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: Any,
+        *,
+        patch_type: patches.PatchType = patches.PatchType.MERGE,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Apply a patch (by default a JSON merge patch) to the stored object, then call `update`.
+
+        Raises: the errors of `update`; errors.BadRequest or errors.Invalid for a bad patch
+        """
+        current = self.get(resource, namespace, name)
+        patched = patches.apply(patch_type, current, patch)
+        patched = strategy.as_update(resource, current, patched, subresource)
+        return self.update(resource, patched, subresource=subresource, dry_run=dry_run)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        propagation: str = "Background",
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_s: int | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Delete an object. If it has finalizers or runs on a node, only mark it for deletion.
+
+        The store marks a pod that is bound to a node and has not ended (deletionTimestamp,
+        deletionGracePeriodSeconds). When the processes of the pod have ended, the kubelet deletes
+        the pod with `grace_period_s=0`. `propagation` is Background, Foreground or Orphan. The
+        garbage collector acts on the propagation.
+
+        Returns: the object in its last state
+        Raises: errors.NotFound; errors.Conflict for another uid or resource version
+        """
+        current = self._find(resource, namespace, name)
+        if current is None:
+            raise errors.NotFound.named(resource, name)
+        strategy.check_preconditions(resource, current, uid, resource_version)
+        marked = strategy.prepare_delete(
+            resource, current, propagation, grace_period_s, self._now()
+        )
+        if strategy.is_released(resource, marked):
+            return self._commit("DELETED", resource, marked, current, dry_run=dry_run)
+        if marked == current:
+            return _served(resource, current)
+        return self._commit("MODIFIED", resource, marked, current, dry_run=dry_run)
+
+    # Methods that follow changes
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        since: int | None = None,
+        selector: Selector = EVERYTHING,
+    ) -> Watch:
+        """Watch the changes after the resource version `since`.
+
+        Without `since`, the watch first delivers every existing object as ADDED.
+
+        Raises: errors.Gone when the history does not have all changes since `since`, or when this
+            cluster has not reached `since`
+        """
+        history = self._history(resource.group_resource)
+        initial: list[Event] = []
+        if since is None:
+            page = self.list(resource, namespace=namespace, selector=selector)
+            initial = [
+                Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
+                for object_ in page.items
+            ]
+            cursor = history.end
+        else:
+            self._check_future(since)
+            cursor = history.after(since)
+        return Watch(
+            history,
+            cursor,
+            resource=resource,
+            namespace=namespace,
+            selector=selector,
+            initial=initial,
+            version=lambda: self._version,
+        )
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` after every commit, during the write. The listener must not write.
+
+        Returns: a function that removes the listener
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # Parts of the methods above
+
+    def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """The stored object in the version of `resource`; None if the store has no such object."""
+        body = self._database.body(resource.group_resource, namespace, name)
+        return None if body is None else _served(resource, _decode(body))
+
+    def _check_namespace(self, name: str) -> None:
+        """Refuse a new object if its namespace does not exist or is being deleted."""
+        if not name:
+            return
+        namespace = self.get(NAMESPACES, "", name)
+        if namespace["metadata"].get("deletionTimestamp"):
+            raise errors.Forbidden(
+                f"unable to create new content in namespace {name} because it is being terminated"
+            )
+
+    def _check_quota(self, resource: Resource, namespace: str, name: str) -> None:
+        """Refuse a pod beyond a ResourceQuota of its namespace."""
+        if resource is not PODS:
+            return
+        if limits := self.list(RESOURCEQUOTAS, namespace=namespace).items:
+            excess = quotas.excess(limits, self.list(PODS, namespace=namespace).items)
+            if excess:
+                raise errors.Forbidden(f'pods "{name}" is forbidden: {excess}')
+
+    def _start(self, resource: Resource, token: str) -> Position:
+        """The position where a page begins.
+
+        The first page begins at the first object. A later page begins after the last object of the
+        previous page.
+        """
+        if not token:
+            return Position(self._version)
+        start = Position.parse(token)
+        self._check_future(start.resource_version)
+        self._history(resource.group_resource).check(start.resource_version)
+        return start
+
+    def _check_future(self, resource_version: int) -> None:
+        if resource_version > self._version:
+            raise errors.Gone(
+                f"resource version {resource_version} is later than the latest,"
+                f" {self._version}: it is of another cluster; list again"
+            )
+
+    def _history(self, group_resource: str) -> History:
+        history = self._histories.get(group_resource)
+        if history is None:
+            history = History(self._history_limit, self._opened_at_version)
+            self._histories[group_resource] = history
+        return history
+
+    def _commit(
+        self,
+        type_: EventType,
+        resource: Resource,
+        object_: Object,
+        previous: Object | None,
+        *,
+        dry_run: bool,
+    ) -> Object:
+        """Write one change. Then tell the watchers and the listeners."""
+        if dry_run:
+            return object_
+        version = self._version + 1
+        object_["metadata"]["resourceVersion"] = str(version)
+        stored = self.registry.stored(resource.group_resource) or resource
+        body = msgspec.json.encode(_served(stored, object_))
+        metadata = object_["metadata"]
+        namespace = metadata.get("namespace", "")
+        row = Row(resource.group_resource, namespace, metadata["name"], metadata["uid"], body)
+        if type_ == "DELETED":
+            self._database.remove(row, version)
+        else:
+            owners = metadata.get("ownerReferences") or []
+            self._database.write(row, [owner["uid"] for owner in owners], version)
+        self._version = version
+        self._announce(Change(type_, stored, _served(stored, object_), previous), body)
+        return _served(resource, _decode(body))
+
+    def _announce(self, change: Change, body: bytes) -> None:
+        resource = change.resource
+        if resource is CUSTOMRESOURCEDEFINITIONS:
+            if change.type == "DELETED":
+                self.registry.withdraw(change.object)
+            else:
+                self.registry.define(change.object)
+        before = change.previous
+        record = Record(
+            change.type,
+            self._version,
+            change.object["metadata"].get("namespace", ""),
+            body,
+            selectable(resource, change.object),
+            None if before is None else selectable(resource, before),
+        )
+        self._history(resource.group_resource).append(record)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+
+def _served(resource: Resource, object_: Object) -> Object:
+    """The object in the version of `resource`. Two versions differ only in apiVersion."""
+    if object_.get("apiVersion") == resource.group_version:
+        return object_
+    return {**object_, "apiVersion": resource.group_version}
+
+
+def _decode(body: bytes) -> Object:
+    object_: Object = msgspec.json.decode(body)
+    return object_

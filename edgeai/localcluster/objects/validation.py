@@ -1,0 +1,275 @@
+"""Validation of built-in kinds.
+
+Pure; `strategy` calls this module after `defaults`. The module checks only the fields that the
+controllers, the kubelet and the clients of this project need. It keeps unknown fields.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.errors import FieldError
+from edgeai.localcluster.objects.resources import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    LEASES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Object,
+    Resource,
+)
+from edgeai.localcluster.objects.selectors import from_label_selector
+
+_POLICIES = ("Always", "OnFailure", "Never")
+_MAX_DEADLINE_S = 2**31 - 1
+_CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
+_PORT_RULE = "must be between 1 and 65535, inclusive"
+
+
+def check(resource: Resource, object_: Object) -> list[FieldError]:
+    """What is wrong with an object of a kind that is no custom resource.
+
+    Raises: AttributeError, KeyError, TypeError or ValueError when a value has a wrong type or is
+        missing
+    """
+    found = _CHECKS.get(resource.group_resource)
+    return found(object_) if found else []
+
+
+def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
+    """The faults of an update: fields that the update changes but must not change."""
+    old, new = current.get("spec") or {}, updated.get("spec") or {}
+    if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
+        return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
+    if resource is PODS and _fixed(old) != _fixed(new | _binding(old)):
+        why = "pod updates may not change fields other than `image` and an unset `nodeName`"
+        return [errors.forbidden("spec", why)]
+    if resource in (CONFIGMAPS, SECRETS):
+        return _check_data_change(resource, current, updated)
+    return []
+
+
+def _check_data_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
+    faults = []
+    if resource is SECRETS and current.get("type") != updated.get("type"):
+        faults.append(errors.invalid("type", updated.get("type"), "field is immutable"))
+    if current.get("immutable"):
+        why = "field is immutable when `immutable` is set"
+        faults += [
+            errors.forbidden(field, why)
+            for field in ("immutable", "data", "binaryData")
+            if (current.get(field) or {}) != (updated.get(field) or {})
+        ]
+    return faults
+
+
+def _binding(old: Object) -> Object:
+    """The nodeName of an unbound pod. An update of an unbound pod may set nodeName."""
+    return {"nodeName": old.get("nodeName")} if not old.get("nodeName") else {}
+
+
+def _fixed(spec: Object) -> Object:
+    """The fields of a pod's spec that an update must not change."""
+    changeable = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
+    fixed = {k: v for k, v in spec.items() if k not in changeable and v is not None}
+    for field in ("initContainers", "containers"):
+        if field in fixed:
+            fixed[field] = [{**container, "image": ""} for container in fixed[field]]
+    return fixed
+
+
+# Checks of pods
+
+
+def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
+    if not isinstance(spec, dict):
+        return [errors.required(path)]
+    for field in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
+        _require_type(spec, field, int, "an integer", path)
+    for field in ("initContainers", "containers", "volumes"):
+        _require_type(spec, field, list, "a list", path)
+    if not spec.get("containers"):
+        return [errors.required(f"{path}.containers")]
+    volumes = spec.get("volumes") or []
+    faults = _check_volumes(volumes, f"{path}.volumes")
+    mountable = {volume.get("name") for volume in volumes}
+    for field in ("initContainers", "containers"):
+        faults += _check_containers(spec.get(field) or [], mountable, f"{path}.{field}")
+    if spec.get("restartPolicy") not in _POLICIES:
+        policy = spec.get("restartPolicy")
+        faults.append(errors.unsupported(f"{path}.restartPolicy", policy, _POLICIES))
+    deadline_s = spec.get("activeDeadlineSeconds")
+    if deadline_s is not None and not 0 < deadline_s <= _MAX_DEADLINE_S:
+        why = f"must be between 1 and {_MAX_DEADLINE_S}, inclusive"
+        faults.append(errors.invalid(f"{path}.activeDeadlineSeconds", deadline_s, why))
+    return faults
+
+
+def _require_type(spec: Object, field: str, type_: type, what: str, path: str) -> None:
+    """Check the type of one field. Raises: TypeError"""
+    value = spec.get(field)
+    if value is not None and (not isinstance(value, type_) or isinstance(value, bool)):
+        raise TypeError(f"{path}.{field} must be {what}")
+
+
+def _check_volumes(volumes: list[Object], path: str) -> list[FieldError]:
+    return [
+        errors.required(f"{path}[{index}].hostPath.path")
+        for index, volume in enumerate(volumes)
+        if isinstance(volume.get("hostPath"), dict) and not volume["hostPath"].get("path")
+    ]
+
+
+def _check_containers(containers: list[Object], mountable: set[Any], path: str) -> list[FieldError]:
+    """Check the containers of a pod.
+
+    Args:
+        mountable: names of the pod's volumes
+    """
+    faults: list[FieldError] = []
+    names: set[Any] = set()
+    for index, container in enumerate(containers):
+        where = f"{path}[{index}]"
+        faults += _check_container_name(container.get("name"), names, f"{where}.name")
+        names.add(container.get("name"))
+        if not container.get("image"):
+            faults.append(errors.required(f"{where}.image"))
+        faults += _check_parts(container, mountable, where)
+    return faults
+
+
+def _check_container_name(name: Any, taken: set[Any], path: str) -> list[FieldError]:
+    if not name:
+        return [errors.required(path)]
+    if not _CONTAINER_NAME.fullmatch(name) or len(name) > 63:
+        why = (
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
+            " start and end with an alphanumeric character, and be at most 63 long"
+        )
+        return [errors.invalid(path, name, why)]
+    return [errors.duplicate(path, name)] if name in taken else []
+
+
+def _check_parts(container: Object, mountable: set[Any], path: str) -> list[FieldError]:
+    """Check that each mount names a volume of the pod, each port has a number, and each
+    environment variable has a name."""
+    faults = [
+        FieldError(
+            f"{path}.volumeMounts[{index}].name",
+            "FieldValueNotFound",
+            f"Not found: {errors.quoted(mount.get('name'))}",
+        )
+        for index, mount in enumerate(container.get("volumeMounts") or [])
+        if mount.get("name") not in mountable
+    ]
+    for field, key in (("ports", "containerPort"), ("env", "name")):
+        faults += [
+            errors.required(f"{path}.{field}[{index}].{key}")
+            for index, part in enumerate(container.get(field) or [])
+            if not part.get(key)
+        ]
+    return faults
+
+
+# Checks of Deployments
+
+
+def _check_deployment(spec: Any) -> list[FieldError]:
+    if not isinstance(spec, dict):
+        return [errors.required("spec")]
+    if not isinstance(spec.get("template"), dict):
+        return [errors.required("spec.template")]
+    faults = _check_pod_spec(spec["template"].get("spec"), "spec.template.spec")
+    _require_type(spec, "replicas", int, "an integer", "spec")
+    if spec.get("replicas", 0) < 0:
+        why = "must be greater than or equal to 0"
+        faults.append(errors.invalid("spec.replicas", spec["replicas"], why))
+    policy = (spec["template"].get("spec") or {}).get("restartPolicy")
+    if policy in _POLICIES[1:]:
+        path = "spec.template.spec.restartPolicy"
+        faults.append(errors.unsupported(path, policy, _POLICIES[:1]))
+    return faults + _check_selector(spec)
+
+
+def _check_selector(spec: Object) -> list[FieldError]:
+    faults = [] if spec.get("selector") else [errors.required("spec.selector")]
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    rules = from_label_selector(spec.get("selector"))
+    if not rules or not all(rule.matches(labels) for rule in rules):
+        why = "`selector` does not match template `labels`"
+        faults.append(errors.invalid("spec.template.metadata.labels", labels, why))
+    return faults
+
+
+# Checks of other kinds
+
+
+def _check_service(spec: Any) -> list[FieldError]:
+    if not isinstance(spec, dict):
+        return [errors.required("spec")]
+    _require_type(spec, "ports", list, "a list", "spec")
+    ports = spec.get("ports") or []
+    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        return [errors.required("spec.ports")]
+    faults = []
+    for index, port in enumerate(ports):
+        number = port.get("port")
+        if not isinstance(number, int) or not 0 < number < 65536:
+            faults.append(errors.invalid(f"spec.ports[{index}].port", number, _PORT_RULE))
+        if len(ports) > 1 and not port.get("name"):
+            faults.append(errors.required(f"spec.ports[{index}].name"))
+    return faults
+
+
+def _check_configmap(configmap: Object) -> list[FieldError]:
+    data, binary = configmap.get("data") or {}, configmap.get("binaryData") or {}
+    if not all(isinstance(text, str) for text in data.values()):
+        raise TypeError("data must be a map of strings to strings")
+    _require_base64("binaryData", binary)
+    return _check_keys("data", data) + _check_keys("binaryData", binary)
+
+
+def _check_secret(secret: Object) -> list[FieldError]:
+    data = secret.get("data") or {}
+    _require_base64("data", data)
+    return _check_keys("data", data)
+
+
+def _require_base64(field: str, data: Object) -> None:
+    """Check that all values are base64. Raises: ValueError, TypeError"""
+    for key, value in data.items():
+        try:
+            base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise ValueError(f"{field}[{key}] must be base64: {error}") from error
+
+
+def _check_keys(field: str, data: Object) -> list[FieldError]:
+    why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+    return [errors.invalid(f"{field}[{key}]", key, why) for key in data if not _KEY.fullmatch(key)]
+
+
+def _check_lease(spec: Object) -> list[FieldError]:
+    for field in ("renewTime", "acquireTime"):
+        if spec.get(field) is not None and not _MICRO_TIME.fullmatch(spec[field]):
+            raise ValueError(f"spec.{field} must be a time with six digits after the second")
+    duration_s = spec.get("leaseDurationSeconds")
+    _require_type(spec, "leaseDurationSeconds", int, "an integer", "spec")
+    if duration_s is None or duration_s > 0:
+        return []
+    return [errors.invalid("spec.leaseDurationSeconds", duration_s, "must be greater than 0")]
+
+
+_CHECKS: Mapping[str, Callable[[Object], list[FieldError]]] = {
+    PODS.group_resource: lambda pod: _check_pod_spec(pod.get("spec"), "spec"),
+    SERVICES.group_resource: lambda service: _check_service(service.get("spec")),
+    CONFIGMAPS.group_resource: _check_configmap,
+    SECRETS.group_resource: _check_secret,
+    LEASES.group_resource: lambda lease: _check_lease(lease.get("spec") or {}),
+    DEPLOYMENTS.group_resource: lambda deployment: _check_deployment(deployment.get("spec")),
+}

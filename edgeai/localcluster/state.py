@@ -1,0 +1,181 @@
+"""The state directory of one cluster: its lock, and every file in it.
+
+    lock           the lock file (flock) of the running cluster
+    cluster.db     the objects
+    network        X of the cluster's 127.X.0.0/16
+    token          the token of the API; only the owner may read this file
+    kubeconfig     for kubectl and all other clients
+    cluster.json   pid and addresses; exists only while the cluster is ready
+    cluster.log    the log of a cluster that runs as a separate process
+    bin/           python3 for the containers
+    pods/<uid>/    the files of pods
+
+`cluster` locks the directory and writes the files. `process` reads cluster.json.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from edgeai.localcluster.errors import StateError
+
+RUNNING_FILE: Final = "cluster.json"
+LOG_FILE: Final = "cluster.log"
+KUBECONFIG_FILE: Final = "kubeconfig"
+_NAMES: Final = frozenset(
+    {
+        *("lock", "network", "token", KUBECONFIG_FILE, RUNNING_FILE, "bin", "pods"),
+        *("cluster.db", "cluster.db-wal", "cluster.db-shm", LOG_FILE, f"{LOG_FILE}.1"),
+    }
+)
+_DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # a new file before its renaming
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of cluster.json."""
+
+    pid: int
+    start_ticks: int
+    """When the process started, in clock ticks since boot. A later process with the same pid has
+    another number."""
+    api: str
+    network: str
+    nodes: dict[str, str]
+    """Node name -> address."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a cluster creates a file or folder of this name in its state directory."""
+    draft = _DRAFT.match(name)
+    return name in _NAMES or (draft is not None and draft.group(1) in _NAMES)
+
+
+class StateDirectory(msgspec.Struct, frozen=True):
+    """The paths and the small files of one state directory.
+
+    Args:
+        path: absolute path of the directory
+    """
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "cluster.db"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.path / KUBECONFIG_FILE
+
+    @property
+    def pods(self) -> Path:
+        return self.path / "pods"
+
+    @property
+    def bin(self) -> Path:
+        return self.path / "bin"
+
+    def network(self) -> int | None:
+        """X of the cluster's 127.X.0.0/16; None before the first start of the cluster."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return int((self.path / "network").read_text(encoding="ascii"))
+        return None
+
+    def record_network(self, number: int) -> None:
+        _write_state_file(self.path / "network", f"{number}\n".encode())
+
+    def token(self) -> str:
+        """The token of the API. The first call creates the token."""
+        path = self.path / "token"
+        with contextlib.suppress(FileNotFoundError):
+            if token := path.read_text(encoding="ascii").strip():
+                return token
+        token = secrets.token_urlsafe(32)
+        _write_state_file(path, token.encode() + b"\n")
+        return token
+
+    def write_running(self, running: Running) -> None:
+        _write_state_file(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
+
+    def read_running(self) -> Running | None:
+        """The content of cluster.json, which may name a process that is gone.
+
+        Returns: None if the file is missing or malformed
+        """
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode((self.path / RUNNING_FILE).read_bytes(), type=Running)
+        return None
+
+    def clear_running(self) -> None:
+        (self.path / RUNNING_FILE).unlink(missing_ok=True)
+
+    def make_bin(self) -> None:
+        """Write the commands `python` and `python3`, which are first in every container's PATH."""
+        self.bin.mkdir(exist_ok=True)
+        for name in ("python", "python3"):
+            # A script and not a symlink, because Python finds its virtual environment by its path.
+            script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+            _write_state_file(self.bin / name, script.encode(), mode=0o700)
+
+
+@contextlib.contextmanager
+def lock_directory(path: Path) -> Iterator[StateDirectory]:
+    """Create the directory if it is missing, and lock it for one cluster.
+
+    Raises: StateError when the directory cannot be used or another cluster holds the lock
+    """
+    state = StateDirectory(path.absolute())
+    try:
+        state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StateError(f"state directory {path}: {error.strerror}") from error
+    try:
+        _lock(descriptor, path)
+        state.clear_running()
+        state.pods.mkdir(mode=0o700, exist_ok=True)
+        state.make_bin()
+        yield state
+        state.clear_running()
+    except OSError as error:
+        raise StateError(f"state directory {path}: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StateError(
+            f"state directory {path}: another cluster runs in it; stop that one or give another"
+            " directory"
+        ) from error
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # Split after the last parenthesis, because field 2 (the program's name) may contain spaces.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _write_state_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file of the state directory atomically. By default only the owner can read it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    draft.replace(path)
