@@ -1,6 +1,6 @@
 """A Kubernetes API that misbehaves on demand: real HTTP on loopback, each answer scripted.
 
-For faults only; what a healthy API does is tested against localcluster.
+For faults only; what a healthy API does is tested against edgeai.localcluster.
 """
 
 import asyncio
