@@ -108,7 +108,7 @@ class Manager:
         engine = self._core.engine
         relays = Relays(
             desired=self._core.desired,
-            resolve=engine.cluster_ip,
+            resolve=engine.jobs.cluster_ip,
             cluster_domain=settings.cluster_domain,
             metrics=metrics.edge,
             timing=settings.timing,
@@ -118,10 +118,10 @@ class Manager:
         access = access_of(settings, reviews)
         api = Api(
             access=access,
-            cache=engine,
+            cache=engine.jobs,
             sessions=self._core.sessions,
             contacts=self._core.contacts,
-            types=engine.types,
+            types=engine.jobs.types,
             is_populated=engine.initially_assigned.is_set,
             health=self._core.health,
             registry=metrics.registry,
@@ -138,11 +138,11 @@ class Manager:
             callers_api=KubeCallersApi(callers),
             past=past_of(settings),
             board=Board(
-                cache=engine,
+                cache=engine.jobs,
                 sessions=self._core.sessions,
                 relays=relays,
                 contacts=self._core.contacts,
-                types=engine.types,
+                types=engine.jobs.types,
             ),
             live=self._live,
             is_populated=engine.initially_assigned.is_set,

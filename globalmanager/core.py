@@ -26,7 +26,7 @@ from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.left_out import LeftOutTasks
 from globalmanager.edge.sessions.rebalancer import Rebalancer
 from globalmanager.edge.sessions.registry import Sessions
-from globalmanager.engine.loop import Engine
+from globalmanager.engine.build import build_engine
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.ha.clock import Clocks
@@ -67,9 +67,9 @@ class Core:
         self.contacts = contacts = Contacts(clocks.utcnow, clocks.elapsed)
         self.desired = desired = DesiredSets()
         desired.subscribe(lambda _node, _key, _task: client.make_way())
-        self.engine = Engine(
-            client=client,
-            kinds=KINDS,
+        self.engine = build_engine(
+            client,
+            KINDS,
             sink=desired,
             contacts=contacts,
             fence=fence,
@@ -86,8 +86,8 @@ class Core:
             clocks=clocks,
             traces=traces,
         )
-        recorder = self.engine.report_events
-        left_out = LeftOutTasks(jobs=self.engine, recorder=recorder, limits=desired.limits)
+        recorder = self.engine.writers.report_events
+        left_out = LeftOutTasks(jobs=self.engine.jobs, recorder=recorder, limits=desired.limits)
         desired.subscribe_left_out(left_out.tell)
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
         nodes = edge_metrics.nodes
@@ -98,8 +98,8 @@ class Core:
         self.inbox = Inbox(
             binding_of=desired.binding_of,
             fold_and_write=StatusFold(
-                jobs=self.engine,
-                writer=self.engine.status_writer,
+                jobs=self.engine.jobs,
+                writer=self.engine.writers.status_writer,
                 recorder=recorder,
                 clock=clocks.elapsed,
             ),
@@ -145,9 +145,9 @@ class Core:
         A training job has a task for each node with one of its pods, also in the cloud. A node of
         the cloud never had a session, and lacks the label of the edge.
         """
-        contacts, engine = self.contacts.by_node(), self.engine
+        contacts, jobs = self.contacts.by_node(), self.engine.jobs
         return sum(
-            name in contacts or is_edge(engine.get(ObjectRef(NODES, "", name)))
+            name in contacts or is_edge(jobs.get(ObjectRef(NODES, "", name)))
             for name in self.contacts.without_session(self.desired.nodes)
         )
 

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -75,14 +74,23 @@ class _Bookmark(msgspec.Struct):
     metadata: _Versioned
 
 
+class InformerSubscriber:
+    """Gets the news of informers. A subclass overrides the methods whose news it needs."""
+
+    def settled(self) -> None:
+        """`settled` or `forbidden` of an informer is true now, or the server serves its type at
+        last.
+        """
+
+    def set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
+        """An object cannot be read, or cannot be read for another reason than before."""
+
+
 class Informer:
     """Follows one collection: a type, in one namespace or all, with or without a label selector.
 
     Args:
-        on_settled: called when `settled` or `forbidden` becomes true, and when the server serves
-            the type at last
-        on_set_aside: called with an object that cannot be read, and again when the object's problem
-            changes
+        subscriber: gets the news of this informer
         metadata_only: ask the API server for the metadata of the objects alone
     """
 
@@ -94,8 +102,7 @@ class Informer:
         namespace: str = "",
         label_selector: str = "",
         settings: InformerSettings | None = None,
-        on_settled: Callable[[], None] = lambda: None,
-        on_set_aside: Callable[[Unreadable], None] = lambda _object: None,
+        subscriber: InformerSubscriber | None = None,
         metadata_only: bool = False,
     ) -> None:
         self.store = store
@@ -109,8 +116,7 @@ class Informer:
         self.label_selector = label_selector
         self._metadata_only = metadata_only
         self._settings = settings or InformerSettings()
-        self._on_settled = on_settled
-        self._on_set_aside = on_set_aside
+        self._subscriber = subscriber or InformerSubscriber()
         self._logged = ""  # the last problem in the log; "" when the server has accepted a watch
         self._backoff = Backoff(
             base_s=self._settings.backoff_base_s, max_s=self._settings.backoff_max_s
@@ -279,7 +285,7 @@ class Informer:
         self.store.remove_predecessor(object_.stub(self.type))
         if self.set_aside.add(object_):
             log.warning("object set aside", resource=str(ref), problem=object_.problem)
-            self._on_set_aside(object_)
+            self._subscriber.set_aside(self.type, object_)
 
     def _malformed(self, message: str) -> errors.Malformed:
         return errors.Malformed("watch", str(self.type), message=message)
@@ -309,7 +315,7 @@ class Informer:
             self._settle(absent=True)
         elif not self.forbidden:
             self.forbidden = True
-            self._on_settled()
+            self._subscriber.settled()
 
     def _is_denial(self, error: EdgeAIError) -> bool:
         """Whether the type may not be installed here. After the first list, a missing right is a
@@ -343,7 +349,7 @@ class Informer:
         self.synced = self.synced or not absent
         self.absent = absent
         if not before or (was_absent and not absent):
-            self._on_settled()
+            self._subscriber.settled()
 
 
 def _now() -> float:

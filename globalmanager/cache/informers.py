@@ -8,13 +8,14 @@ resources and the objects that jobs refer to without a label.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from common import logs
 from common.tasks import TaskGroup
 from globalmanager.cache.followed import Followed
-from globalmanager.cache.informer import Informer, InformerSettings
-from globalmanager.cache.store import Store, controller_of
+from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
+from globalmanager.cache.store import Clock, Store, controller_of
 from globalmanager.contract import (
     NAMESPACES,
     POD_CONTROLLERS,
@@ -24,7 +25,6 @@ from globalmanager.contract import (
     ResourceType,
 )
 from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import Unreadable
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME
 
 log = logs.get_logger(__name__)
@@ -34,14 +34,22 @@ ALL: Final = ""
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
 _NAMING_A_JOB: Final = (LABEL_KIND, LABEL_NAME)
 
-OnChange = Callable[["Scope", Object | None, Object | None], None]
-
 
 class Scope(NamedTuple):
     """The objects that one informer follows."""
 
     type: ResourceType
     label_selector: str
+
+
+class Subscriber(InformerSubscriber):
+    """Gets the news of all informers. A subclass overrides the methods whose news it needs."""
+
+    def changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
+        """An object in a store has changed. Args: old, new: None where it does not exist"""
+
+    def opened(self, informer: Informer) -> None:
+        """A new informer will run soon."""
 
 
 def _metadata(object_: Object) -> Object:
@@ -86,16 +94,11 @@ def _metadata_part(scope: Scope) -> Callable[[Object], Object] | None:
 
 
 class Informers:
-    """Creates, keeps and runs the informers.
+    """Creates, keeps and runs the informers. Call `subscribe` before the first `get`.
 
     Args:
         namespace: the namespace to watch; "" for all namespaces
         owners: types of the controllers that a child of a job, or a pod of such a child, can have
-        on_change: called with (scope, old, new) after every change in any store
-        on_settled: called whenever one more informer has settled, and when the server serves at
-            last a type that it did not serve
-        on_open: called with each new informer before the informer runs
-        on_set_aside: called with (type, object) for each object that cannot be read
         clock: seconds, monotonic
     """
 
@@ -106,20 +109,13 @@ class Informers:
         namespace: str,
         owners: Iterable[ResourceType],
         settings: InformerSettings,
-        on_change: OnChange,
-        on_settled: Callable[[], None],
-        on_open: Callable[[Informer], None],
-        on_set_aside: Callable[[ResourceType, Unreadable], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._owners = frozenset((type_.group, type_.kind) for type_ in owners)
         self._settings = settings
-        self._on_change = on_change
-        self._on_settled = on_settled
-        self._on_open = on_open
-        self._on_set_aside = on_set_aside
+        self._subscriber = Subscriber()
         self._clock = clock
         self._by_scope: dict[Scope, Informer] = {}
         self._children: dict[ResourceType, Followed] = {}
@@ -127,6 +123,10 @@ class Informers:
 
     def __iter__(self) -> Iterator[Informer]:
         return iter(tuple(self._by_scope.values()))
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Give the news of all informers to `subscriber`."""
+        self._subscriber = subscriber
 
     def start(self, tasks: TaskGroup) -> None:
         """Run all informers in `tasks`, also the informers that are created later."""
@@ -163,20 +163,19 @@ class Informers:
             kept=self._part_of(scope),
             clock=self._clock,
         )
-        store.subscribe(lambda old, new: self._on_change(scope, old, new))
+        store.subscribe(partial(self._subscriber.changed, scope))
         informer = Informer(
             self._client,
             store,
             namespace=self._namespace,
             label_selector=scope.label_selector,
             settings=self._settings,
-            on_settled=self._on_settled,
-            on_set_aside=lambda object_: self._on_set_aside(scope.type, object_),
+            subscriber=self._subscriber,
             metadata_only=_metadata_part(scope) is not None,
         )
         self._by_scope[scope] = informer
         self._children.pop(scope.type, None)
-        self._on_open(informer)
+        self._subscriber.opened(informer)
         if self._tasks is not None:
             self._launch(self._tasks, scope, informer)
         return informer

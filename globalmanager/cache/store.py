@@ -34,6 +34,8 @@ _MAX_DELETED: Final = 4096
 # tombstone may come back for the time of one request.
 _MAX_GONE: Final = 16384
 
+Clock = Callable[[], float]
+"""Seconds, monotonic."""
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
 """The store calls a listener with (old, new) after each change. `old` is None for a new object.
@@ -90,7 +92,6 @@ class Store:
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
         kept: the part of each object that the collection keeps; None keeps whole objects
-        clock: seconds, monotonic
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Store:
         *,
         label: str = "",
         kept: Callable[[Object], Object] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.type = type_
         self._clock = clock

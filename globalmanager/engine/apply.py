@@ -7,9 +7,9 @@ it creates and deletes objects only for a job that the API has confirmed (see ow
 
 import asyncio
 import http
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
@@ -24,6 +24,7 @@ from globalmanager.contract import (
     Create,
     Delete,
     Event,
+    Kind,
     Object,
     ObjectRef,
     Observed,
@@ -37,8 +38,9 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
+from globalmanager.engine.job_metrics import JobMetrics
 from globalmanager.engine.owners import Owners
-from globalmanager.engine.pod_admission import PodForbidden
+from globalmanager.engine.pod_admission import PodAdmission, PodForbidden
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.successes import Success, messages
 from globalmanager.kube.errors import (
@@ -121,11 +123,8 @@ class Applier:
         live: writes the children of the jobs
         owners: knows the jobs for which the engine may create children
         drift: says when the engine may restore a child that somebody else changed
-        admit: called with (job, action) before a child is created or replaced. To refuse the child
-            it raises PodForbidden
-        reason_of: (job, what was done, type of the object) -> reason of the Event about it
-        on_action: called with (job, what was done, object) after each successful action
-        on_status: called with (job, .status after the write) after each write of a job's .status
+        admission: may refuse a child before it is created or replaced
+        metrics: count each successful action, and each write of a job's .status
     """
 
     def __init__(
@@ -136,16 +135,14 @@ class Applier:
         status: StatusWriter,
         recorder: Recorder,
         *,
-        admit: Callable[[Observed, Create | Replace], None] = lambda *_: None,
-        reason_of: Callable[[Observed, str, ResourceType], str] = lambda _job, what, _type: what,
-        on_action: Callable[[Observed, str, ObjectRef], None] = lambda *_: None,
-        on_status: Callable[[Observed, Mapping[str, Any]], None] = lambda *_: None,
+        kinds: Mapping[ResourceType, Kind],
+        admission: PodAdmission,
+        metrics: JobMetrics,
     ) -> None:
         self._live = live
-        self._admit = admit
-        self._reason_of = reason_of
-        self._on_action = on_action
-        self._on_status = on_status
+        self._kinds = kinds
+        self._admission = admission
+        self._metrics = metrics
         self._owners = owners
         self._drift = drift
         self._status = status
@@ -245,7 +242,8 @@ class Applier:
         if plan.status is not None:
             basis = status_of(observed.object)
             await self._status.write(observed.ref, observed.uid, plan.status, basis=basis)
-            self._on_status(observed, merged(basis, plan.status))
+            kind, namespace = self._kinds[observed.type], observed.ref.namespace
+            self._metrics.written(kind, namespace, basis, merged(basis, plan.status))
         for event in plan.events:
             about = observed.object if event.about is None else observed.scalers.get(event.about)
             if about is not None:
@@ -257,10 +255,10 @@ class Applier:
         """
         match action:
             case Create():
-                self._admit(observed, action)
+                self._admission.check(observed, action)
                 return await self._create(observed, action)
             case Replace():
-                self._admit(observed, action)
+                self._admission.check(observed, action)
                 return await self._replace(observed, action)
             case Delete():
                 return await self._delete(observed, action)
@@ -352,12 +350,12 @@ class Applier:
     def _success(self, observed: Observed, what: str, ref: ObjectRef, detail: str = "") -> Success:
         """Log and count a successful action on `ref`. Returns: what an Event tells of the action"""
         log.info("done", action=what, resource=str(ref))
-        self._on_action(observed, what, ref)
+        self._metrics.acted(self._kinds[observed.type], what, ref.type)
         return Success(what, ref, detail)
 
     def _record(self, observed: Observed, successes: Iterable[Success]) -> None:
         for (what, type_), message in messages(successes):
-            reason = self._reason_of(observed, what, type_)
+            reason = self._kinds[observed.type].event_reason(what, type_)
             self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
 
 

@@ -8,7 +8,7 @@ leads.
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from common import logs
@@ -18,9 +18,9 @@ from globalmanager.cache.store import uid_of
 from globalmanager.contract import PODS, Kind, Object, ObjectRef, ResourceType, task_key
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import Observer
 from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
 from globalmanager.ha.clock import Clock
 from globalmanager.traces import TaskTraces
@@ -41,29 +41,23 @@ class Assigner:
 
     Args:
         sink: gets the assignments
-        can_observe: whether the stores have all objects that the assignments of a kind depend on
-        is_listed: whether the stores have every job resource that existed at the start
         traces: None when no traces are sent
         processor: as `Clocks.processor`
     """
 
     def __init__(
         self,
-        kinds: Mapping[ResourceType, Kind],
-        observer: Observer,
+        readers: Readers,
         sink: AssignmentSink,
         *,
-        can_observe: Callable[[Kind], bool],
-        is_listed: Callable[[], bool],
         metrics: EngineMetrics,
         traces: TaskTraces | None = None,
         processor: Clock = time.thread_time,
     ) -> None:
-        self._kinds = kinds
-        self._observer = observer
+        self._jobs = readers.jobs
+        self._caches = readers.caches
+        self._observer = readers.observer
         self._sink = sink
-        self._can_observe = can_observe
-        self._is_listed = is_listed
         self._metrics = metrics
         self._traces = traces
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
@@ -123,8 +117,8 @@ class Assigner:
         return self._nodes.jobs(node)
 
     def _assign(self, ref: ObjectRef) -> None:
-        kind = self._kinds[ref.type]
-        if not self._can_observe(kind):
+        kind = self._jobs.kinds[ref.type]
+        if not self._caches.can_observe(kind):
             self._parked[ref] = None
             return
         try:
@@ -153,7 +147,7 @@ class Assigner:
             self._traces.assigned(task_key(ref))
 
     def _fail(self, ref: ObjectRef) -> None:
-        job = self._observer.find(ref)
+        job = self._jobs.get(ref)
         if job is not None and self._uids.get(ref) not in (None, uid_of(job)):
             self._forget(ref)  # the nodes hold assignments of an earlier job of the same name
         self._queue.retry(ref)
@@ -167,7 +161,7 @@ class Assigner:
         """Set `initially_assigned` when no job waits. A job whose kind has failed does not count as
         waiting, because one bad job must not keep all edge nodes out.
         """
-        if not (self._queue or self._fan_out or self._parked) and self._is_listed():
+        if not (self._queue or self._fan_out or self._parked) and self._caches.is_listed():
             self.initially_assigned.set()
 
 

@@ -12,7 +12,7 @@ from globalmanager.cache.groups import unserved_groups
 from globalmanager.cache.health import Health, health_of
 from globalmanager.cache.informers import MANAGED, Informers
 from globalmanager.cache.store import Store
-from globalmanager.contract import NAMESPACES, NODES, Kind, ObjectRef, ResourceType
+from globalmanager.contract import NAMESPACES, NODES, PODS, Kind, Object, ObjectRef, ResourceType
 
 log = logs.get_logger(__name__)
 
@@ -25,17 +25,17 @@ class Caches:
 
     def __init__(self, informers: Informers, kinds: Mapping[ResourceType, Kind]) -> None:
         self._informers = informers
-        self._kinds = kinds
+        self.kinds = kinds
         self._unserved: frozenset[str] = frozenset()  # API groups that the log calls not served
 
     def open(self) -> None:
         """Follow the job resources, nodes and namespaces."""
-        for type_ in (*self._kinds, NODES, NAMESPACES):
+        for type_ in (*self.kinds, NODES, NAMESPACES):
             self._informers.get(type_)
 
     def open_children(self) -> None:
         """Follow the children and scalers of the kinds that have been listed."""
-        for type_, kind in self._kinds.items():
+        for type_, kind in self.kinds.items():
             if not self._informers.get(type_).synced:
                 continue
             for watched in kind.watched:
@@ -57,7 +57,7 @@ class Caches:
 
     def written_to(self, type_: ResourceType) -> Store | Followed:
         """The cache for the API's answers to the writes of a plan."""
-        is_whole = type_ in self._kinds or any(type_ in k.scalers for k in self._kinds.values())
+        is_whole = type_ in self.kinds or any(type_ in k.scalers for k in self.kinds.values())
         return self.all_of(type_) if is_whole else self.children(type_)
 
     def is_set_aside(self, ref: ObjectRef) -> bool:
@@ -67,6 +67,13 @@ class Caches:
     def lacks_children(self, type_: ResourceType) -> bool:
         """Whether the API server does not serve a type of children."""
         return self._informers.get(type_, MANAGED).absent
+
+    def pod(self, ref: ObjectRef) -> Object | None:
+        """A pod that may belong to a job."""
+        return self.children(PODS).get(ref)
+
+    def namespace(self, name: str) -> Object | None:
+        return self.all_of(NAMESPACES).get(ObjectRef(NAMESPACES, "", name))
 
     def lacks_namespaces(self) -> bool:
         """Whether the API server serves no Namespaces."""
@@ -95,14 +102,14 @@ class Caches:
         """Whether the stores have every job resource that existed at the start."""
         unserved = self._unserved_groups()
         return all(
-            type_.group in unserved or self._informers.get(type_).settled for type_ in self._kinds
+            type_.group in unserved or self._informers.get(type_).settled for type_ in self.kinds
         )
 
     def health(self, *, stale_after_s: float) -> Health:
         """Args: stale_after_s: as `EngineSettings.stale_after_s`"""
         return health_of(
             self._informers,
-            jobs=self._kinds.keys(),
+            jobs=self.kinds.keys(),
             stale_after_s=stale_after_s,
             unserved=self._unserved_groups(),
         )
@@ -117,4 +124,4 @@ class Caches:
         self._unserved = frozenset(unserved)
 
     def _unserved_groups(self) -> dict[str, str]:
-        return unserved_groups(self._informers.get(type_) for type_ in self._kinds)
+        return unserved_groups(self._informers.get(type_) for type_ in self.kinds)

@@ -5,8 +5,6 @@ change concerns goes to the queue, where it waits for its plan. Jobs that only n
 which there may be thousands, get there a few at a time (see fan_out).
 """
 
-from collections.abc import Callable, Mapping
-
 from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
 from globalmanager.cache.store import controller_of
@@ -14,65 +12,56 @@ from globalmanager.contract import (
     NAMESPACES,
     POD_CONTROLLERS,
     PODS,
-    Kind,
     Object,
     ObjectRef,
-    ResourceType,
-    Served,
     ref_of,
 )
 from globalmanager.engine.assign import Assigner, concerns_assignments
-from globalmanager.engine.caches import Caches
 from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.job_metrics import JobMetrics, has_just_failed
-from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import concerns_pods
 from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.readers import Readers
+from globalmanager.engine.reconcile import JobReconciler
+from globalmanager.ha.fence import Fence
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
 
 class ChangeHandler:
     """
     Args:
-        kinds: the served job resources
         queue: gets the jobs that must be planned
         fan_out: gets the jobs that must be planned because an object that they name has changed
         assigner: gets the jobs whose assignments may have changed
-        find: the job resource of a task key, from the cache
-        on_new_level: gets each job whose namespace asks for another Pod Security Standard than
-            before
-        leads: whether this replica leads; only the leader counts
+        reconciler: learns which jobs are in a namespace that asks for another Pod Security Standard
+            than before
+        fence: open while this replica leads; only the leader counts
         counts_s: as `EngineSettings.counts_s`
     """
 
     def __init__(
         self,
-        kinds: Mapping[ResourceType, Kind],
+        readers: Readers,
         *,
-        caches: Caches,
-        observer: Observer,
         queue: WorkQueue[ObjectRef],
         fan_out: FanOut,
         assigner: Assigner,
         owners: Owners,
-        find: Callable[[TaskKey], Served | None],
-        on_new_level: Callable[[ObjectRef], None],
-        leads: Callable[[], bool],
+        reconciler: JobReconciler,
+        fence: Fence,
         metrics: JobMetrics,
         counts_s: float,
     ) -> None:
-        self._kinds = kinds
-        self._caches = caches
-        self._observer = observer
+        self._jobs = readers.jobs
+        self._observer = readers.observer
         self._queue = queue
         self._fan_out = fan_out
         self._assigner = assigner
         self._owners = owners
-        self._find = find
-        self._on_new_level = on_new_level
-        self._leads = leads
+        self._reconciler = reconciler
+        self._fence = fence
         self._metrics = metrics
         self._counts_s = counts_s
 
@@ -115,7 +104,7 @@ class ChangeHandler:
         self, scope: Scope, old: Object | None, new: Object | None
     ) -> ObjectRef | None:
         """The changed job, when its plan has nothing to decide about the change."""
-        kind = self._kinds.get(scope.type)
+        kind = self._jobs.kinds.get(scope.type)
         if kind is None or new is None or not only_counts_differ(kind, old, new):
             return None
         return ref_of(scope.type, new)
@@ -126,18 +115,14 @@ class ChangeHandler:
         if namespace is None or not concerns_pods(old, new):
             return
         name = str(namespace["metadata"]["name"])
-        jobs = [
-            ref_of(type_, job)
-            for type_ in self._kinds
-            for job in self._caches.all_of(type_).list(name)
-        ]
+        jobs = self._jobs.refs(name)
         for ref in jobs if old is not None else ():
-            self._on_new_level(ref)
+            self._reconciler.level_changed(ref)
         self._fan_out.changed(ref_of(NAMESPACES, namespace), jobs)
 
     def _tell_owners(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         if scope.label_selector == ALL:
-            if scope.type in self._kinds:
+            if scope.type in self._jobs.kinds:
                 self._owners.changed(old, new)
                 self._metrics.changed(old, new)
         elif old is not None and new is None and (owner := controller_of(old)) is not None:
@@ -145,14 +130,14 @@ class ChangeHandler:
 
     def _count(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         """Count deleted jobs and failed pods. Only the leader counts, so each counts once."""
-        if not self._leads() or old is None:
+        if not self._fence.is_open or old is None:
             return
-        if new is None and scope.type in self._kinds:
+        if new is None and scope.type in self._jobs.kinds:
             namespace = ref_of(scope.type, old).namespace
-            self._metrics.job_deleted(self._kinds[scope.type], namespace)
+            self._metrics.job_deleted(self._jobs.kinds[scope.type], namespace)
         elif scope.type == PODS and new is not None and has_just_failed(old, new):
             for ref in self._observer.controllers(new):
-                self._metrics.pod_failed(self._kinds[ref.type])
+                self._metrics.pod_failed(self._jobs.kinds[ref.type])
 
     def _concerned(self, scope: Scope, old: Object | None, new: Object | None) -> set[ObjectRef]:
         """The jobs that a change of an object concerns, without those that only name it."""
@@ -164,8 +149,8 @@ class ChangeHandler:
                 for ref in self._observer.controllers(state) or self._namesake(state)
             }
         ref = ref_of(scope.type, states[0])
-        itself = {ref} if scope.type in self._kinds else set()
-        return itself | self._observer.scaled(ref, new)
+        itself = {ref} if scope.type in self._jobs.kinds else set()
+        return itself | self._jobs.scaler_changed(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
         """The job that the labels of `object_` name. This job may wait until `object_` frees a
@@ -173,7 +158,7 @@ class ChangeHandler:
         """
         kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
         namespace = object_["metadata"].get("namespace", "")
-        served = self._find(TaskKey(f"{kind}/{namespace}/{name}"))
+        served = self._jobs.find(TaskKey(f"{kind}/{namespace}/{name}"))
         return set() if served is None else {served.ref}
 
 

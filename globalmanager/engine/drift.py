@@ -14,13 +14,14 @@ process forgets all corrections, which costs one or two more attempts for each s
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Object
+from globalmanager.ha.clock import Clock
 from globalmanager.rules.objects import content_hash, differences
 
 MAX_RESTORES: Final = 2
@@ -59,7 +60,7 @@ class Drift:
         clock: seconds, monotonic
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # child's uid -> corrections, newest last
         self._children: OrderedDict[str, _Corrections] = OrderedDict()

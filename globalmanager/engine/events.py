@@ -7,13 +7,11 @@ give way. The recorder drops an Event that the API refuses, so no other part may
 
 import asyncio
 import hashlib
-import time
 from collections import OrderedDict
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from common import logs
 from common.ratelimit import TokenBucket
@@ -21,7 +19,9 @@ from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.text import printable
 from edgeai.times import rfc3339
 from globalmanager.contract import Event, Object, ObjectRef, ResourceType
+from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
+from globalmanager.ha.clock import Clock, Clocks
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import AlreadyExists, NotFound
 
@@ -45,7 +45,7 @@ class SentCounts:
         clock: seconds, monotonic
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # Event -> count, and when the Event was sent; the newest last
         self._counts: OrderedDict[ObjectRef, tuple[int, float]] = OrderedDict()
@@ -72,33 +72,30 @@ class Recorder:
     """Sends Events to the Kubernetes API, from a bounded queue and at a bounded rate.
 
     Args:
-        now: UTC
-        on_drop: called for each Event that the recorder drops
+        metrics: count the Events that the recorder drops
         qps, burst: rate of the Events that the recorder sends, per second
         retry_s: pause after the API was not available
-        clock: seconds, monotonic
     """
 
     def __init__(
         self,
         client: KubeClient,
         *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        on_drop: Callable[[], None] = lambda: None,
+        metrics: EngineMetrics | None = None,
+        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
         qps: float = 10.0,
         burst: int = 100,
         retry_s: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._now = now
-        self._on_drop = on_drop
+        self._utcnow = clocks.utcnow
+        self._dropped = (metrics or EngineMetrics(CollectorRegistry())).events_dropped
         self._retry_s = retry_s
         # Events have a request rate of their own, so Events never use up the request rate of the
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
-        self._counts = SentCounts(clock)
+        self._counts = SentCounts(clocks.elapsed)
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -107,7 +104,7 @@ class Recorder:
         message = printable(event.message)[:_MAX_MESSAGE_CHARS]
         event = msgspec.structs.replace(event, message=message)
         pending = PendingEvent(Subject.of(about), event, ref)
-        self._count_dropped(self._pending.add(pending))
+        self._dropped.inc(self._pending.add(pending))
         self._wake.set()
 
     async def run(self) -> None:
@@ -124,14 +121,14 @@ class Recorder:
         try:
             self._counts.put(ref, await self._write(ref, pending))
         except Unavailable:
-            self._count_dropped(self._pending.put_back(pending))
+            self._dropped.inc(self._pending.put_back(pending))
             await asyncio.sleep(self._retry_s)
         except EdgeAIError as error:
             log.warning("event dropped", resource=str(ref), problem=str(error))
-            self._on_drop()
+            self._dropped.inc()
         except Exception:
             log.exception("event dropped", resource=str(ref))
-            self._on_drop()
+            self._dropped.inc()
 
     async def _write(self, ref: ObjectRef, pending: PendingEvent) -> int:
         """Create the Event, or raise the count of the existing Event.
@@ -148,7 +145,7 @@ class Recorder:
                 return pending.times
         count = known + pending.times
         try:
-            patch = {"count": count, "lastTimestamp": rfc3339(self._now())}
+            patch = {"count": count, "lastTimestamp": rfc3339(self._utcnow())}
             await self._client.merge_patch(ref, patch)
         except NotFound:  # the API server deletes an Event after an hour
             await self._client.create(EVENTS, self._body(ref, pending))
@@ -157,7 +154,7 @@ class Recorder:
 
     def _body(self, ref: ObjectRef, pending: PendingEvent) -> Object:
         subject = pending.subject
-        now = rfc3339(self._now())
+        now = rfc3339(self._utcnow())
         return {
             "metadata": {"name": ref.name, "namespace": ref.namespace},
             "involvedObject": {
@@ -177,10 +174,6 @@ class Recorder:
             "lastTimestamp": now,
             "count": pending.times,
         }
-
-    def _count_dropped(self, number: int) -> None:
-        for _ in range(number):
-            self._on_drop()
 
 
 def event_ref(about: Object, event: Event) -> ObjectRef:

@@ -6,7 +6,7 @@ the next leader runs the commands again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 from weakref import WeakValueDictionary
@@ -21,13 +21,15 @@ from globalmanager.contract import (
     PODS,
     Execution,
     Fault,
-    Object,
+    Kind,
     ObjectRef,
     Observed,
     ResourceType,
     Result,
 )
+from globalmanager.engine.caches import Caches
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.queue import WorkQueue
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import ApiError, Forbidden, NotFound, NotLeading
 from globalmanager.kube.slots import Slots
@@ -64,23 +66,23 @@ class Executions:
 
     Args:
         client: sends the commands; it lets them pass only while this replica leads
-        find_pod: the pod as the cache has it
-        on_end: called with the job whose execution has a result, so that the job is planned again
+        caches: have the pods
+        queue: gets the job whose execution has a result, so that the job is planned again
     """
 
     def __init__(
         self,
         client: KubeClient,
         *,
-        find_pod: Callable[[ObjectRef], Object | None],
-        on_end: Callable[[ObjectRef], None],
-        kind_of: Callable[[ResourceType], str],
+        kinds: Mapping[ResourceType, Kind],
+        caches: Caches,
+        queue: WorkQueue[ObjectRef],
         metrics: EngineMetrics,
     ) -> None:
         self._client = client
-        self._find_pod = find_pod
-        self._on_end = on_end
-        self._kind_of = kind_of
+        self._kinds = kinds
+        self._caches = caches
+        self._queue = queue
         self._metrics = metrics
         self._runs: dict[tuple[ObjectRef, Uid], dict[str, _Run]] = {}
         self._slots = Slots(MAX_RUNNING, calm=MAX_RUNNING)
@@ -147,8 +149,8 @@ class Executions:
             outcome, message = "Bug", "the GlobalManager's log says what failed"
             run.result = Result(fault=Fault.REFUSED, message=message)
         finally:
-            self._metrics.executions.labels(self._kind_of(ref.type), outcome).inc()
-        self._on_end(ref)
+            self._metrics.executions.labels(self._kinds[ref.type].name, outcome).inc()
+        self._queue.add(ref)
 
     @asynccontextmanager
     async def _turn(self, namespace: str) -> AsyncIterator[None]:
@@ -192,7 +194,7 @@ class Executions:
     async def _attempt(self, namespace: str, execution: Execution) -> Result:
         """Raises: ApiError, Overloaded"""
         ref = ObjectRef(PODS, namespace, execution.pod)
-        pod = self._find_pod(ref)
+        pod = self._caches.pod(ref)
         if pod is None or uid_of(pod) != execution.uid:
             return Result(fault=Fault.POD_GONE, message=f"pod {execution.pod} is gone")
         if (pod.get("status") or {}).get("phase") in _ENDED:

@@ -30,6 +30,10 @@ _JOBS: Final = {
     "failed": "Training jobs that have failed",
     "restarted": "Restarts of replicas of training jobs",
 }
+_CHILDREN: Final = {
+    "Created": "{} made for training jobs",
+    "Deleted": "{} of training jobs deleted",
+}
 
 
 class JobMetrics:
@@ -49,17 +53,12 @@ class JobMetrics:
             )
             for outcome, text in _JOBS.items()
         }
-        self._made = {
-            noun: Counter(
-                f"created_{noun}_total", f"{text} made for training jobs", registry=registry
-            )
-            for noun, text in (("pods", "Pods"), ("pod_groups", "PodGroups"))
-        }
-        self._removed = {
-            noun: Counter(
-                f"deleted_{noun}_total", f"{text} of training jobs deleted", registry=registry
-            )
-            for noun, text in (("pods", "Pods"), ("pod_groups", "PodGroups"))
+        self._children = {
+            what: {
+                noun: Counter(f"{what.lower()}_{noun}_total", text.format(nouns), registry=registry)
+                for noun, nouns in (("pods", "Pods"), ("pod_groups", "PodGroups"))
+            }
+            for what, text in _CHILDREN.items()
         }
         self._failed_pods = Counter(
             "failed_pods_total", "Pods of training jobs that have failed", registry=registry
@@ -95,11 +94,11 @@ class JobMetrics:
     def job_deleted(self, kind: Kind, namespace: str) -> None:
         self._count(kind, namespace, "deleted", 1)
 
-    def created(self, kind: Kind, type_: ResourceType) -> None:
-        self._count_child(self._made, kind, type_)
-
-    def deleted(self, kind: Kind, type_: ResourceType) -> None:
-        self._count_child(self._removed, kind, type_)
+    def acted(self, kind: Kind, what: str, type_: ResourceType) -> None:
+        """Count a successful action on a child. Args: what: "Created", "Deleted" or another"""
+        noun = "pods" if type_ == PODS else "pod_groups" if type_.kind == "PodGroup" else ""
+        if kind.framework and noun and what in self._children:
+            self._children[what][noun].inc()
 
     def pod_failed(self, kind: Kind) -> None:
         if kind.framework:
@@ -109,13 +108,6 @@ class JobMetrics:
         if kind.framework and outcome in self._jobs:
             labels = self._bounded(namespace), kind.framework
             self._jobs[outcome].labels(*labels).inc(number)
-
-    def _count_child(
-        self, counters: Mapping[str, Counter], kind: Kind, type_: ResourceType
-    ) -> None:
-        noun = "pods" if type_ == PODS else "pod_groups" if type_.kind == "PodGroup" else ""
-        if kind.framework and noun:
-            counters[noun].inc()
 
     def _bounded(self, namespace: str) -> str:
         if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:

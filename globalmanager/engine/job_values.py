@@ -5,7 +5,7 @@ jobs and names of metrics, so the number of series has a bound, and each namespa
 it. app says with `show` where the jobs are; before, and with the limit 0, there are no series.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -20,7 +20,7 @@ LABELS: Final = ("resource", "job_namespace", "job_name", "key")
 MAX_KEY_CHARS: Final = 64
 _HELP: Final = "Last value of a metric that a job's workers have reported, see --job-metrics"
 
-Jobs = Callable[[], Iterable[tuple[ResourceType, Object]]]
+Jobs = Iterable[tuple[ResourceType, Object]]
 
 
 class JobValue(NamedTuple):
@@ -35,7 +35,7 @@ class JobValues(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._limit = 0
-        self._jobs: Jobs = tuple
+        self._jobs: Jobs = ()
         registry.register(self)
         self._left_out = Gauge(  # collected after the values
             "edgeai_job_metrics_left_out",
@@ -52,7 +52,7 @@ class JobValues(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(NAME, _HELP, labels=LABELS)
-        shown, left_out = chosen(self._jobs(), self._limit) if self._limit else ([], 0)
+        shown, left_out = chosen(self._jobs, self._limit) if self._limit else ([], 0)
         for each in shown:
             family.add_metric(each.labels, each.value)
         self._left_out.set(left_out)

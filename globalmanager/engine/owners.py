@@ -15,8 +15,7 @@ apply calls `confirm` before it creates or deletes a child. The module changes p
 of the stores. The memory holds one uid for each confirmed job.
 """
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from edgeai import times
@@ -36,12 +35,11 @@ class Owners:
 
     Args:
         live: sends the GET requests for job resources
-        now: UTC
     """
 
-    def __init__(self, live: Live, now: Callable[[], datetime]) -> None:
+    def __init__(self, live: Live, utcnow: times.Clock) -> None:
         self._live = live
-        self._now = now
+        self._utcnow = utcnow
         self._confirmed: set[str] = set()  # uids of jobs
 
     def changed(self, old: Object | None, new: Object | None) -> None:
@@ -102,7 +100,7 @@ class Owners:
             created = times.parse(job["metadata"].get("creationTimestamp", ""))
         except ValueError:
             return False
-        return abs(self._now() - created) <= _NEW
+        return abs(self._utcnow() - created) <= _NEW
 
 
 def _has_changed(known: Object, job: Object) -> bool:

@@ -5,12 +5,11 @@ the level, also on API servers that do not enforce the label themselves. A pod t
 never touched. The message names the fields of the job from which the pod is made.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.contract import (
-    NAMESPACES,
     PODS,
     Create,
     Event,
@@ -21,6 +20,7 @@ from globalmanager.contract import (
     Severity,
     ref_of,
 )
+from globalmanager.engine.caches import Caches
 from globalmanager.rules.pod_security import ENFORCE, Level, Violation, level_of, violations
 from globalmanager.rules.status import mapping
 
@@ -47,21 +47,14 @@ class PodAdmission:
     """Judges pods by the level of their namespace.
 
     Args:
-        find: the Namespace from the cache; None when the cache does not have it
-        default: level of namespaces without the label
-        is_absent: whether the API server serves no Namespaces. Then every namespace has the default
+        caches: have the namespaces
+        default: level of namespaces without the label, and of all when the API server serves no
+            Namespaces
     """
 
-    def __init__(
-        self,
-        find: Callable[[ObjectRef], Object | None],
-        default: Level,
-        *,
-        is_absent: Callable[[], bool],
-    ) -> None:
-        self._find = find
+    def __init__(self, caches: Caches, default: Level) -> None:
+        self._caches = caches
         self._default = default
-        self._is_absent = is_absent
 
     def check(self, observed: Observed, action: Create | Replace) -> None:
         """Raises: PodForbidden, NamespaceUnknown"""
@@ -95,10 +88,10 @@ class PodAdmission:
         return Event(Severity.WARNING, f"Violates{level.capitalize()}", message)
 
     def _level(self, namespace: str) -> Level:
-        found = self._find(ObjectRef(NAMESPACES, "", namespace))
+        found = self._caches.namespace(namespace)
         if found is not None:
             return level_of(found["metadata"].get("labels"), self._default)
-        if self._is_absent():
+        if self._caches.lacks_namespaces():
             return self._default
         raise NamespaceUnknown(namespace)
 

@@ -67,7 +67,6 @@ class WorkQueue(Generic[K]):
         """The number of keys that workers could take now."""
         return len(self._ready)
 
-    @property
     def oldest_s(self) -> float:
         """Seconds for which the key that waits longest has waited; 0 when none waits."""
         if not self._ready:

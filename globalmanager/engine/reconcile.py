@@ -5,30 +5,24 @@ Only the leader reconciles. A job waits here, parked, while a cache that its pla
 complete.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-
 import msgspec
 
 from common.traces import now as traced_now
 from edgeai.errors import EdgeAIError
-from edgeai.ids import Uid
+from edgeai.times import Clock
 from globalmanager.contract import (
     Event,
     Kind,
     ObjectRef,
     Observed,
     Plan,
-    ResourceType,
     Severity,
     task_key,
 )
-from globalmanager.engine.apply import Applier, StillTerminating, refusal_of
-from globalmanager.engine.caches import Caches
-from globalmanager.engine.events import Recorder
-from globalmanager.engine.executions import Executions
-from globalmanager.engine.observe import Observer
-from globalmanager.engine.pod_admission import PodAdmission
+from globalmanager.engine.apply import StillTerminating, refusal_of
+from globalmanager.engine.readers import Readers
+from globalmanager.engine.writers import Writers
+from globalmanager.ha.fence import Fence
 from globalmanager.kube.errors import TooLarge
 from globalmanager.traces import TaskTraces
 
@@ -36,37 +30,29 @@ from globalmanager.traces import TaskTraces
 class JobReconciler:
     """
     Args:
-        kinds: the served job resources
-        admission: knows which running pods the level of their namespace would refuse
-        recorder: records Events about jobs
-        exists: whether the cache has a job with this uid
-        now: the time of day
+        fence: open while this replica leads
+        utcnow: the time of day
         traces: None when no traces are sent
     """
 
     def __init__(
         self,
-        kinds: Mapping[ResourceType, Kind],
+        readers: Readers,
+        writers: Writers,
         *,
-        caches: Caches,
-        observer: Observer,
-        applier: Applier,
-        admission: PodAdmission,
-        executions: Executions,
-        recorder: Recorder,
-        exists: Callable[[Uid], bool],
-        now: Callable[[], datetime],
+        fence: Fence,
+        utcnow: Clock,
         traces: TaskTraces | None,
     ) -> None:
-        self._kinds = kinds
-        self._caches = caches
-        self._observer = observer
-        self._applier = applier
-        self._admission = admission
-        self._executions = executions
-        self._recorder = recorder
-        self._exists = exists
-        self._now = now
+        self._jobs = readers.jobs
+        self._fence = fence
+        self._caches = readers.caches
+        self._observer = readers.observer
+        self._applier = writers.applier
+        self._admission = writers.admission
+        self._executions = writers.executions
+        self._recorder = writers.recorder
+        self._utcnow = utcnow
         self._traces = traces
         # Jobs that wait for an informer. A dict keeps their order: the hash of an ObjectRef differs
         # from process to process, and so would the order of a set.
@@ -84,12 +70,14 @@ class JobReconciler:
         self._relabelled.add(ref)
 
     async def reconcile(self, ref: ObjectRef) -> float | None:
-        """Plan and apply one job.
+        """Plan and apply one job, if this replica leads.
 
         Returns: seconds after which the job must be planned again; 0 for at once, without a rest
         Raises: EdgeAIError
         """
-        kind = self._kinds[ref.type]
+        if not self._fence.is_open:
+            return None
+        kind = self._jobs.kinds[ref.type]
         # An object that was readable once keeps its workers and its assignments. The engine makes
         # no new child for the object, because the object may be terminating and Kubernetes would
         # have to delete each new child.
@@ -127,7 +115,7 @@ class JobReconciler:
     async def _plan(self, kind: Kind, observed: Observed) -> float | None:
         """Returns and raises: as `reconcile`"""
         began_s = traced_now()
-        plan = kind.plan(observed, self._now())
+        plan = kind.plan(observed, self._utcnow())
         try:
             pause_s = await self._carry_out(kind, observed, plan)
         except TooLarge as error:
@@ -148,7 +136,7 @@ class JobReconciler:
             self._warn_of_level(observed)
             requeue_after_s = await self._applier.apply(observed, plan)
         except EdgeAIError as error:
-            if not self._exists(observed.uid):
+            if self._jobs.by_uid(observed.uid) is None:
                 return None  # the job was deleted meanwhile; the store's change has queued the key
             if not _is_full(observed, error):
                 await self._tell_refusal(kind, observed, error)
@@ -160,7 +148,7 @@ class JobReconciler:
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
         """Write a refusal into the job's status, because only the user can correct the fault."""
-        now = self._now()
+        now = self._utcnow()
         refusal = error.refusal(now) if isinstance(error, StillTerminating) else refusal_of(error)
         if refusal is not None:
             refused = msgspec.structs.replace(observed, refusal=refusal)

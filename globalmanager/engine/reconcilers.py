@@ -5,14 +5,15 @@ keys.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from common import logs
 from edgeai.errors import EdgeAIError, Unavailable
-from globalmanager.contract import ObjectRef, ResourceType, task_key
+from globalmanager.contract import Kind, ObjectRef, ResourceType, task_key
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import QueueClosed, WorkQueue
+from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.kube.errors import Conflict, NotLeading
 
 log = logs.get_logger(__name__)
@@ -28,24 +29,18 @@ class _Outcome(NamedTuple):
 
 
 class Reconcilers:
-    """
-    Args:
-        reconcile: plans and applies one key; returns the seconds after which the key must be
-            reconciled again, 0 for at once and without a rest, or None. Raises: EdgeAIError
-        kind_of: the kind of a type of job resources, for metrics
-    """
+    """Args: reconciler: plans and applies one key"""
 
     def __init__(
         self,
         queue: WorkQueue[ObjectRef],
-        reconcile: Callable[[ObjectRef], Awaitable[float | None]],
-        *,
-        kind_of: Callable[[ResourceType], str],
+        reconciler: JobReconciler,
+        kinds: Mapping[ResourceType, Kind],
         metrics: EngineMetrics,
     ) -> None:
         self._queue = queue
-        self._reconcile = reconcile
-        self._kind_of = kind_of
+        self._reconciler = reconciler
+        self._kinds = kinds
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._refused: dict[ObjectRef, str] = {}  # job -> the problem in the last log line
@@ -77,7 +72,7 @@ class Reconcilers:
 
         Returns: whether the key must be reconciled again without a rest
         """
-        kind = self._kind_of(ref.type)
+        kind = self._kinds[ref.type].name
         with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
             outcome = await self._outcome(ref)
         self._metrics.reconciles.labels(kind, outcome.result).inc()
@@ -88,7 +83,7 @@ class Reconcilers:
 
     async def _outcome(self, ref: ObjectRef) -> _Outcome:
         try:
-            requeue_after_s = await self._reconcile(ref)
+            requeue_after_s = await self._reconciler.reconcile(ref)
         except Conflict:
             # Another client wrote. The store will soon show the change.
             return _Outcome("conflict", 0.0)

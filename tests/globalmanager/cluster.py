@@ -1,6 +1,7 @@
 """A Kubernetes API on a real socket for tests of the engine, and who plays the edge to it."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from globalmanager.contract import (
     ResourceType,
     WorkerSettings,
 )
+from globalmanager.engine.build import build_engine
 from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.settings import EngineSettings
@@ -166,7 +168,7 @@ class Manager:
 
     def status(self, name: str) -> Object:
         """As the engine's cache has it."""
-        found = self.engine.find(key_of(name))
+        found = self.engine.jobs.find(key_of(name))
         return {} if found is None else found.object.get("status") or {}
 
     def phase(self, name: str) -> str:
@@ -185,6 +187,13 @@ class Manager:
 
 def key_of(name: str, namespace: str = "default") -> TaskKey:
     return TaskKey(f"gadgets.test.edgeai.io/{namespace}/{name}")
+
+
+def open_fence() -> Fence:
+    """The fence of a replica that leads until a test closes the fence."""
+    fence = Fence()
+    fence.open_until(math.inf)
+    return fence
 
 
 @asynccontextmanager
@@ -210,16 +219,16 @@ async def run_manager(
     ) as client:
         edge = Edge()
         registry = CollectorRegistry()
-        engine = Engine(
-            client=client,
-            kinds=kinds,
+        engine = build_engine(
+            client,
+            kinds,
             sink=edge,
             contacts=edge.contacts,
             worker_settings=WorkerSettings(),
             settings=msgspec.structs.replace(
                 settings or EngineSettings(informer=FAST, reconcilers=4), rest_s=rest_s
             ),
-            fence=fence,
+            fence=fence or open_fence(),
             metrics=EngineMetrics(registry),
             clocks=Clocks(utcnow=now),
         )

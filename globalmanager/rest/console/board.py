@@ -25,7 +25,7 @@ from globalmanager.contract import (
 )
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
-from globalmanager.engine.observe import Owned
+from globalmanager.engine.jobs import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soon
 from globalmanager.rules.faults import Fault

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.cache.informer import Informer, InformerSettings
+from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Store
 from globalmanager.contract import AUTOSCALERS, Object, ResourceType
 from globalmanager.kube.client import KubeClient
@@ -22,7 +22,7 @@ SETTINGS = InformerSettings(
 )
 
 
-class Running:
+class Running(InformerSubscriber):
     """A running informer and the changes that its store reported."""
 
     def __init__(
@@ -33,18 +33,18 @@ class Running:
     ) -> None:
         store = Store(type_)
         self.changes: list[tuple[str, str]] = []
-        self.settled = 0
+        self.settlements = 0
         store.subscribe(self._changed)
         self.informer = Informer(
-            client, store, settings=settings, on_settled=self._settled, label_selector="a=b"
+            client, store, settings=settings, subscriber=self, label_selector="a=b"
         )
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
         what = "added" if old is None else "deleted" if new is None else "modified"
         self.changes.append((what, (new or old or {})["metadata"]["name"]))
 
-    def _settled(self) -> None:
-        self.settled += 1
+    def settled(self) -> None:
+        self.settlements += 1
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +104,7 @@ async def test_a_list_fills_the_store_and_the_watch_goes_on(
     await running.wait_for_names(["b", "c"])
     assert versions(scripted) == ["5"]
     assert scripted.seen[-1].query["labelSelector"] == "a=b"
-    assert running.settled == 1
+    assert running.settlements == 1
     assert running.informer.synced
     assert running.informer.problem == ""
 
@@ -230,7 +230,7 @@ async def test_a_type_is_absent_until_the_server_serves_it(
     scripted.lists = [scripted.listing(make("a"), version=5)]
     await running.wait_for_names(["a"])
     assert not running.informer.absent
-    assert running.settled == 2
+    assert running.settlements == 2
 
 
 async def test_a_built_in_type_is_absent_at_the_first_denial(

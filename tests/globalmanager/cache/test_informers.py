@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.cache.informers import MANAGED, Informers, Scope
+from globalmanager.cache.informers import MANAGED, Informers, Scope, Subscriber
 from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,
@@ -27,22 +27,22 @@ LABELS = {
 CHANGES: list[tuple[Object | None, Object | None]] = []
 
 
-@pytest.fixture
-def informers(scripted_client: KubeClient) -> Informers:
-    def note(_scope: Scope, old: Object | None, new: Object | None) -> None:
+class Noting(Subscriber):
+    def changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         CHANGES.append((old, new))
 
+
+@pytest.fixture
+def informers(scripted_client: KubeClient) -> Informers:
     CHANGES.clear()
-    return Informers(
+    informers = Informers(
         scripted_client,
         namespace="",
         owners=(GADGETS, DEPLOYMENTS, REPLICASETS),
         settings=InformerSettings(),
-        on_change=note,
-        on_settled=lambda: None,
-        on_open=lambda _informer: None,
-        on_set_aside=lambda _type, _object: None,
     )
+    informers.subscribe(Noting())
+    return informers
 
 
 def labelled(version: int = 7, *, owner: Object | None = None) -> Object:

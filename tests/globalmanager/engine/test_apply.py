@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from edgeai.ids import Uid
 from edgeai.times import utc_now
@@ -29,13 +30,17 @@ from globalmanager.contract import (
 from globalmanager.engine.apply import Applier, NameConflict, StillTerminating, refusal_of
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import EVENTS, Recorder
+from globalmanager.engine.job_metrics import JobMetrics
 from globalmanager.engine.owners import Owners
+from globalmanager.engine.pod_admission import PodAdmission
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
+from globalmanager.rules.pod_security import Level
 from globalmanager.rules.status import WAITING
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
 from tests.waiting import async_eventually
@@ -60,7 +65,18 @@ class Bench:
         self.children: dict[ObjectRef, Object] = {}
         self.overridden: dict[ObjectRef, tuple[str, ...]] = {}
         drift = Drift(lambda: self.now_s)
-        self.applier = Applier(live, self.owners, drift, status, self.recorder)
+        anarchy = Stores()
+        anarchy.has_namespaces = False
+        self.applier = Applier(
+            live,
+            self.owners,
+            drift,
+            status,
+            self.recorder,
+            kinds={GADGETS: GADGET},
+            admission=PodAdmission(anarchy, Level.PRIVILEGED),
+            metrics=JobMetrics(CollectorRegistry()),
+        )
 
     def store(self, type_: ResourceType) -> Store:
         return self.stores.setdefault(type_, Store(type_))

@@ -12,7 +12,6 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from edgeai.ids import NodeName, Uid
-from globalmanager.cache.store import Store
 from globalmanager.contract import (
     PODS,
     Assignment,
@@ -27,9 +26,10 @@ from globalmanager.contract import (
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import PAUSE_S
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.observe import Observer
+from globalmanager.engine.readers import build_readers
 from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin
 from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
@@ -141,7 +141,7 @@ async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, us
         ref, uid = ObjectRef(GADGETS, "default", "a"), uid_in(manager, "a")
         for n in range(20):
             report = {"workers": {"w": {"n": n}}}
-            await manager.engine.status_writer.update(ref, uid, partial(told, report))
+            await manager.engine.writers.status_writer.update(ref, uid, partial(told, report))
         await async_eventually(
             "manager.status('a')['workers']['w'] == {'n': 19}",
             lambda: manager.status("a")["workers"]["w"] == {"n": 19},
@@ -207,7 +207,7 @@ def told(report: Object, _status: Mapping[str, Any]) -> Object:
 
 
 def uid_in(manager: Manager, name: str) -> Uid:
-    found = manager.engine.find(key_of(name))
+    found = manager.engine.jobs.find(key_of(name))
     assert found is not None
     return Uid(found.object["metadata"]["uid"])
 
@@ -250,28 +250,12 @@ class Assigning:
 
     def __init__(self, kind: Kind = GADGET) -> None:
         self.edge = Edge()
-        self.jobs = Store(GADGETS)
-        others: dict[ResourceType, Store] = {}
-
-        def store(type_: ResourceType) -> Store:
-            return self.jobs if type_ == GADGETS else others.setdefault(type_, Store(type_))
-
-        kinds = {GADGETS: kind}
-        observer = Observer(
-            kinds,
-            all_of=store,
-            children=store,
-            contacts=self.edge.contacts,
-            settings=WorkerSettings(root_key=bytes(32)),
-        )
-        self.assigner = Assigner(
-            kinds,
-            observer,
-            self.edge,
-            can_observe=lambda _kind: True,
-            is_listed=lambda: True,
-            metrics=EngineMetrics(CollectorRegistry()),
-        )
+        stores = Stores({GADGETS: kind})
+        self.jobs = stores.all_of(GADGETS)
+        metrics = EngineMetrics(CollectorRegistry())
+        settings = WorkerSettings(root_key=bytes(32))
+        readers = build_readers(stores, self.edge.contacts, settings)
+        self.assigner = Assigner(readers, self.edge, metrics=metrics)
 
     def put(self, job: Object) -> None:
         self.jobs.upsert(job)

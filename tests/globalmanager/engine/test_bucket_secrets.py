@@ -89,10 +89,6 @@ def informer_of_secrets(kube: KubeClient) -> Informer:
         namespace="",
         owners=(),
         settings=FAST,
-        on_change=lambda _scope, _old, _new: None,
-        on_settled=lambda: None,
-        on_open=lambda _informer: None,
-        on_set_aside=lambda _type, _object: None,
     )
     return informers.get(SECRETS, ALL)
 

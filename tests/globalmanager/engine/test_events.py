@@ -1,11 +1,12 @@
 """Events: one for the same words, with a count; never in the way, never without bound."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from globalmanager.contract import Event, Object, Severity
 from globalmanager.engine.events import (
@@ -16,6 +17,7 @@ from globalmanager.engine.events import (
     SentCounts,
     event_ref,
 )
+from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.kube.client import KubeClient
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
@@ -29,14 +31,19 @@ BROKEN = Event(Severity.WARNING, "Broken", "the gadget is broken")
 
 @asynccontextmanager
 async def running(
-    client: KubeClient, on_drop: Callable[[], None] = lambda: None
+    client: KubeClient, metrics: EngineMetrics | None = None
 ) -> AsyncIterator[Recorder]:
-    recorder = Recorder(client, on_drop=on_drop, qps=1000, burst=1000, retry_s=0.01)
+    recorder = Recorder(client, metrics=metrics, qps=1000, burst=1000, retry_s=0.01)
     task = asyncio.create_task(recorder.run(), name="events")
     yield recorder
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def dropped(metrics: EngineMetrics) -> float:
+    (family,) = metrics.events_dropped.collect()
+    return next(each.value for each in family.samples if each.name.endswith("_total"))
 
 
 async def recorded(client: KubeClient) -> list[Object]:
@@ -118,42 +125,42 @@ async def test_other_words_are_another_event(kube: KubeClient, cluster: Cluster)
 async def test_a_refused_event_is_dropped_and_the_next_one_sent(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    dropped: list[None] = []
+    metrics = EngineMetrics(CollectorRegistry())
     scripted.others = [
         scripted.failure(403, "Forbidden"),
         scripted.text("<html>"),
         scripted.json({}, 201),
     ]
-    async with running(scripted_client, lambda: dropped.append(None)) as recorder:
+    async with running(scripted_client, metrics) as recorder:
         for word in "abc":
             recorder.record(ABOUT, Event(Severity.NORMAL, "R", word))
         await scripted.wait_for("other", 3)
-    assert len(dropped) == 2
+    assert dropped(metrics) == 2
 
 
 async def test_an_event_is_sent_again_once_the_api_is_available(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
-    dropped: list[None] = []
+    metrics = EngineMetrics(CollectorRegistry())
     scripted.others = [scripted.failure(503, "ServiceUnavailable"), scripted.json({}, 201)]
-    async with running(scripted_client, lambda: dropped.append(None)) as recorder:
+    async with running(scripted_client, metrics) as recorder:
         recorder.record(ABOUT, READY)
         await scripted.wait_for("other", 2)
     first, second = map(msgspec.json.decode, scripted.bodies)
     assert first["metadata"]["name"] == second["metadata"]["name"] == event_ref(ABOUT, READY).name
-    assert dropped == []
+    assert dropped(metrics) == 0
 
 
 async def test_events_that_find_no_room_are_counted(kube: KubeClient, cluster: Cluster) -> None:
     """A newer Event of the same reason counts for them; of other reasons the oldest go."""
-    dropped: list[None] = []
-    recorder = Recorder(kube, on_drop=lambda: dropped.append(None))
+    metrics = EngineMetrics(CollectorRegistry())
+    recorder = Recorder(kube, metrics=metrics)
     for number in range(1005):
         recorder.record(ABOUT, Event(Severity.NORMAL, "R", str(number)))
-    assert dropped == []
+    assert dropped(metrics) == 0
     for number in range(1005):
         recorder.record(ABOUT, Event(Severity.NORMAL, f"R{number}", ""))
-    assert len(dropped) == 6
+    assert dropped(metrics) == 6
 
 
 @pytest.mark.parametrize("length", [1, 253])

@@ -27,10 +27,12 @@ from globalmanager.contract import (
 )
 from globalmanager.engine.executions import MAX_IN_NAMESPACE, Executions
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.queue import WorkQueue
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.patches import merged
 from tests.globalmanager.cluster import run_manager
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says
 from tests.globalmanager.gadgets import GADGET
 from tests.globalmanager.objects import GADGETS, make
@@ -67,18 +69,18 @@ class World:
 
     def __init__(self, client: KubeClient) -> None:
         self.registry = CollectorRegistry()
-        self.ended: list[str] = []
+        self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.gone: set[str] = set()
         self.phase = "Running"
         self.executions = Executions(
             client,
-            find_pod=self._find,
-            on_end=lambda ref: self.ended.append(f"{ref.namespace}/{ref.name}"),
-            kind_of=lambda _type: "Gadget",
+            kinds={GADGETS: GADGET},
+            caches=AnyPod(self),
+            queue=self.queue,
             metrics=EngineMetrics(self.registry),
         )
 
-    def _find(self, ref: ObjectRef) -> Object | None:
+    def pod(self, ref: ObjectRef) -> Object | None:
         assert ref.type == PODS
         if ref.name in self.gone:
             return None
@@ -93,6 +95,17 @@ class World:
     def count(self, result: str) -> float:
         labels = {"kind": "Gadget", "result": result}
         return self.registry.get_sample_value("edgeai_executions_total", labels) or 0.0
+
+
+class AnyPod(Stores):
+    """Has each pod of which the world knows no end."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def pod(self, ref: ObjectRef) -> Object | None:
+        return self._world.pod(ref)
 
 
 @asynccontextmanager
@@ -127,7 +140,8 @@ async def test_a_wanted_command_runs_once_and_its_job_is_told(
     assert world.executions.results(a.ref, a.uid) == {"k": None}
     assert await world.until_ended(a) == Result(exit_code=3, output="hello")
     world.executions.want(a, {"k": command()})
-    assert world.ended == ["ns/a"]
+    assert await world.queue.get() == a.ref
+    assert not world.queue
     assert len(scripted.seen) == 1
     assert world.count("Failed") == 1
 
@@ -142,7 +156,7 @@ async def test_what_is_no_longer_wanted_is_cancelled_and_forgotten(
     world.executions.want(a, {})
     assert world.executions.results(a.ref, a.uid) == {}
     await async_eventually("the end", lambda: world.count("Cancelled") == 1)
-    assert world.ended == []
+    assert not world.queue
 
 
 @pytest.mark.parametrize("how", ["the job is gone", "another leads"])
@@ -221,7 +235,8 @@ async def test_a_fault_has_a_name_and_says_what_is_wrong(
     assert result.exit_code is None
     assert "p" in result.message
     assert world.count(fault.value) == 1
-    assert world.ended == ["ns/a"]
+    assert await world.queue.get() == a.ref
+    assert not world.queue
 
 
 async def test_a_broken_connection_runs_the_command_again(

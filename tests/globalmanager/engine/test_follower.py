@@ -97,7 +97,7 @@ async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
 async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: User) -> None:
     async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
         about = await user.create(GADGETS, gadget("a", node="n1"))
-        follower.engine.recorder.record(about, Event(Severity.WARNING, "Reason", "words"))
+        follower.engine.writers.recorder.record(about, Event(Severity.WARNING, "Reason", "words"))
         name = "edgeai_events_dropped_total"
         await async_eventually(
             "follower.registry.get_sample_value(name)",
@@ -117,7 +117,7 @@ async def test_what_an_edge_reports_is_written_by_the_replica_that_serves_it(
         await async_eventually("manager.edge.nodes_of('a')", lambda: manager.edge.nodes_of("a"))
         report = {"workers": {"w": {"status": "running"}}}
         ref, uid = ObjectRef(GADGETS, "default", "a"), Uid(made["metadata"]["uid"])
-        await manager.engine.status_writer.update(ref, uid, lambda _status: report)
+        await manager.engine.writers.status_writer.update(ref, uid, lambda _status: report)
         stored = await user.get(GADGETS, "a")
         assert stored is not None
         assert stored["status"]["workers"] == report["workers"]

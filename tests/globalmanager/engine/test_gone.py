@@ -69,7 +69,7 @@ async def test_a_dead_jobs_children_are_not_made_again(
     assert await user.get(CONFIGMAPS, "a-config") is None
     late.flowing.set()
     await pass_marker(late_manager, user)
-    assert late_manager.engine.by_uid(made["metadata"]["uid"]) is None
+    assert late_manager.engine.jobs.by_uid(made["metadata"]["uid"]) is None
     assert created_for(late, made) == []
 
 
@@ -173,7 +173,7 @@ async def test_who_takes_a_dead_jobs_name_gets_children_and_the_dead_one_none(
     config = await user.get(CONFIGMAPS, "a-config")
     assert config is not None
     assert config["data"] == {"data": "new"}
-    assert late_manager.engine.by_uid(uid) is not None
+    assert late_manager.engine.jobs.by_uid(uid) is not None
 
 
 async def test_what_an_edge_reports_of_a_dead_job_withdraws_it(
@@ -188,7 +188,9 @@ async def test_what_an_edge_reports_of_a_dead_job_withdraws_it(
         await user.delete(GADGETS, "a")
         uid = Uid(made["metadata"]["uid"])
         with pytest.raises(NotFound):
-            await follower.engine.status_writer.update(A, uid, lambda _: {"workers": {"w": 1}})
+            await follower.engine.writers.status_writer.update(
+                A, uid, lambda _: {"workers": {"w": 1}}
+            )
         await async_eventually(
             "the edge to be told to forget a", lambda: follower.edge.forgotten == [key_of("a")]
         )

@@ -40,8 +40,8 @@ def test_pods_and_pod_groups_of_training_jobs_are_counted_and_no_others() -> Non
     metrics = JobMetrics(registry)
     for kind in (PYTORCH, DATASET):
         for type_ in (PODS, SERVICES, OF_VOLCANO):
-            metrics.created(kind, type_)
-            metrics.deleted(kind, type_)
+            metrics.acted(kind, "Created", type_)
+            metrics.acted(kind, "Deleted", type_)
         metrics.pod_failed(kind)
     names = ("created_pods", "deleted_pods", "created_pod_groups", "deleted_pod_groups")
     assert [value(registry, f"{name}_total") for name in (*names, "failed_pods")] == [1.0] * 5

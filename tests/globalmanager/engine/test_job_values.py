@@ -53,7 +53,7 @@ def test_more_namespaces_than_series_are_no_more_series() -> None:
 def test_a_scrape_tells_the_values_and_how_many_are_left_out() -> None:
     registry = CollectorRegistry()
     values = JobValues(registry)
-    values.show(lambda: [job("x", 'a"\n', loss="0.5", accuracy="1")], limit=1)
+    values.show([job("x", 'a"\n', loss="0.5", accuracy="1")], limit=1)
     text = generate_latest(registry).decode()
     where = 'job_name="x",job_namespace="a\\"\\n",key="accuracy",resource="models.edgeai.io"'
     assert f"edgeai_job_metric{{{where}}} 1.0\n" in text

@@ -199,8 +199,8 @@ async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
     again = await user.create(GADGETS, gadget("a", node="n1", data="new"))
     uid = again["metadata"]["uid"]
     await async_eventually(
-        "manager.engine.by_uid(uid) and manager.phase('a') == 'Ready'",
-        lambda: manager.engine.by_uid(uid) and manager.phase("a") == "Ready",
+        "manager.engine.jobs.by_uid(uid) and manager.phase('a') == 'Ready'",
+        lambda: manager.engine.jobs.by_uid(uid) and manager.phase("a") == "Ready",
     )
     assert await data_of(user, "a") == "new"
     assert manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid
@@ -222,8 +222,8 @@ async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
     await async_eventually("patient.failures > 0", lambda: patient.failures > 0)
     await user.client.merge_patch(config, {"metadata": {"finalizers": None}})
     await async_eventually(
-        "manager.engine.by_uid(again['metadata']['uid']) is not None",
-        lambda: manager.engine.by_uid(again["metadata"]["uid"]) is not None,
+        "manager.engine.jobs.by_uid(again['metadata']['uid']) is not None",
+        lambda: manager.engine.jobs.by_uid(again["metadata"]["uid"]) is not None,
     )
     await manager.wait_for_phase("a")
 
@@ -410,7 +410,7 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
     async with run_manager(path) as manager:
         await async_eventually("a reconcile that waits", lambda: manager.reconciles >= 1)
-        assert manager.engine.find(key_of("a"))
+        assert manager.engine.jobs.find(key_of("a"))
         assert manager.edge.desired == {}
         assert not manager.engine.initially_assigned.is_set()
         known.set()
@@ -481,8 +481,8 @@ async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: 
         await user.create(GADGETS, gadget("a"))
         await manager.engine.initially_assigned.wait()
         await user.create(NODES, {"metadata": {"name": "later"}})
-        await async_eventually("the Node that came later", manager.engine.nodes)
-        assert manager.engine.find(key_of("a")) is None
+        await async_eventually("the Node that came later", manager.engine.jobs.nodes)
+        assert manager.engine.jobs.find(key_of("a")) is None
         assert manager.writes == []
 
 
@@ -493,31 +493,31 @@ async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User
         await user.create(GADGETS, gadget("a", namespace="other"))
         await user.create(GADGETS, gadget("b"))
         await manager.wait_for_phase("b")
-        assert manager.engine.find(key_of("a", "other")) is None
+        assert manager.engine.jobs.find(key_of("a", "other")) is None
 
 
 async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: User) -> None:
     made = await user.create(GADGETS, gadget("a"))
     await manager.wait_for_phase("a")
     uid = Uid(made["metadata"]["uid"])
-    served = manager.engine.by_uid(uid)
+    served = manager.engine.jobs.by_uid(uid)
     assert served is not None
     assert served.kind.name == GADGET.name
     assert served.ref == ObjectRef(GADGETS, "default", "a")
     object_ = served.object
-    assert manager.engine.get(served.ref) == object_
+    assert manager.engine.jobs.get(served.ref) == object_
     for plural in ("gadgets", "gadgets.test.edgeai.io"):
-        assert manager.engine.list(plural) == (object_,)
-    assert manager.engine.list("gadgets", "elsewhere") == ()
-    assert manager.engine.list("gizmos") == ()
-    assert manager.engine.find(key_of("b")) is None
-    assert manager.engine.by_uid(Uid("nobody")) is None
+        assert manager.engine.jobs.list(plural) == (object_,)
+    assert manager.engine.jobs.list("gadgets", "elsewhere") == ()
+    assert manager.engine.jobs.list("gizmos") == ()
+    assert manager.engine.jobs.find(key_of("b")) is None
+    assert manager.engine.jobs.by_uid(Uid("nobody")) is None
 
 
 async def test_nodes_are_known(manager: Manager, user: User) -> None:
     await user.create(NODES, {"metadata": {"name": "n1"}})
     await async_eventually(
-        "len(manager.engine.nodes()) == 1", lambda: len(manager.engine.nodes()) == 1
+        "len(manager.engine.jobs.nodes()) == 1", lambda: len(manager.engine.jobs.nodes()) == 1
     )
 
 

@@ -40,7 +40,7 @@ async def test_each_of_many_scalers_is_told_once_that_it_waits_and_is_adopted(
     async with run_manager(bare_cluster.kubeconfig, kinds=tuple(KINDS.values())) as manager:
 
         def scalers() -> tuple[Object, ...]:
-            return manager.engine.list("scaleouts")
+            return manager.engine.jobs.list("scaleouts")
 
         def untold() -> int:
             return sum("status" not in each for each in scalers())

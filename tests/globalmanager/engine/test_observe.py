@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.cache.store import Store
 from globalmanager.contract import (
     DEPLOYMENTS,
     PODS,
@@ -21,9 +20,11 @@ from globalmanager.contract import (
     WorkerSettings,
     ref_of,
 )
-from globalmanager.engine.observe import Observer, Owned, find_owned
+from globalmanager.engine.jobs import Jobs, Owned, find_owned
+from globalmanager.engine.observe import Observer
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.jointinferenceservice import KIND
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
 from tests.globalmanager.objects import GADGETS, make
 
@@ -47,41 +48,26 @@ def owned(
     return make(name, type_=type_, metadata=metadata, **fields)
 
 
-class Cache:
+class Cache(Stores):
     """The stores of the engine."""
 
-    def __init__(self) -> None:
-        self._stores: dict[ResourceType, Store] = {}
-
-    def store(self, type_: ResourceType) -> Store:
-        return self._stores.setdefault(type_, Store(type_))
-
-    def put(self, type_: ResourceType, object_: Object) -> None:
-        self.store(type_).upsert(object_)
-
     def owned(self) -> Owned:
-        return find_owned(KIND, Job(type=JOBS, object=JOB), self.store)
+        return find_owned(KIND, Job(type=JOBS, object=JOB), self.children)
 
     def pods(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.owned().pods]
 
-    def children(self) -> list[str]:
+    def names(self) -> list[str]:
         return sorted(str(ref) for ref in self.owned().children)
 
 
 def test_what_a_job_owns_is_told_to_others_too(cache: Cache) -> None:
-    observer = Observer(
-        {JOBS: KIND},
-        all_of=cache.store,
-        children=cache.store,
-        contacts=Contacts(),
-        settings=WorkerSettings(),
-    )
-    assert observer.owned(ref_of(JOBS, JOB)) is None
+    jobs = Jobs({JOBS: KIND}, cache)
+    assert jobs.owned(ref_of(JOBS, JOB)) is None
     cache.put(JOBS, JOB)
     cache.put(PODS, owned(PODS, "mine", "uid-edge-1"))
     cache.put(PODS, owned(PODS, "only labels", "uid-other"))
-    found = observer.owned(ref_of(JOBS, JOB))
+    found = jobs.owned(ref_of(JOBS, JOB))
     assert found is not None
     assert [pod["metadata"]["name"] for pod in found.pods] == ["mine"]
     assert ref_of(DEPLOYMENTS, owned(DEPLOYMENTS, "edge", "uid-job")) in found.children
@@ -185,7 +171,7 @@ def test_what_another_namespace_says_to_be_a_child_is_none(cache: Cache) -> None
     cache.put(SERVICES, owned(SERVICES, "mine", "uid-job", namespace="mallory"))
     cache.put(SERVICES, owned(SERVICES, "loose", "uid-job", controller=False))
     cache.put(SERVICES, owned(SERVICES, "own", "uid-job"))
-    assert cache.children() == ["deployments.apps ns/edge", "services ns/own"]
+    assert cache.names() == ["deployments.apps ns/edge", "services ns/own"]
 
 
 # ---- a spec is decoded once for each change ------------------------------------------------------
@@ -196,15 +182,11 @@ class Counted:
 
     def __init__(self) -> None:
         self.reads = 0
-        self.jobs = Store(GADGETS)
-        others = Cache()
-        self.observer = Observer(
-            {GADGETS: msgspec.structs.replace(GADGET, read=self._read)},
-            all_of=lambda type_: self.jobs if type_ == GADGETS else others.store(type_),
-            children=others.store,
-            contacts=Contacts(),
-            settings=WorkerSettings(root_key=bytes(32)),
-        )
+        cache = Cache()
+        self.jobs = cache.all_of(GADGETS)
+        jobs = Jobs({GADGETS: msgspec.structs.replace(GADGET, read=self._read)}, cache)
+        settings = WorkerSettings(root_key=bytes(32))
+        self.observer = Observer(jobs, cache, contacts=Contacts(), settings=settings)
 
     def _read(self, object_: Object) -> GadgetSpec:
         self.reads += 1

@@ -23,6 +23,7 @@ from globalmanager.kinds import KINDS, jointinferenceservice, model, pytorchjob,
 from globalmanager.rules.pod_security import ENFORCE, Level
 from tests.globalmanager.builders import World, from_yaml, job
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, User, run_manager
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.elastic import EXAMPLE, ElasticWorld
 from tests.globalmanager.kinds.samples import (
@@ -40,9 +41,10 @@ FIELD: Final = "spec.containers[0].securityContext.privileged must not be true"
 
 
 def admission(level: str | None, default: Level = Level.PRIVILEGED) -> PodAdmission:
+    stores = Stores()
     labels = {} if level is None else {ENFORCE: level}
-    namespace = {"metadata": {"name": "default", "labels": labels}}
-    return PodAdmission(lambda _ref: namespace, default, is_absent=lambda: False)
+    stores.put(NAMESPACES, {"metadata": {"name": "default", "labels": labels}})
+    return PodAdmission(stores, default)
 
 
 def refusals(world: World, by: PodAdmission) -> list[str]:
@@ -197,7 +199,7 @@ def test_a_namespace_without_label_has_the_configured_default(default: Level) ->
 
 
 def test_a_namespace_that_is_not_known_yet_gets_no_pods() -> None:
-    unknown = PodAdmission(lambda _ref: None, Level.PRIVILEGED, is_absent=lambda: False)
+    unknown = PodAdmission(Stores(), Level.PRIVILEGED)
     with pytest.raises(NamespaceUnknown):
         refusals(edge_service(), unknown)
 

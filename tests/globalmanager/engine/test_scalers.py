@@ -179,7 +179,7 @@ async def test_a_job_waits_until_its_scalers_are_known(scripted: ScriptedApi, ma
     made.late = "dials"
     async with made.run() as manager:
         await async_eventually(
-            "manager.engine.find(key_of('a'))", lambda: manager.engine.find(key_of("a"))
+            "manager.engine.jobs.find(key_of('a'))", lambda: manager.engine.jobs.find(key_of("a"))
         )
         await async_eventually(
             "len(scripted.paths('watch')) >= 3", lambda: len(scripted.paths("watch")) >= 3

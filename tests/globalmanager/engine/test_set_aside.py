@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from globalmanager.cache.informer import Informer, InformerSettings
+from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.setaside import MAX_SET_ASIDE, SetAside
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef
+from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Malformed
@@ -26,7 +26,7 @@ ODD = {"labels": "odd"}
 METRIC = "edgeai_objects_set_aside"
 
 
-class Running:
+class Running(InformerSubscriber):
     """An informer that runs, and what it told."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -34,14 +34,17 @@ class Running:
         self.changes: list[tuple[str | None, str | None]] = []
         store = Store(GADGETS)
         store.subscribe(lambda old, new: self.changes.append((version_of(old), version_of(new))))
-        self.informer = Informer(client, store, settings=SETTINGS, on_set_aside=self.told.append)
+        self.informer = Informer(client, store, settings=SETTINGS, subscriber=self)
+
+    def set_aside(self, _type: ResourceType, object_: Unreadable) -> None:
+        self.told.append(object_)
 
     @property
     def names(self) -> list[str]:
         return [object_["metadata"]["name"] for object_ in self.informer.store.list()]
 
     @property
-    def set_aside(self) -> list[str]:
+    def unreadable(self) -> list[str]:
         return sorted(object_.name for object_ in self.informer.set_aside)
 
 
@@ -93,7 +96,7 @@ async def test_a_list_goes_on_without_what_is_too_deep(
     scripted.lists = [scripted.text(page(deep("bad", 3), good, version=5).decode())]
     scripted.watches = [scripted.stream(event("ADDED", make("new", version=6)), then="hang")]
     await async_eventually("a store of good and new", lambda: running.names == ["good", "new"])
-    assert running.set_aside == ["bad"]
+    assert running.unreadable == ["bad"]
     assert running.informer.problem == ""
     assert len(scripted.paths("list")) == 1
 
@@ -115,7 +118,7 @@ async def test_a_watch_goes_on_after_what_cannot_be_read(
     ]
     await scripted.wait_for("watch", 2)
     assert running.names == ["good"]
-    assert running.set_aside == ["deep", "huge", "odd"]
+    assert running.unreadable == ["deep", "huge", "odd"]
     assert [object_.name for object_ in running.told] == ["deep", "odd", "huge"]
     # The next watch goes on after the last of them.
     assert scripted.paths("watch")[1].query["resourceVersion"] == "10"
@@ -134,7 +137,7 @@ async def test_what_was_known_stays_until_it_can_be_read_again(
         scripted.hang(),
     ]
     await scripted.wait_for("watch", 2)
-    assert running.set_aside == ["a"]
+    assert running.unreadable == ["a"]
     assert running.changes == [(None, "3")]
     assert len(running.told) == 1, "a relist repeats nothing"
 
@@ -151,7 +154,7 @@ async def test_what_is_repaired_or_deleted_is_not_set_aside_any_more(
         scripted.stream(then="hang"),
     ]
     await scripted.wait_for("watch", 2)
-    assert running.set_aside == ["d"]
+    assert running.unreadable == ["d"]
     assert running.names == ["a"]
     assert scripted.paths("watch")[1].query["resourceVersion"] == "1"
 
@@ -170,7 +173,7 @@ async def test_a_list_that_lacks_an_object_ends_that_it_is_set_aside(
     scripted.lists = [scripted.listing(odd("a", 3), version=5), scripted.listing(version=9)]
     scripted.watches = [scripted.failure(410, "Expired"), scripted.stream(then="hang")]
     await scripted.wait_for("watch", 2)
-    assert running.set_aside == []
+    assert running.unreadable == []
 
 
 @pytest.mark.parametrize("way", ["list", "watch"])
@@ -184,7 +187,7 @@ async def test_a_successor_that_cannot_be_read_keeps_nothing_of_its_predecessor(
     ]
     news = event("ADDED", successor) if way == "watch" else event("ERROR", {"code": 410})
     scripted.watches = [scripted.stream(news), scripted.hang()]
-    await async_eventually("a to be set aside", lambda: running.set_aside == ["a"])
+    await async_eventually("a to be set aside", lambda: running.unreadable == ["a"])
     assert running.changes == [(None, "3"), ("3", None)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
 from globalmanager.contract import SECRETS, WorkerSettings
-from globalmanager.engine.loop import Engine
+from globalmanager.engine.build import build_engine
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import (
     AlreadyExists,
@@ -20,7 +20,7 @@ from globalmanager.kube.errors import (
 )
 from globalmanager.kube.retry import retry_until_answered
 from globalmanager.kube.rootkey import SECRET_NAME, get_root_key
-from tests.globalmanager.cluster import Cluster, Edge
+from tests.globalmanager.cluster import Cluster, Edge, open_fence
 from tests.globalmanager.gadgets import GADGET
 from tests.waiting import async_eventually
 
@@ -66,12 +66,13 @@ async def test_an_engine_says_what_its_start_waits_for_and_then_begins(
     cluster: Cluster, kube: KubeClient
 ) -> None:
     edge = Edge()
-    engine = Engine(
-        client=kube,
-        kinds=(GADGET,),
+    engine = build_engine(
+        kube,
+        (GADGET,),
         sink=edge,
         contacts=edge.contacts,
         worker_settings=WorkerSettings(),
+        fence=open_fence(),
     )
     assert engine.health() == Health(ready=False, reasons=("starting",))
     engine.waits_for_api("get secrets: no route")

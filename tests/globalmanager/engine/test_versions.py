@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from globalmanager.contract import ResourceType, Schema, ref_of, task_key
-from globalmanager.engine.loop import served_types
+from globalmanager.engine.build import served_types
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import key_of, run_manager
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, NoStatus
@@ -49,7 +49,7 @@ async def test_only_the_stored_version_is_listed_and_watched(
         watched = [each.path for each in scripted.paths("watch")]
         assert [path for path in watched if path.endswith("/gadgets")] == [GADGETS.path()]
         assert list(manager.edge.desired) == [key_of("a")]
-        assert manager.engine.list("gadgets") == (made,)
+        assert manager.engine.jobs.list("gadgets") == (made,)
 
 
 def test_both_versions_of_an_object_have_one_task_key() -> None:

@@ -16,7 +16,7 @@ from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
-from globalmanager.engine.observe import Owned
+from globalmanager.engine.jobs import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import Beginning

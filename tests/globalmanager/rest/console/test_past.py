@@ -247,7 +247,7 @@ async def test_a_real_prometheus_remembers_the_curve(tmp_path: Path) -> None:
         job["metadata"]["creationTimestamp"] = rfc3339(utc_now() - timedelta(seconds=60))
         world.cluster.objects = [job]
         jobs = JobValues(world.registry)
-        jobs.show(lambda: ((TYPE, each) for each in world.cluster.objects), limit=10)
+        jobs.show([(TYPE, job)], limit=10)
         job["status"] = {"metrics": [{"key": "accuracy", "value": "0.5"}]}
         port = world.server.address[1]
         async with scraping(tmp_path, {"gm-0": port}) as prometheus:
@@ -266,6 +266,6 @@ async def test_a_real_prometheus_remembers_the_curve(tmp_path: Path) -> None:
 
 def test_a_registry_without_a_limit_has_no_series() -> None:
     registry = CollectorRegistry()
-    JobValues(registry).show(lambda: [(TYPE, JOB)], limit=0)
+    JobValues(registry).show([(TYPE, JOB)], limit=0)
     (family,) = (each for each in registry.collect() if each.name == "edgeai_job_metric")
     assert family.samples == []

@@ -1,0 +1,110 @@
+"""Builds the engine from its parts. Each part gets only parts that exist already."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from globalmanager.cache.informers import Informers
+from globalmanager.cache.pods import FORMS
+from globalmanager.cache.specs import LargeSpecs
+from globalmanager.contract import POD_CONTROLLERS, Kind, ObjectRef, ResourceType, WorkerSettings
+from globalmanager.engine.assign import Assigner
+from globalmanager.engine.caches import Caches
+from globalmanager.engine.changes import ChangeHandler
+from globalmanager.engine.fan_out import FanOut
+from globalmanager.engine.loop import Engine
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.ports import AssignmentSink
+from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.readers import build_readers
+from globalmanager.engine.reconcile import JobReconciler
+from globalmanager.engine.settings import EngineSettings
+from globalmanager.engine.writers import build_writers
+from globalmanager.ha.clock import Clocks
+from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.fence import Fence
+from globalmanager.kube.client import KubeClient
+from globalmanager.traces import TaskTraces
+
+_JOBS_PER_SLICE: Final = 1  # of a fan-out; a plan takes 1 to 2 ms
+
+
+def build_engine(
+    client: KubeClient,
+    kinds: Sequence[Kind],
+    *,
+    sink: AssignmentSink,
+    contacts: Contacts,
+    worker_settings: WorkerSettings,
+    fence: Fence,
+    settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
+    metrics: EngineMetrics | None = None,
+    clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+    traces: TaskTraces | None = None,
+) -> Engine:
+    """An engine that serves `kinds`.
+
+    Args:
+        sink: gets the assignments of each node
+        contacts: knows which nodes have a session
+        worker_settings: settings that the kinds get. `Engine.run` adds the root key
+        fence: open while this replica leads
+        metrics: the metrics in the registry that /metrics serves
+        clocks: the time of day for plans, and the age of changes that somebody else made
+        traces: None when no traces are sent
+    """
+    metrics = metrics or EngineMetrics(CollectorRegistry())
+    served = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
+    client = client.reading({**FORMS, **dict.fromkeys(served, LargeSpecs())})
+    queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
+    fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, processor=clocks.processor)
+    informers = Informers(
+        client,
+        namespace=settings.namespace,
+        owners=(*served, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
+        settings=settings.informer,
+        clock=clocks.elapsed,
+    )
+    readers = build_readers(Caches(informers, served), contacts, worker_settings)
+    assigner = Assigner(readers, sink, metrics=metrics, traces=traces, processor=clocks.processor)
+    level = settings.pod_security_default
+    writers = build_writers(client, readers, queue, level, fence, metrics, clocks)
+    reconciler = JobReconciler(readers, writers, fence=fence, utcnow=clocks.utcnow, traces=traces)
+    changes = ChangeHandler(
+        readers,
+        queue=queue,
+        fan_out=fan_out,
+        assigner=assigner,
+        owners=writers.owners,
+        reconciler=reconciler,
+        fence=fence,
+        metrics=metrics.jobs,
+        counts_s=settings.counts_s,
+    )
+    engine = Engine(
+        settings,
+        informers,
+        readers,
+        writers,
+        fence=fence,
+        queue=queue,
+        fan_out=fan_out,
+        assigner=assigner,
+        reconciler=reconciler,
+        changes=changes,
+        metrics=metrics,
+    )
+    informers.subscribe(engine)
+    contacts.subscribe(contact=engine.contact_changed, clash=engine.clash)
+    readers.caches.open()
+    return engine
+
+
+def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[ResourceType, Kind]:
+    return {
+        type_: kind
+        for kind in kinds
+        for type_ in kind.resources
+        if groups is None or type_.group in groups
+    }

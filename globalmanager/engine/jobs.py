@@ -1,0 +1,197 @@
+"""Answers questions about jobs from the caches: which jobs exist, what belongs to them, what scales
+them.
+
+No answer needs a request to the Kubernetes API.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from common import logs
+from edgeai.ids import TaskKey, Uid
+from globalmanager.cache.followed import CacheOf
+from globalmanager.cache.store import controller_key, controller_of, uid_of
+from globalmanager.contract import (
+    NODES,
+    POD_CONTROLLERS,
+    PODS,
+    SERVICES,
+    Job,
+    Kind,
+    Object,
+    ObjectRef,
+    ResourceType,
+    Served,
+    ref_of,
+)
+from globalmanager.engine.caches import Caches
+from globalmanager.engine.relation import JobRelation
+
+log = logs.get_logger(__name__)
+
+
+class Owned(NamedTuple):
+    """The children and pods of one job.
+
+    An object belongs to a job when it is in the job's namespace and its chain of controllers ends
+    at the job's uid. Labels prove nothing, because any user who may create a pod can copy them.
+    """
+
+    controllers: frozenset[str]
+    """Keys of index "controller" for the job, its children, and the ReplicaSets of its children."""
+    children: Mapping[ObjectRef, Object]
+    pods: tuple[Object, ...]
+    """The pods, ordered by name."""
+
+
+def find_owned(kind: Kind, job: Job, cached: CacheOf) -> Owned:
+    """The children and pods of `job` in the stores.
+
+    Args: cached: caches of the objects that may be children
+    """
+    namespace = job.ref.namespace
+
+    def key(controller: Object) -> str:
+        return controller_key(namespace, uid_of(controller))
+
+    owner = key(job.object)
+    children = {
+        ref_of(type_, child): child
+        for type_ in kind.owns
+        for child in cached(type_).find("controller", owner)
+    }
+    replica_sets = (
+        replica_set
+        for child_ref, child in children.items()
+        if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
+        for replica_set in cached(type_).find("controller", key(child))
+    )
+    controllers = frozenset({owner, *map(key, children.values()), *map(key, replica_sets)})
+    pods = (pod for each in controllers for pod in cached(PODS).find("controller", each))
+    return Owned(controllers, children, tuple(sorted(pods, key=_name)))
+
+
+class Jobs:
+    """The job resources of all served kinds. Iterating gives (type, job resource).
+
+    Args: kinds: the served job resources
+    """
+
+    def __init__(self, kinds: Mapping[ResourceType, Kind], caches: Caches) -> None:
+        self.kinds = kinds
+        self._caches = caches
+        self._scaled: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # scaler -> its jobs
+
+    @property
+    def types(self) -> Collection[ResourceType]:
+        return self.kinds.keys()
+
+    def __iter__(self) -> Iterator[tuple[ResourceType, Object]]:
+        return ((type_, job) for type_ in self.kinds for job in self._caches.all_of(type_).list())
+
+    def refs(self, namespace: str = "") -> list[ObjectRef]:
+        """The names of all jobs, or of those in one namespace."""
+        return [
+            ref_of(type_, job)
+            for type_ in self.kinds
+            for job in self._caches.all_of(type_).list(namespace)
+        ]
+
+    # ---- one job --------------------------------------------------------------------------------
+
+    def find(self, key: TaskKey) -> Served | None:
+        """The job resource of a task key."""
+        resource, _, rest = key.partition("/")
+        namespace, _, name = rest.partition("/")
+        for type_, kind in self.kinds.items():
+            ref = ObjectRef(type_, namespace, name)
+            if str(type_) == resource and (object_ := self.get(ref)) is not None:
+                return Served(kind, ref, object_)
+        return None
+
+    def get(self, ref: ObjectRef) -> Object | None:
+        """A job resource, or an object that jobs refer to."""
+        return self._caches.all_of(ref.type).get(ref)
+
+    def by_uid(self, uid: Uid) -> Served | None:
+        for type_, kind in self.kinds.items():
+            for object_ in self._caches.all_of(type_).find("uid", uid):
+                return Served(kind, ref_of(type_, object_), object_)
+        return None
+
+    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]:
+        """Job resources by plural ("models") or by plural and group ("models.edgeai.io")."""
+        return tuple(
+            object_
+            for type_ in self.kinds
+            if plural in (type_.plural, str(type_))
+            for object_ in self._caches.all_of(type_).list(namespace)
+        )
+
+    # ---- what belongs to a job ------------------------------------------------------------------
+
+    def owned(self, ref: ObjectRef) -> Owned | None:
+        """The children and pods of a job; None when the job is gone."""
+        object_ = self.get(ref)
+        return None if object_ is None else self.owned_by(Job(type=ref.type, object=object_))
+
+    def owned_by(self, job: Job) -> Owned:
+        return find_owned(self.kinds[job.type], job, self._caches.children)
+
+    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
+        """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
+        found = self._caches.children(SERVICES).get(ObjectRef(SERVICES, namespace, service))
+        controller = None if found is None else controller_of(found)
+        if found is None or controller is None or controller.get("uid") != uid:
+            return ""
+        address = str(found["spec"].get("clusterIP") or "")
+        return "" if address == "None" else address
+
+    def nodes(self) -> tuple[Object, ...]:
+        return self._caches.all_of(NODES).list()
+
+    # ---- scalers --------------------------------------------------------------------------------
+
+    def scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
+        """The scalers that name the job, the oldest first. Scalers of the same second are ordered
+        by name.
+        """
+
+        def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
+            metadata = scaler[1]["metadata"]
+            return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
+
+        return dict(sorted(self.existing(self._scaled.jobs(ref)).items(), key=age))
+
+    def scaler_changed(self, scaler: ObjectRef, object_: Object | None) -> frozenset[ObjectRef]:
+        """Remember which jobs a scaler names.
+
+        Args: object_: the scaler after the change; None when the scaler was deleted
+        Returns: the jobs that the scaler named before the change or names afterwards
+        """
+        before = self._scaled.targets(scaler)
+        after = () if object_ is None else self._named_by(scaler, object_)
+        self._scaled.set(scaler, after)
+        return before | self._scaled.targets(scaler)
+
+    def _named_by(self, scaler: ObjectRef, object_: Object) -> Iterator[ObjectRef]:
+        for type_, kind in self.kinds.items():
+            if scaler.type not in kind.scalers:
+                continue
+            try:
+                name = kind.scalers[scaler.type](object_)
+            except Exception:
+                # A bug of one kind must not hide the scalers of other kinds.
+                log.exception("it is not known what a scaler scales", scaler=str(scaler))
+                continue
+            if name:
+                yield ObjectRef(type_, scaler.namespace, name)
+
+    def existing(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
+        """Those of these objects that the caches have."""
+        objects = ((ref, self.get(ref)) for ref in refs)
+        return {ref: object_ for ref, object_ in objects if object_ is not None}
+
+
+def _name(object_: Object) -> str:
+    return str(object_["metadata"]["name"])

@@ -1,0 +1,70 @@
+"""What writes to the API: on shares of their own, and plans only while this replica leads."""
+
+from typing import NamedTuple
+
+from globalmanager.cache.live import Live
+from globalmanager.contract import ObjectRef
+from globalmanager.engine.apply import Applier
+from globalmanager.engine.drift import Drift
+from globalmanager.engine.events import Recorder
+from globalmanager.engine.executions import Executions
+from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.owners import Owners
+from globalmanager.engine.pod_admission import PodAdmission
+from globalmanager.engine.queue import WorkQueue
+from globalmanager.engine.readers import Readers
+from globalmanager.engine.status import StatusWriter
+from globalmanager.ha.clock import Clocks
+from globalmanager.ha.fence import Fence
+from globalmanager.kube.client import KubeClient
+from globalmanager.kube.rate import Share
+from globalmanager.rules.pod_security import Level
+
+
+class Writers(NamedTuple):
+    """The parts of the engine that write to the API."""
+
+    recorder: Recorder
+    """Records Events about job resources and nodes."""
+    report_events: Recorder
+    """Records Events about reports of edges, on any replica."""
+    status_writer: StatusWriter
+    """Writes .status by merge patch to exactly one uid. On any replica, it writes the reports of
+    edges."""
+    owners: Owners
+    admission: PodAdmission
+    applier: Applier
+    executions: Executions
+
+
+def build_writers(
+    client: KubeClient,
+    readers: Readers,
+    queue: WorkQueue[ObjectRef],
+    pod_security_default: Level,
+    fence: Fence,
+    metrics: EngineMetrics,
+    clocks: Clocks,
+) -> Writers:
+    caches, kinds = readers.caches, readers.jobs.kinds
+    plans = client.on_share(Share.PLANS).guarded(fence)
+    recorder = Recorder(plans, metrics=metrics, clocks=clocks)
+    reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clocks=clocks)
+    status_writer = StatusWriter(client.on_share(Share.REPORTS), caches.all_of)
+    owners = Owners(Live(plans, caches.all_of), clocks.utcnow)
+    admission = PodAdmission(caches, pod_security_default)
+    applier = Applier(
+        Live(plans, caches.written_to),
+        owners,
+        Drift(clocks.elapsed),
+        # A plan's status write locks the job's status. If it waited behind all writes of plans, the
+        # edges' reports about the job would wait, too. So it has a share of its own.
+        status_writer.through(client.on_share(Share.STATUSES).guarded(fence)),
+        recorder,
+        kinds=kinds,
+        admission=admission,
+        metrics=metrics.jobs,
+    )
+    commands = client.on_share(Share.OTHER).guarded(fence)
+    executions = Executions(commands, kinds=kinds, caches=caches, queue=queue, metrics=metrics)
+    return Writers(recorder, reports, status_writer, owners, admission, applier, executions)
