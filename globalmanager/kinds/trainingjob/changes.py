@@ -3,7 +3,7 @@
 `main` decides in which of these states the job is.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from globalmanager.contract import (
@@ -21,8 +21,9 @@ from globalmanager.contract import (
 from globalmanager.kinds.trainingjob import hosts, launcher, present, workers
 from globalmanager.kinds.trainingjob.launcher import OWNS
 from globalmanager.kinds.trainingjob.present import Present
-from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.scalers import Scaling
 from globalmanager.kinds.trainingjob.states import State
+from globalmanager.kinds.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.rules import children, lifecycle, pod_state
 from globalmanager.rules.children import Stages
 from globalmanager.rules.elastic.host_list import HostList
@@ -38,36 +39,30 @@ BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
 def living_job_changes(
     job: Present,
     state: State,
-    size: Size,
+    scaled: Scaling,
     host_list: HostList,
     *,
-    missing: Collection[str],
     may_launch: bool,
-    added_by: Mapping[str, str],
-    others: tuple[Action, ...],
 ) -> tuple[Stages, Timers]:
     """The changes towards the wanted workers and the launcher, and the wait until a further change.
 
     Args:
         state: the state of the job after this plan
-        size: the workers that the status names
+        scaled: its table has the workers that the status names
         host_list: the list of hosts that the launcher gets
-        missing: workers whose pod is not there, but may be on its way
         may_launch: whether enough workers are ready for a launcher
-        added_by: new worker -> the ScaleOut that adds the worker
-        others: further actions that may be refused and that nothing waits for
     """
-    observed, spec = job.observed, job.spec
+    observed, spec, table = job.observed, job.spec, scaled.table
     pod = present.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
-    new = _new_workers(job, size, missing)
+    new = _new_workers(job, table)
     room = new_pods([spec.worker_bytes], job.pods.values(), job.now)
     timers = Timers().add(room.wait_s if new else None)
     desired = [
-        *_services(job, size),
-        *(workers.pod(observed, spec, name, added_by.get(name, "")) for name in new[: room.most]),
+        *_services(job, table),
+        *(_pod(job, worker, scaled.scale_out) for worker in new[: room.most]),
     ]
-    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in size.target}
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in table.target}
     settled.add(present.launcher_ref(observed))
     # Pods that run mount the key, also when an edit has made it superfluous.
     settled.add(_secret_ref(observed))
@@ -80,27 +75,31 @@ def living_job_changes(
     stages = children.reconcile(observed, desired, OWNS, settled=settled - refs)
     if pod is None or not present.is_worn(job, pod):
         annotations = _nudge(pod, nudge) if pod is not None else ()
-        return children.new_pods_last((*stages, annotations), others), timers
+        return children.new_pods_last((*stages, annotations), scaled.others), timers
     wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
-    return children.new_pods_last(stages, others), timers.add(wait_s)
+    return children.new_pods_last(stages, scaled.others), timers.add(wait_s)
 
 
-def _services(job: Present, size: Size) -> Iterator[Create]:
+def _services(job: Present, table: Table) -> Iterator[Create]:
     """The key, and the Services of all workers."""
     observed = job.observed
     if workers.has_own_secret(job.spec) and _secret_ref(observed) not in observed.children:
         yield workers.ssh_secret(observed)
-    yield from workers.services(observed, size.target)
+    yield from workers.services(observed, table.target)
 
 
-def _new_workers(job: Present, size: Size, missing: Collection[str]) -> list[str]:
+def _new_workers(job: Present, table: Table) -> list[Worker]:
     """The workers that need a pod."""
-    if workers.are_too_large(job.observed, job.spec, len(size.target)):
+    if workers.are_too_large(job.observed, job.spec, len(table.workers)):
         return []
-    known = {*job.pods, *missing}
-    return [name for name in size.target if name not in known]
+    return [worker for worker in table.workers.values() if worker.needs_pod]
+
+
+def _pod(job: Present, worker: Worker, scale_out: str) -> Create:
+    is_added = worker.state in (WorkerState.RESERVED, WorkerState.HIDDEN)
+    return workers.pod(job.observed, job.spec, worker.name, scale_out if is_added else "")
 
 
 def _secret_ref(observed: Observed) -> ObjectRef:

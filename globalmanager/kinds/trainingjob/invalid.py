@@ -10,9 +10,8 @@ from typing import Final
 
 from edgeai.times import rfc3339
 from globalmanager.contract import Event, InvalidSpec, Object, Observed, Plan, Severity
-from globalmanager.kinds.trainingjob import phases, present, scaling
+from globalmanager.kinds.trainingjob import phases, present, table
 from globalmanager.kinds.trainingjob.present import KIND, Present
-from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
 from globalmanager.kinds.trainingjob.types import (
     DEFAULT_BACKOFF_LIMIT,
@@ -103,9 +102,9 @@ def until_the_end(job: Present) -> Plan:
     situation = Situation(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
     states = tuple(path(job.state, situation))
     if states and states[-1] in ENDS:
-        nothing = Replacement(scaling.known_size(job.observed, job.spec), {})
+        workers = table.recorded(job.observed, job.spec)
         for state in states:
-            phases.enter(job, state, situation, nothing)
+            phases.enter(job, state, situation, workers)
         fields = {"phase": str(states[-1]), "completionTime": rfc3339(job.now)}
         return written_plan(job.observed, job.conditions, fields, job.now)
     is_awaited = launcher is Launcher.PENDING and present.is_launcher_missing(job)

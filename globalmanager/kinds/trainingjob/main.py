@@ -7,9 +7,9 @@ decisions. Source of the order of the steps: AliyunContainerService/et-operator,
 pkg/controllers/trainingjob_controller.go.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,19 +24,18 @@ from globalmanager.kinds.trainingjob import (
     replacement,
     room,
     scalers,
-    scaling,
+    stall,
     workers,
 )
 from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.scalers import Scaling
-from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import View
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
+from globalmanager.kinds.trainingjob.table import Table, WorkerState, observe
 from globalmanager.kinds.trainingjob.types import TrainingJob
-from globalmanager.rules import children, faults, lifecycle, pod_faults, status
+from globalmanager.rules import children, lifecycle, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
-from globalmanager.rules.faults import Fault, job_fault
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
@@ -45,13 +44,8 @@ from globalmanager.rules.training.changes import suspended_job_changes
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
-TOO_FEW_WORKERS: Final = "TooFewWorkers"
-"""Reason of the condition Stalled of an elastic job that cannot have minReplicas workers."""
 _MAY_SCALE: Final = (State.RUNNING, State.SCALING)
 """The states in which a scaler can begin."""
-_SCALE_IN_FAILED: Final = "ScaleInFailed"
-"""Reason of the condition Stalled while an elastic job is above its limit."""
-_MAX_NAMED: Final = 3  # workers in one message
 _AT_WORK: Final = (
     State.WORKERS_CREATED,
     State.WORKERS_READY,
@@ -95,107 +89,137 @@ def _is_suspended(job: Present) -> bool:
 # ---- a job that lives ---------------------------------------------------------------------------
 
 
+class _Decision(NamedTuple):
+    """What a plan decides about a job that lives."""
+
+    start: str
+    replaced: Replacement
+    scaled: Scaling
+    """Its table is the last one."""
+    state: State
+    restarts: int
+    may_launch: bool
+    listed: HostList
+    """The list of hosts that the launcher has."""
+    hosts: HostList
+    """The list of hosts that the launcher gets."""
+    timers: Timers
+    """Wait until the list of hosts changes again by time alone."""
+
+
 def _living(job: Present) -> Plan:
-    observed = job.observed
-    started = _start_time(job)
-    is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
-    listed = HostList() if is_new else hosts.listed(observed)
-    known = scaling.known_size(observed, job.spec)
-    waiting = scalers.unfinished(observed, started)
-    held = scalers.held(observed, waiting)
-    replaced = replacement.of(job, known, listed.had, held=held)
-    launcher = present.launcher_of(job)
-    view = View(
-        observed,
-        job.spec,
-        job.now,
-        replaced.size,
-        ready=present.ready_workers(job.pods),
-        listed=listed.hosts,
-        launcher=present.launcher_pod(observed) if launcher is Launcher.RUNNING else None,
-        pods=job.pods,
-        known_index=known.next_index,
-    )
-    scaled = scalers.of(view, waiting, may_begin=job.state in _MAY_SCALE)
-    situation = _situation(job, scaled, replaced, view.ready)
-    state, restarts = job.state, job.restarts
-    for state in path(job.state, situation):
-        restarts += state is State.RESTARTING
-        phases.enter(job, state, situation, replaced)
-    unwanted = replaced.spent | scaled.leaving
-    following = next_list(
-        listed,
-        wanted=[name for name in scaled.size.target if name not in unwanted],
-        ready=view.ready - scaled.withheld - replaced.withheld,
-        has_launcher=present.launcher_pod(observed) is not None,
-        now=job.now,
-    )
-    host_list = hosts.remembering(following.list, listed, scaled.size.target)
-    lives = state not in ENDS
-    acts = lives and _is_written(job, scaled.size, restarts)
-    stages, timers = (
-        changes.living_job_changes(
-            job,
-            state,
-            scaled.size,
-            host_list,
-            # A worker that the launcher had and that a scaler names is not made again.
-            missing={
-                *replaced.missing,
-                *replaced.paused,
-                *held.intersection(listed.had),
-                *scaled.leaving,
-            },
-            may_launch=situation.are_enough_ready,
-            added_by=scaled.added_by,
-            others=scaled.others,
+    decision = _decision(job)
+    replaced, scaled, listed = decision.replaced, decision.scaled, decision.listed
+    lives = decision.state not in ENDS
+    # Children change only when the status has the decision, so a GlobalManager that is killed in
+    # between goes on with the same workers. The pods of a job that ends now go in the next plan.
+    acts = lives and _is_written(job, scaled.table, decision.restarts)
+    stages, timers = children.new_pods_last((), scaled.others), Timers()
+    if acts:
+        listed = decision.hosts
+        stages, timers = changes.living_job_changes(
+            job, decision.state, scaled, listed, may_launch=decision.may_launch
         )
-        if acts
-        else (children.new_pods_last((), scaled.others), Timers())
-    )
-    shown = host_list if acts else listed
-    fields = {
-        "phase": str(state),
-        "startTime": started,
-        "completionTime": rfc3339(job.now) if state in ENDS else None,
-        "restartCount": restarts or None,
-        **scaled.size.fields,
-        **replaced.fields,
-        **scaled.fields,
-        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(shown.hosts),
-        "replicaStatuses": present.numbers(observed, job.pods),
-    }
-    stalled = _stall(job, scaled, replaced) if lives else Timers()
-    waits = (*replaced.timers.waits_s, *scaled.timers.waits_s, *stalled.waits_s)
-    timers = timers.add(following.wait_s, *waits)
+    stalled = stall.stall(job, scaled.table, scaled.problem) if lives else Timers()
+    for others in (decision.timers, replaced.timers, scaled.timers, stalled):
+        timers = timers.add(*others.waits_s)
     job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
-    job.conditions.events.extend(_outside_limits(job, scaled.size))
-    written = written_plan(observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+    job.conditions.events.extend(_outside_limits(job, scaled.table))
+    fields = _fields(job, decision, listed)
+    plan = written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
     if not lives:
-        return written
+        return plan
+    # The next step of a scaler rests on the scaler's status. Pods that give up their names or their
+    # room go at once: no decision of this plan depends on them.
     before = (*scaled.stages, *((replaced.deletions,) if replaced.deletions else ()))
     return msgspec.structs.replace(
-        written,
-        stages=(*before, *written.stages),
+        plan,
+        stages=(*before, *plan.stages),
         executions=scaled.executions,
         is_decision=not acts,
     )
 
 
-def _start_time(job: Present) -> str:
-    """When the job was first worked on, or was last resumed."""
-    if job.conditions.is_true(State.SUSPENDED):
-        message = f"{job.text} is resumed."
-        job.conditions.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
-        return rfc3339(job.now)
-    return str(lifecycle.first_time(job.observed, "startTime", job.now, is_due=True))
+def _decision(job: Present) -> _Decision:
+    """One rule after the other. Each takes the table of workers that the one before has left."""
+    observed = job.observed
+    start = job.conditions.start_time(job.text)
+    # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
+    is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
+    listed = HostList() if is_new else hosts.listed(observed)
+    waiting = scalers.unfinished(observed, start)
+    table = observe(job, listed.had, scalers.reserved(observed, waiting))
+    # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
+    replaced = replacement.replace(job, table)
+    view = View(job, replaced.table, listed.hosts, table.next_index)
+    scaled = scalers.execute(view, waiting, may_begin=job.state in _MAY_SCALE)
+    # The state and the list of hosts follow from the workers that the job wants from now on.
+    table = scaled.table
+    situation = _situation(job, table, is_scaling=bool(scaled.current))
+    state, restarts = job.state, job.restarts
+    for state in path(job.state, situation):
+        restarts += state is State.RESTARTING
+        phases.enter(job, state, situation, table)
+    workers = table.workers.values()
+    following = next_list(
+        listed,
+        wanted=[worker.name for worker in workers if worker.is_host],
+        ready=[worker.name for worker in workers if worker.is_new_host],
+        has_launcher=present.launcher_pod(observed) is not None,
+        now=job.now,
+    )
+    host_list = hosts.remembering(following.list, listed, table.target)
+    timers = Timers().add(following.wait_s)
+    may_launch = situation.are_enough_ready
+    return _Decision(
+        start, replaced, scaled, state, restarts, may_launch, listed, host_list, timers
+    )
 
 
-def _outside_limits(job: Present, size: Size) -> Iterator[Event]:
+def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
+    workers, enough = table.workers.values(), table.enough(job.spec)
+    created = [row for row in workers if row.pod is not None and not row.is_being_deleted]
+    # The cluster may refuse the pods that an elastic job does not need for its start.
+    needed = len(workers) if job.spec.max_queued is None else enough
+    return Situation(
+        are_workers_created=len(created) >= needed,
+        are_enough_ready=sum(row.is_ready for row in workers) >= enough,
+        cannot_start=len(workers) - len(table.bucket(WorkerState.TERMINAL)) < enough,
+        launcher=present.launcher_of(job),
+        may_restart=job.restarts < job.spec.restarts,
+        is_scaling=is_scaling,
+    )
+
+
+def _fields(job: Present, decision: _Decision, listed: HostList) -> dict[str, Any]:
+    """The fields of .status. Args: listed: the list of hosts after this plan"""
+    scaled, state = decision.scaled, decision.state
+    return {
+        "phase": str(state),
+        "startTime": decision.start,
+        "completionTime": rfc3339(job.now) if state in ENDS else None,
+        "restartCount": decision.restarts or None,
+        "targetWorkers": list(scaled.table.target),
+        "nextWorkerIndex": scaled.table.next_index,
+        "currentScaler": scaled.current or None,
+        **decision.replaced.fields,
+        **scaled.fields,
+        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(listed.hosts),
+        "replicaStatuses": present.numbers(job.observed, job.pods),
+    }
+
+
+def _is_written(job: Present, table: Table, restarts: int) -> bool:
+    """Whether the status already has the decisions on which the actions rest."""
+    known = status.of(job.observed)
+    return known.get("targetWorkers") == list(table.target) and restarts == job.restarts
+
+
+def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
     """An event about an edit of the limits that excludes the present number of workers. Such limits
     hold for scalers, and change no worker by themselves.
     """
-    spec, number = job.spec, len(size.target)
+    spec, number = job.spec, len(table.workers)
     is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
     if is_known or spec.limits_fault is not None or spec.max_queued is not None:
         return
@@ -207,86 +231,6 @@ def _outside_limits(job: Present, size: Size) -> Iterator[Event]:
         return
     message = f"{job.text} has {number} workers, {problem}, and keeps them; apply a {remedy}"
     yield Event(Severity.WARNING, f"{KIND}OutsideLimits", message)
-
-
-def _is_written(job: Present, size: Size, restarts: int) -> bool:
-    """Whether the status already has the decisions on which the actions rest."""
-    told = status.of(job.observed)
-    return told.get("targetWorkers") == list(size.target) and restarts == job.restarts
-
-
-def _situation(
-    job: Present, scaled: Scaling, replaced: Replacement, ready: Collection[str]
-) -> Situation:
-    pods, size = job.pods, scaled.size
-    enough = present.enough(job.spec, size)
-    created = [name for name in size.target if name in pods and not is_being_deleted(pods[name])]
-    # The cluster may refuse the pods that an elastic job does not need for its start.
-    needed = len(size.target) if job.spec.max_queued is None else enough
-    return Situation(
-        are_workers_created=len(created) >= needed,
-        are_enough_ready=sum(name in ready for name in size.target) >= enough,
-        cannot_start=len(size.target) - len(replaced.spent) < enough,
-        launcher=present.launcher_of(job),
-        may_restart=job.restarts < job.spec.restarts,
-        is_scaling=scaled.is_active,
-    )
-
-
-def _stall(job: Present, scaled: Scaling, replaced: Replacement) -> Timers:
-    """Set the condition Stalled when the job does not get on. Returns: waits until a change"""
-    if present.is_launcher_missing(job):
-        pod = present.launcher_ref(job.observed)
-        message = f"pod {pod.name}: it is not there any more"
-        return _missing(job, present.LAUNCHER_MISSING, message)
-    if replaced.missing:
-        names = ", ".join(replaced.missing[:_MAX_NAMED])
-        count = len(replaced.missing)
-        message = f"workers: {count} pods are not there any more, for example {names}"
-        return _missing(job, present.WORKERS_MISSING, message)
-    fault = stalls.refusal_fault(job.observed, job.conditions)
-    fault = fault or _workers_fault(job, scaled, replaced)
-    if fault is not None:
-        job.conditions.stall([fault])
-        return Timers()
-    target = scaled.size.target
-    pods = [job.pods[name] for name in target if name in job.pods]
-    pods = [pod for pod in pods if not room.is_queued(job, pod)]
-    launcher = present.launcher_pod(job.observed)
-    if launcher is not None and not stalls.is_first_failure(launcher):
-        pods.insert(0, launcher)
-    examination = pod_faults.examine(pods, job.now)
-    successors = [name for name in target if name not in replaced.paused]
-    failure, end_s = replacement.last_failure(job, successors, examination.faults)
-    job.conditions.stall(faults.in_order((*failure, *examination.faults)))
-    return Timers().add(examination.next_s, end_s)
-
-
-def _workers_fault(job: Present, scaled: Scaling, replaced: Replacement) -> Fault | None:
-    """Why the job cannot have the number of workers that it is to have."""
-    fault, size = job.spec.limits_fault, scaled.size
-    if fault is not None:
-        text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
-        return job_fault(invalid.INVALID_SPEC, text)
-    count, template_bytes = len(size.target), job.spec.worker_bytes
-    is_complete = all(name in job.pods for name in size.target)
-    if not is_complete and workers.are_too_large(job.observed, job.spec, count):
-        return stalls.size_fault(
-            job.observed,
-            "spec.etReplicaSpecs.worker.template",
-            count,
-            template_bytes,
-            total_bytes=count * template_bytes,
-        )
-    usable = len(size.target) - len(replaced.spent)
-    if job.spec.max_queued is not None and usable < present.enough(job.spec, size):
-        return job_fault(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, replaced)}")
-    return job_fault(_SCALE_IN_FAILED, scaled.problem) if scaled.problem else None
-
-
-def _missing(job: Present, reason: str, message: str) -> Timers:
-    job.conditions.stall([job_fault(reason, message)])
-    return Timers().add(present.missing_left_s(job, reason))
 
 
 # ---- a job that is suspended, or has ended ------------------------------------------------------

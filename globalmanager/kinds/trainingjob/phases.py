@@ -5,8 +5,8 @@ from typing import Final
 
 from globalmanager.kinds.trainingjob import present, room
 from globalmanager.kinds.trainingjob.present import Present
-from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.states import Launcher, Situation, State
+from globalmanager.kinds.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import pod_faults
 from globalmanager.rules.status import Truth
@@ -24,13 +24,13 @@ MESSAGES: Final[Mapping[State, str]] = {
 }
 
 
-def enter(job: Present, state: State, situation: Situation, replaced: Replacement) -> None:
+def enter(job: Present, state: State, situation: Situation, table: Table) -> None:
     """Set the condition of a state that the job enters."""
     message = f"{job.text} {MESSAGES[state]}"
     if state is State.FAILED:
-        message = f"{job.text} has failed because {_failure(job, situation, replaced)}"
+        message = f"{job.text} has failed because {_failure(job, situation, table)}"
     elif state is State.RESTARTING:
-        message = f"{job.text} is restarting because {_failure(job, situation, replaced)}"
+        message = f"{job.text} is restarting because {_failure(job, situation, table)}"
     elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
         # A worker was lost before the launcher could start.
         job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
@@ -40,7 +40,7 @@ def enter(job: Present, state: State, situation: Situation, replaced: Replacemen
     job.conditions.set(state, message)
 
 
-def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
+def _failure(job: Present, situation: Situation, table: Table) -> str:
     """Why the launcher has failed or could not start."""
     limit = f" It was started again {job.restarts} times." if job.restarts else ""
     if situation.launcher is Launcher.LOST:
@@ -50,17 +50,21 @@ def _failure(job: Present, situation: Situation, replaced: Replacement) -> str:
         fault = pod_faults.first_fault([pod]) if pod is not None else None
         cause = f" {fault.message}" if fault is not None else ""
         return f"its launcher failed.{limit}{cause}"
-    return too_few(job, replaced)
+    return too_few(job, table)
 
 
-def too_few(job: Present, replaced: Replacement) -> str:
+def too_few(job: Present, table: Table) -> str:
     """Why the job cannot get the workers that its launcher needs."""
-    ended = (job.pods[name] for name in sorted(replaced.spent) if name in job.pods)
-    fault = pod_faults.first_fault(ended)
-    needed = present.enough(job.spec, replaced.size)
-    text = f"{len(replaced.spent)} workers ended, and the launcher needs {needed}."
+    ended = {
+        worker.name: worker.pod
+        for worker in table.bucket(WorkerState.TERMINAL)
+        if worker.pod is not None
+    }
+    fault = pod_faults.first_fault(ended[name] for name in sorted(ended))
+    needed = table.enough(job.spec)
+    text = f"{len(ended)} workers ended, and the launcher needs {needed}."
     if fault is not None:
         text += f" {fault.message}"
-    if replaced.size.next_index > MAX_INDEX:
+    if table.next_index > MAX_INDEX:
         text += f" {room.NO_INDEX}."
     return text

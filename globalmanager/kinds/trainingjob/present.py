@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from globalmanager.contract import PODS, Object, ObjectRef, Observed
 from globalmanager.kinds.trainingjob import launcher as launchers
 from globalmanager.kinds.trainingjob import workers
-from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.states import Launcher, State
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import pod_state, status
@@ -135,18 +134,6 @@ def is_ready(pod: Object) -> bool:
     ready = status.condition_of(pod, "Ready")
     is_unready = bool(ready) and ready.get("status") != "True"
     return phase_of(pod) == "Running" and pod_state.is_active(pod) and not is_unready
-
-
-def enough(spec: TrainingJob, size: Size) -> int:
-    """So many workers must be ready before the launcher starts: at least 1, also when no index is
-    left for a worker.
-    """
-    number = max(len(size.target), 1)
-    if spec.min_replicas is None:
-        return number
-    # An elastic job always has minReplicas workers, as long as there are indices.
-    is_elastic = spec.max_queued is not None and spec.limits_fault is None
-    return spec.min_replicas if is_elastic else min(spec.min_replicas, number)
 
 
 # ---- the status ---------------------------------------------------------------------------------

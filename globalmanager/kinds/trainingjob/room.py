@@ -7,18 +7,17 @@ for its own launcher.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from edgeai.times import rfc3339
 from globalmanager.contract import Event, Object, Observed, Severity
 from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present
-from globalmanager.kinds.trainingjob.scaling import Size
+from globalmanager.kinds.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob
 from globalmanager.rules import pod_faults, pod_state, status
 from globalmanager.rules.lifecycle import Timers, pause_left_s
-from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import waiting
 from globalmanager.rules.training.forms import MAX_REPLICAS
@@ -35,117 +34,78 @@ NO_INDEX: Final = f"no index up to {MAX_INDEX} is left; create the job anew"
 
 
 class Room(NamedTuple):
-    """The size of an elastic job."""
+    """The table of an elastic job with as many workers as there is room for."""
 
-    size: Size
+    table: Table
     fields: dict[str, Any]
     """.status.elastic."""
     why_no_successor: str
     """Why no other worker takes the place of a lost one at once."""
     timers: Timers = Timers()
     events: tuple[Event, ...] = ()
-    paused: frozenset[str] = frozenset()
-    """Workers that wait without a pod until the launcher has room."""
-    withheld: frozenset[str] = frozenset()
-    """Workers that the list of hosts must not have until the launcher has room."""
 
 
 class _LauncherFirst(NamedTuple):
     """What the workers leave to a launcher that has no room."""
 
-    paused: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
+    table: Table
     taken_back: str = ""
     """The worker that gives its room to the launcher now; "" for none."""
-    timers: Timers = Timers()
+    wait_s: float = math.inf
+    """Seconds until the next worker gives its room to the launcher."""
 
 
-def of(
-    job: Present,
-    size: Size,
-    *,
-    lost: int,
-    had: Collection[str],
-    spent: Collection[str],
-    held: Collection[str],
-    again: Collection[str],
-) -> Room:
+def resize(job: Present, table: Table, lost: int) -> Room:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
 
     Args:
-        size: the workers without those that are lost
+        table: the workers without those that are lost
         lost: how many workers are lost
-        had: the hosts that the launcher has or had
-        spent: the workers that have ended for good
-        held: workers of which a scaler takes care
-        again: workers whose pod is made again now
     """
+    # The pods that pend come first: they are nearer to their room than workers without a pod.
+    queue = table.bucket(WorkerState.WAITING, WorkerState.RETRYABLE)
+    queue.sort(key=lambda worker: worker.pod is None or not waiting.is_queued(worker.pod))
     is_placed = _is_launcher_placed(job)
-    waits = _waits(job, size, {*had, *spent, *held})
-    stuck = sum(name not in again and _is_stuck(job.pods.get(name)) for name in waits)
-    least = _least(job, len(spent), is_placed=is_placed)
-    wanted = max(least, _wanted(job, len(size.target), len(waits), stuck, is_placed=is_placed))
+    least = _least(job, len(table.bucket(WorkerState.TERMINAL)), is_placed=is_placed)
+    number = max(least, _number(job, len(table.workers), queue, is_placed=is_placed))
     if job.spec.limits_fault is not None:
-        least = wanted = len(size.target) + lost
-    surplus = len(size.target) - wanted
-    timers, has_no_index = Timers(), False
+        least = number = len(table.workers) + lost
+    surplus = len(table.workers) - number
+    wait_s, has_no_index = 0.0, False
     if surplus > 0:
-        changed = size.without(waits[-surplus:])
+        resized = table.without(worker.name for worker in queue[-surplus:])
     else:
-        pause_s = _pause_s(job, size)
-        at_once = -surplus if pause_s <= 0 else max(least - len(size.target), 0)
-        changed = size.with_new_workers(job.observed.ref.name, at_once)
-        timers = timers.add(pause_s if at_once < -surplus else None)
-        has_no_index = len(changed.target) - len(size.target) < at_once
-    first = _LauncherFirst()
+        pause_s = _pause_s(job, table)
+        # What the launcher needs comes without a pause.
+        at_once = -surplus if pause_s <= 0 else max(least - len(table.workers), 0)
+        resized = table.with_new_workers(job, at_once)
+        wait_s = pause_s if at_once < -surplus else 0.0
+        has_no_index = len(resized.workers) - len(table.workers) < at_once
+    first = _LauncherFirst(resized)
     if not is_placed:
-        usable = [name for name in size.target if name not in {*waits, *spent, *held}]
-        queue = [name for name in waits if name in changed.target]
-        first = _launcher_first(job, least, queue, usable, had)
-    taken_back = first.taken_back
-    paused = {*first.paused}
-    if taken_back in had:
-        changed = changed.without([taken_back])
-    elif taken_back:
-        paused.add(taken_back)  # no launcher ever used the worker, so it keeps its name
-    fields = _fields(job, changed, known_before=size, waits=waits)
-    if changed != size or taken_back:
+        first = _launcher_first(job, least, table, resized, [worker.name for worker in queue])
+    fields = _fields(job, first.table, before=table, queue=queue)
+    if first.table.target != table.target or first.taken_back:
         fields["lastScaleTime"] = rfc3339(job.now)
     if has_no_index:
         fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
-    elif paused and "reason" not in fields:
+    elif first.table.bucket(WorkerState.PAUSED) and "reason" not in fields:
         fields |= {"reason": "LauncherPending", "message": f"{job.text}: {_LAUNCHER_FIRST}"}
     return Room(
-        changed,
-        fields,
+        first.table,
+        {"elastic": fields},
         _why_no_successor(fields["waiting"], has_no_index=has_no_index, is_placed=is_placed),
-        timers.add(*first.timers.waits_s),
-        _taken_back(taken_back),
-        frozenset(paused),
-        frozenset(first.withheld),
+        Timers().add(wait_s, first.wait_s),
+        _taken_back(first.taken_back),
     )
 
 
-def _waits(job: Present, size: Size, taken: Collection[str]) -> list[str]:
-    """The workers that wait for room. The pods that pend come first: they are nearer to their room
-    than workers without a pod.
-
-    Args: taken: workers that do not wait for room although their pod has none: the launcher uses
-        them, they have ended for good, or a scaler takes care of them
-    """
-    pods = job.pods
-    waits = [
-        name
-        for name in size.target
-        if name not in taken and not (name in pods and waiting.has_room(pods[name]))
-    ]
-    return sorted(waits, key=lambda name: not (name in pods and waiting.is_queued(pods[name])))
-
-
-def _is_stuck(pod: Object | None) -> bool:
+def _is_stuck(worker: Worker) -> bool:
     """Whether the pod of a worker that waits has a node, which does not start the pod."""
-    return pod is not None and bool(pod_state.node_of(pod)) and not is_being_deleted(pod)
+    has_node = worker.pod is not None and bool(pod_state.node_of(worker.pod))
+    is_kept = worker.state is WorkerState.WAITING and not worker.is_being_deleted
+    return has_node and is_kept
 
 
 def _least(job: Present, spent: int, *, is_placed: bool) -> int:
@@ -157,7 +117,7 @@ def _least(job: Present, spent: int, *, is_placed: bool) -> int:
     return max(least, min(limit(job.observed, job.spec), least + spent))
 
 
-def _wanted(job: Present, number: int, waits: int, stuck: int, *, is_placed: bool) -> int:
+def _number(job: Present, number: int, queue: Sequence[Worker], *, is_placed: bool) -> int:
     """The number of workers within the limit that follows from the room.
 
     Workers whose node does not start them leave their place in the queue to others, at most as many
@@ -165,41 +125,42 @@ def _wanted(job: Present, number: int, waits: int, stuck: int, *, is_placed: boo
 
     Args:
         number: how many workers the job has
-        waits: how many of them wait for room
-        stuck: how many of these have a node, which does not start them
+        queue: those of them that wait for room
     """
-    queued = job.spec.max_queued or 0
-    least = number - waits + queued + min(stuck, queued)
-    most = number - waits + 2 * queued
-    wanted = number if least <= number <= most else least
+    places = job.spec.max_queued or 0
+    least = number - len(queue) + places + min(sum(map(_is_stuck, queue)), places)
+    most = number - len(queue) + 2 * places
+    fitting = number if least <= number <= most else least
     # Until the launcher has room itself, no further worker waits.
-    return min(limit(job.observed, job.spec), wanted if is_placed else min(wanted, number))
+    return min(limit(job.observed, job.spec), fitting if is_placed else min(fitting, number))
 
 
 def _launcher_first(
-    job: Present, least: int, queue: Sequence[str], usable: Sequence[str], had: Collection[str]
+    job: Present, least: int, before: Table, table: Table, queue: Sequence[str]
 ) -> _LauncherFirst:
     """A launcher gets room before the workers above minReplicas. The scheduler of the cluster may
     have given its room to a worker that waited. So the workers give room back, one after the other.
 
     Args:
         least: so many workers the launcher needs
+        before: the workers before new ones came, or waiting ones went
         queue: the workers that wait for room
-        usable: the workers that have room
-        had: the hosts that the launcher has or had
     """
+    usable = before.bucket(WorkerState.PLACED, WorkerState.MISSING)
     extra = len(usable) - least
-    paused = tuple(queue[max(-extra, 0) :])
+    left = [name for name in queue if name in table.workers]
+    table = table.changed(left[max(-extra, 0) :], WorkerState.PAUSED)
     if extra <= 0:
-        return _LauncherFirst(paused)
-    new = [name for name in usable if name not in had]
+        return _LauncherFirst(table)
+    new = [worker for worker in usable if not worker.was_listed]
+    table = table.changed((worker.name for worker in new[-extra:]), WorkerState.HIDDEN)
     wait_s = _left_until_taken_back_s(job)
-    return _LauncherFirst(
-        paused,
-        withheld=tuple(new[-extra:]),
-        taken_back=(new or usable)[-1] if wait_s <= 0 else "",
-        timers=Timers().add(wait_s),
-    )
+    if wait_s > 0:
+        return _LauncherFirst(table, wait_s=wait_s)
+    last = (new or usable)[-1]
+    # No launcher ever used a new worker, so it keeps its name.
+    table = table.changed([last.name], WorkerState.PAUSED) if new else table.without([last.name])
+    return _LauncherFirst(table, last.name)
 
 
 def _left_until_taken_back_s(job: Present) -> float:
@@ -233,23 +194,23 @@ def _is_launcher_placed(job: Present) -> bool:
     return pod is not None and not present.is_worn(job, pod) and waiting.has_room(pod)
 
 
-def _pause_s(job: Present, size: Size) -> float:
+def _pause_s(job: Present, table: Table) -> float:
     """Seconds until the job may add a waiting worker."""
     since = _known(job.observed).get("lastScaleTime")
-    return pause_left_s(since, _PAUSE_S, job.now) if size.next_index >= _MANY else 0.0
+    return pause_left_s(since, _PAUSE_S, job.now) if table.next_index >= _MANY else 0.0
 
 
 def _fields(
-    job: Present, size: Size, *, known_before: Size, waits: Sequence[str]
+    job: Present, table: Table, *, before: Table, queue: Sequence[Worker]
 ) -> dict[str, Any]:
-    pods, known = job.pods, _known(job.observed)
-    left = [name for name in waits if name in size.target]
-    new = [name for name in size.target if name not in known_before.target]
+    known = _known(job.observed)
+    left = [worker for worker in queue if worker.name in table.workers]
+    new = table.workers.keys() - before.workers.keys()
     fields = {
-        "ready": len(present.ready_workers(pods).intersection(size.target)),
+        "ready": sum(worker.is_ready for worker in table.workers.values()),
         "waiting": len(left) + len(new),
         "limit": scaled_limit(job.observed, job.spec),
-        **waiting.told([pods[name] for name in left if name in pods], known),
+        **waiting.told([worker.pod for worker in left if worker.pod is not None], known),
         "lastScaleTime": known.get("lastScaleTime"),
     }
     return {key: value for key, value in fields.items() if value is not None}

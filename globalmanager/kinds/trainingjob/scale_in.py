@@ -10,6 +10,7 @@ from typing import Final
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.kinds.trainingjob.room import limit
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.trainingjob.table import WorkerState
 from globalmanager.rules.elastic.words import ScalerState
 from globalmanager.rules.lifecycle import Timers
 
@@ -19,62 +20,67 @@ _CHANGED: Final = "the spec was changed and is not accepted any more"
 
 def step(view: View, current: Current) -> Step:
     """The next step of the ScaleIn."""
-    names = current.names(view.observed.ref.name)
+    names = current.names(view.job.observed.ref.name)
     if not (current.has_begun and names):
         return _begun(view, current)
-    if not frozenset(names) & frozenset(view.size.target):
+    if view.table.workers.keys().isdisjoint(names):
         return _ending(view, current, names)
     return _going(view, current, names)
 
 
 def _begun(view: View, current: Current) -> Step:
     """The choice of the workers, or the refusal."""
-    size, scaler = view.size, current.scaler
+    table, scaler = view.table, current.scaler
     if scaler is None:
-        return Step(size, ScalerState.FAILED, f"{_CHANGED}; nothing was deleted")
-    unknown = [name for name in scaler.names if name not in size.target]
+        return Step(table, ScalerState.FAILED, f"{_CHANGED}; nothing was deleted")
+    unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
-        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.text}"
+        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"
     else:
         problem = _beyond_limits(view, scaler.count)
     if problem:
-        return Step(size, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    names = scaler.names or size.target[-scaler.count :]
-    text = f"removes {_shown(names)} from {view.text}"
-    return Step(size, ScalerState.SCALING, text, {"toDeletePods": list(names)})
+        return Step(table, ScalerState.FAILED, f"{problem}; nothing was deleted")
+    names = scaler.names or table.target[-scaler.count :]
+    text = f"removes {_shown(names)} from {view.job.text}"
+    return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
 
 
 def _beyond_limits(view: View, number: int) -> str:
     """Why so many workers cannot go; "" when they can."""
-    total = len(view.size.target)
+    total = len(view.table.workers)
     if view.limits_problem:
         return view.limits_problem
     if number >= total:
-        return f"{view.text} has {total} workers, so {number} cannot go"
+        return f"{view.job.text} has {total} workers, so {number} cannot go"
     if total - number < view.least:
-        return f"{view.text} would have {total - number} workers, below minReplicas, {view.least}"
-    if view.spec.max_queued is not None and total - number < limit(view.observed, view.spec):
-        return f"{view.text} has spec.elastic and would replace them: use kubectl scale"
+        return (
+            f"{view.job.text} would have {total - number} workers, below minReplicas, {view.least}"
+        )
+    if view.job.spec.max_queued is not None and total - number < limit(
+        view.job.observed, view.job.spec
+    ):
+        return f"{view.job.text} has spec.elastic and would replace them: use kubectl scale"
     return ""
 
 
 def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
-    size, leaving = view.size, frozenset(names)
+    table = view.table
     problem = _overtaken(view, current, names)
     if problem:
-        return Step(size, ScalerState.FAILED, f"{problem}; nothing was deleted")
+        return Step(table, ScalerState.FAILED, f"{problem}; nothing was deleted")
     if current.script.text and not current.has_run_script:
         return _run_script(view, current, names)
-    if leaving & frozenset(view.listed):
-        if current.hopeless_in_s(view.now) <= 0:
-            text = f"{view.text} has no other worker that runs; nothing was deleted"
-            return Step(size, ScalerState.FAILED, text)
-        hope = Timers().add(current.hopeless_in_s(view.now))
-        return Step(size, leaving=leaving, timers=hope)
+    draining = table.changed(names, WorkerState.DRAINING)
+    if not frozenset(view.hosts).isdisjoint(names):
+        if current.hopeless_in_s(view.job.now) <= 0:
+            text = f"{view.job.text} has no other worker that runs; nothing was deleted"
+            return Step(table, ScalerState.FAILED, text)
+        hope = Timers().add(current.hopeless_in_s(view.job.now))
+        return Step(draining, timers=hope)
     if not current.has_run_script:
         text = f"the list of hosts has {_shown(names)} no more"
-        return Step(size, ScalerState.SCRIPT_EXECUTED, text, leaving=leaving)
+        return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
     return _idle(view, current, names)
 
 
@@ -88,27 +94,27 @@ def _overtaken(view: View, current: Current, names: tuple[str, ...]) -> str:
     asked_for = frozenset(scaler.names or names)
     if asked_for != frozenset(names) or len(names) != scaler.count:
         return "status.toDeletePods has other workers than spec.toDelete asks for"
-    return _beyond_limits(view, len(asked_for.intersection(view.size.target)))
+    return _beyond_limits(view, len(asked_for & view.table.workers.keys()))
 
 
 def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
     run = run_script(view, current, names)
     if run.is_done:
         text = f"the script has run for {_shown(names)}"
-        return Step(view.size, ScalerState.SCRIPT_EXECUTED, text, leaving=frozenset(names))
+        table = view.table.changed(names, WorkerState.DRAINING)
+        return Step(table, ScalerState.SCRIPT_EXECUTED, text)
     problem = run.problem
-    if not problem and current.hopeless_in_s(view.now) <= 0:
+    if not problem and current.hopeless_in_s(view.job.now) <= 0:
         problem = "no launcher could run the script in time"
     if problem:
-        return Step(view.size, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    hope = Timers().add(current.hopeless_in_s(view.now))
-    return Step(view.size, executions=run.executions, timers=hope)
+        return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
+    hope = Timers().add(current.hopeless_in_s(view.job.now))
+    return Step(view.table, executions=run.executions, timers=hope)
 
 
 def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """Wait until no process of the launcher works with the workers, then let go of them."""
-    leaving = frozenset(names)
-    released = Step(view.size.without(names), leaving=leaving)
+    released = Step(view.table.without(names))
     if view.launcher is None:  # nobody works with the workers
         return released
     wanted = {
@@ -117,28 +123,29 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
             commands.idle(view.launcher, names, current.script.timeout_s)
         )
     }
-    results = [view.observed.executions.get(key) for key in wanted]
+    results = [view.job.observed.executions.get(key) for key in wanted]
     if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
         return released
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
-    left = current.left_s(view.now)
+    left = current.left_s(view.job.now)
     is_running = any(one is None for one in results)
-    if (not is_running and left <= 0) or current.hopeless_in_s(view.now) <= 0:
+    if (not is_running and left <= 0) or current.hopeless_in_s(view.job.now) <= 0:
         return released
-    waits = Timers().add(current.hopeless_in_s(view.now) if is_running else left)
-    return Step(view.size, leaving=leaving, executions=wanted, timers=waits)
+    waits = Timers().add(current.hopeless_in_s(view.job.now) if is_running else left)
+    table = view.table.changed(names, WorkerState.DRAINING)
+    return Step(table, executions=wanted, timers=waits)
 
 
 def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
     longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
     """
-    left = [view.pods[name] for name in names if name in view.pods]
-    waits = [current.end_left_s(pod, view.now) for pod in left]
+    left = [view.job.pods[name] for name in names if name in view.job.pods]
+    waits = [current.end_left_s(pod, view.job.now) for pod in left]
     if any(wait > 0 for wait in waits):
-        return Step(view.size, timers=Timers().add(*waits))
-    text = f"{view.text} has {len(view.size.target)} workers"
-    return Step(view.size, ScalerState.SUCCEEDED, text + current.unended(left))
+        return Step(view.table, timers=Timers().add(*waits))
+    text = f"{view.job.text} has {len(view.table.workers)} workers"
+    return Step(view.table, ScalerState.SUCCEEDED, text + current.unended(left))
 
 
 def _shown(names: tuple[str, ...] | list[str]) -> str:

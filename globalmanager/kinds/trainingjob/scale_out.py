@@ -8,8 +8,8 @@ its workers out of `targetWorkers` before it says that it has failed.
 from collections.abc import Sequence
 from typing import Final
 
-from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from globalmanager.rules import lifecycle, pod_faults, status
 from globalmanager.rules.elastic.words import WORKER, ScalerState
@@ -28,29 +28,29 @@ _CHANGED: Final = "the spec was changed and is not accepted any more"
 
 def step(view: View, current: Current) -> Step:
     """The next step of the ScaleOut."""
-    names = current.names(view.observed.ref.name)
+    names = current.names(view.job.observed.ref.name)
     if not (current.has_begun and names):
         return _begun(view, current)
     if view.known_index <= _index(view, names[-1]):
         return _taken(view, current, names)
-    if not frozenset(view.size.target).issuperset(names):
+    if not view.table.workers.keys() >= frozenset(names):
         return _given_up(view, current, names)
     problem = _problem(view, current, names)
     if not problem:
         return _placed(view, current, names)
     smaller = _smaller(view, names)
-    if smaller != view.size:
+    if smaller != view.table:
         return Step(smaller, message=problem)
-    return Step(view.size, ScalerState.FAILED, f"{problem}; {view.text} keeps its workers")
+    return Step(view.table, ScalerState.FAILED, f"{problem}; {view.job.text} keeps its workers")
 
 
 def _begun(view: View, current: Current) -> Step:
     """The choice of the names, or the refusal."""
-    size, scaler = view.size, current.scaler
+    table, scaler = view.table, current.scaler
     if scaler is None:
-        return Step(size, ScalerState.FAILED, _CHANGED)
-    number, total = scaler.count, len(size.target) + scaler.count
-    most = view.spec.max_replicas
+        return Step(table, ScalerState.FAILED, _CHANGED)
+    number, total = scaler.count, len(table.workers) + scaler.count
+    most = view.job.spec.max_replicas
     problem = ""
     if view.limits_problem:
         problem = view.limits_problem
@@ -58,19 +58,18 @@ def _begun(view: View, current: Current) -> Step:
         problem = f"{total} workers are more than maxReplicas, {most}"
     elif total > MAX_REPLICAS:
         problem = f"{total} workers are more than {MAX_REPLICAS}"
-    elif size.next_index + number > MAX_INDEX + 1:
+    elif table.next_index + number > MAX_INDEX + 1:
         problem = f"no index up to {MAX_INDEX} is left; create the job anew"
-    elif view.spec.max_queued is not None:
+    elif view.job.spec.max_queued is not None:
         problem = "the job has spec.elastic and adds them itself; kubectl scale sets the limit"
     if problem:
-        text = (
-            f"{view.text} has {len(size.target)} workers, and {number} cannot be added: {problem}"
-        )
-        return Step(size, ScalerState.FAILED, text)
-    bigger = size.with_new_workers(view.observed.ref.name, number)
-    names = bigger.target[len(size.target) :]
-    text = f"adds {number} workers to {view.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
-    return Step(size, ScalerState.SCALING, text, {"addPods": list(names)})
+        text = f"{view.job.text} has {len(table.workers)} workers, and {number} cannot be added"
+        text = f"{text}: {problem}"
+        return Step(table, ScalerState.FAILED, text)
+    bigger = table.with_new_workers(view.job, number)
+    names = bigger.target[len(table.workers) :]
+    text = f"adds {number} workers to {view.job.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
+    return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
 
 
 def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
@@ -78,56 +77,59 @@ def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
     """
-    size = view.size
-    if current.left_s(view.now) <= 0 or current.scaler is None:
-        return Step(size, ScalerState.FAILED, _late(view, current, names))
+    table = view.table
+    if current.left_s(view.job.now) <= 0 or current.scaler is None:
+        return Step(table, ScalerState.FAILED, _late(view, current, names))
     chosen = _begun(view, current)
     if chosen.fields.get("addPods") != list(names):
         return chosen
-    return Step(
-        size.with_new_workers(view.observed.ref.name, len(names)), withheld=frozenset(names)
-    )
+    return Step(table.with_new_workers(view.job, len(names), WorkerState.HIDDEN))
 
 
-def _smaller(view: View, names: tuple[str, ...]) -> Size:
-    """The size without the new workers. A worker that the launcher has is no new one, and the least
-    number of workers stays, whatever the status of the ScaleOut says.
+def _smaller(view: View, names: tuple[str, ...]) -> Table:
+    """The table without the new workers. A worker that the launcher has is no new one, and the
+    least number of workers stays, whatever the status of the ScaleOut says.
     """
-    smaller = view.size.without(name for name in names if name not in view.listed)
-    return smaller if len(smaller.target) >= view.least else view.size
+    smaller = view.table.without(name for name in names if name not in view.hosts)
+    return smaller if len(smaller.workers) >= view.least else view.table
 
 
 def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
-    size, listed = view.size, frozenset(view.listed)
-    withheld = frozenset(names) - listed
-    hope = Timers().add(current.hopeless_in_s(view.now))
-    if not all(name in view.ready for name in names):
-        pods = [view.pods[name] for name in names if name in view.pods]
-        worn, waits = lifecycle.replacement(pods, view.now, after_s=_MADE_AGAIN_AFTER_S)
-        return Step(
-            size, withheld=withheld, deletions=worn, timers=waits.add(current.left_s(view.now))
-        )
+    listed = frozenset(view.hosts)
+    new = [name for name in names if name not in listed]
+    table = view.table.changed(new, WorkerState.HIDDEN)
+    hope = Timers().add(current.hopeless_in_s(view.job.now))
+    if _late_workers(view, names):
+        pods = [view.job.pods[name] for name in names if name in view.job.pods]
+        worn, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
+        return Step(table, deletions=worn, timers=waits.add(current.left_s(view.job.now)))
     if current.script.text and not current.has_run_script:
         run = run_script(view, current, names)
         if run.is_done:
             text = f"the script has run for {', '.join(names)}"
-            return Step(size, ScalerState.SCRIPT_EXECUTED, text, withheld=withheld)
-        return Step(size, withheld=withheld, executions=run.executions, timers=hope)
-    if listed.issuperset(names):
-        text = f"{view.text} has {len(size.target)} workers"
-        return Step(size, ScalerState.SUCCEEDED, text)
-    return Step(size, timers=hope)
+            return Step(table, ScalerState.SCRIPT_EXECUTED, text)
+        return Step(table, executions=run.executions, timers=hope)
+    if not new:
+        text = f"{view.job.text} has {len(table.workers)} workers"
+        return Step(table, ScalerState.SUCCEEDED, text)
+    # Nothing is hidden from now on: the list of hosts gets the new workers.
+    return Step(view.table, timers=hope)
+
+
+def _late_workers(view: View, names: Sequence[str]) -> list[str]:
+    """The new workers that are not ready."""
+    return [name for name in names if not view.table.workers[name].is_ready]
 
 
 def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
     """Why the ScaleOut gives up; "" while it does not."""
     if current.scaler is None:
         return _CHANGED
-    late = [name for name in names if name not in view.ready]
-    if late and current.left_s(view.now) <= 0:
+    late = _late_workers(view, names)
+    if late and current.left_s(view.job.now) <= 0:
         return _late(view, current, late)
-    if current.hopeless_in_s(view.now) <= 0:
+    if current.hopeless_in_s(view.job.now) <= 0:
         return "the launcher did not take the new workers in time"
     if current.script.text and not current.has_run_script and not late:
         return run_script(view, current, names).problem
@@ -138,15 +140,15 @@ def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
     has begun.
     """
-    known, target = mapping(current.object.get("status")), frozenset(view.size.target)
+    known, target = mapping(current.object.get("status")), view.table.workers
     smaller = _smaller(view, names)
-    left = [view.pods[name] for name in names if name in view.pods and name not in target]
+    left = [view.job.pods[name] for name in names if name in view.job.pods and name not in target]
     refused = [pod for pod in left if not is_being_deleted(pod)]
-    waits = [current.end_left_s(pod, view.now) for pod in refused]
-    if smaller != view.size or any(wait > 0 for wait in waits):
+    waits = [current.end_left_s(pod, view.job.now) for pod in refused]
+    if smaller != view.table or any(wait > 0 for wait in waits):
         return Step(smaller, timers=Timers().add(*waits))
     end = current.unended(refused) or "; the new workers were deleted"
-    return Step(view.size, ScalerState.FAILED, f"{known.get('message') or 'gave up'}{end}")
+    return Step(view.table, ScalerState.FAILED, f"{known.get('message') or 'gave up'}{end}")
 
 
 def _late(view: View, current: Current, names: Sequence[str]) -> str:
@@ -161,16 +163,18 @@ def _late(view: View, current: Current, names: Sequence[str]) -> str:
 
 def _obstacle(view: View, names: Sequence[str]) -> str:
     """Why new workers do not run; "" when nobody says so."""
-    pods = [view.pods[name] for name in names if name in view.pods]
+    pods = [view.job.pods[name] for name in names if name in view.job.pods]
     ending = map(pod_faults.deletion_fault, filter(is_being_deleted, pods))
     fault = pod_faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return fault.message
-    has_no_pod = any(name not in view.pods for name in names)
-    return str(status.condition(view.observed, STALLED).get("message") or "") if has_no_pod else ""
+    has_no_pod = any(name not in view.job.pods for name in names)
+    return (
+        str(status.condition(view.job.observed, STALLED).get("message") or "") if has_no_pod else ""
+    )
 
 
 def _index(view: View, name: str) -> int:
-    index = index_of(view.observed.ref.name, WORKER, name)
+    index = index_of(view.job.observed.ref.name, WORKER, name)
     assert index is not None  # the names were read with this rule
     return index

@@ -10,8 +10,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from edgeai.ids import Uid
 from globalmanager.contract import (
     Action,
@@ -27,8 +25,8 @@ from globalmanager.contract import (
     ref_of,
 )
 from globalmanager.kinds.trainingjob import room, scale_in, scale_out
-from globalmanager.kinds.trainingjob.scaling import Size
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View
+from globalmanager.kinds.trainingjob.table import Table
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import children, objects, status
 from globalmanager.rules.children import Stages
@@ -56,13 +54,9 @@ _MAX_WRITES: Final = 50
 class Scaling(NamedTuple):
     """What the scalers make of the job now."""
 
-    size: Size
-    is_active: bool = False
-    """Whether a scaler is being executed after this plan."""
-    leaving: frozenset[str] = frozenset()
-    """Workers that the list of hosts must not have any more."""
-    withheld: frozenset[str] = frozenset()
-    """New workers that the list of hosts must not have yet."""
+    table: Table
+    current: str = ""
+    """The scaler that is being executed after this plan: "ScaleOut:<namespace>/<name>"."""
     stages: Stages = ()
     """The status of scalers, and deletions of new workers that have failed. They come before all
     other changes, also when the size has just changed."""
@@ -73,8 +67,8 @@ class Scaling(NamedTuple):
     events: tuple[Event, ...] = ()
     executions: Mapping[str, Execution] = {}
     timers: Timers = Timers()
-    added_by: Mapping[str, str] = {}
-    """New worker -> the ScaleOut that is being executed and adds the worker."""
+    scale_out: str = ""
+    """The name of the ScaleOut that adds the workers that are RESERVED or HIDDEN."""
     problem: str = ""
     """Why an elastic job has more workers than its limit: its own ScaleIn has failed."""
 
@@ -97,54 +91,49 @@ def queued(observed: Observed) -> Stages:
     return tuple(stage for stage in (adoptions(observed), words) if stage)
 
 
-def held(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
-    """The workers of which the current scaler takes care: no other worker replaces them."""
-    current = next((scaler for scaler in waiting if scaler.has_begun), None)
+def reserved(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
+    """The workers that the current scaler adds or removes. Args: waiting: the unfinished scalers"""
+    current = _current(waiting)
     return frozenset() if current is None else frozenset(current.names(observed.ref.name))
 
 
-def of(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
+def _current(waiting: Sequence[Current]) -> Current | None:
+    return next((scaler for scaler in waiting if scaler.has_begun), None)
+
+
+def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
     """The next step of the job's scalers.
 
     Args:
         waiting: the unfinished scalers
         may_begin: whether the job is in a state in which a scaler can begin
     """
-    current = next((scaler for scaler in waiting if scaler.has_begun), None)
+    current = _current(waiting)
     if current is None and may_begin:
         current = next((scaler for scaler in waiting if scaler.is_created), None)
-    step = Step(view.size) if current is None else _STEPS[current.kind](view, current)
+    step = Step(view.table) if current is None else _STEPS[current.kind](view, current)
     is_active = (
         current is not None
         and (current.has_begun or step.state is ScalerState.SCALING)
         and step.state not in SCALER_ENDS
     )
-    label = current.label if current is not None and is_active else ""
-    size = msgspec.structs.replace(step.size, current_scaler=label)
     patches, events = _told(view, current, step)
     resize = _from_replicas(view, waiting)
     others = [scaler for scaler in waiting if scaler is not current]
-    stages = ((*_words(view.observed, others), *patches), step.deletions)
+    stages = ((*_words(view.job.observed, others), *patches), step.deletions)
+    is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
     return Scaling(
-        size,
-        is_active,
-        step.leaving,
-        step.withheld,
+        step.table,
+        current.label if current is not None and is_active else "",
         tuple(stage for stage in stages if stage),
-        (*adoptions(view.observed), *resize.made),
+        (*adoptions(view.job.observed), *resize.made),
         {"observedReplicas": resize.replicas},
         events,
         step.executions,
         step.timers.add(resize.wait_s),
-        _added_by(view, current),
+        current.ref.name if current is not None and is_scale_out else "",
         resize.problem,
     )
-
-
-def _added_by(view: View, current: Current | None) -> Mapping[str, str]:
-    if current is None or not current.has_begun or current.kind != "ScaleOut":
-        return {}
-    return dict.fromkeys(current.names(view.observed.ref.name), current.ref.name)
 
 
 def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
@@ -214,7 +203,7 @@ def _told(
         states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
     scaler, fields = current.object, {}
     for state in states:
-        fields |= scaler_status.reached(scaler, current.kind, state, step.message, view.now)
+        fields |= scaler_status.reached(scaler, current.kind, state, step.message, view.job.now)
         scaler = {**scaler, "status": {**(scaler.get("status") or {}), **fields}}
     return (_patch(current, {**fields, **step.fields}),), _events(current, step.state, step.message)
 
@@ -249,16 +238,18 @@ class _Asked(NamedTuple):
 
 def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
     """The scaler for an edit of `replicas`."""
-    wanted = view.spec.replicas
-    known = status.of(view.observed).get("observedReplicas")
+    wanted = view.job.spec.replicas
+    known = status.of(view.job.observed).get("observedReplicas")
     if view.limits_problem:
         # An edit waits for correct limits.
         return _Asked((), known if type(known) is int else wanted)
-    if view.spec.max_queued is not None and (known == wanted or room.accepts(view.spec, wanted)):
+    if view.job.spec.max_queued is not None and (
+        known == wanted or room.accepts(view.job.spec, wanted)
+    ):
         return _to_limit(view, waiting)
     if known == wanted or type(known) is not int:
         return _Asked((), wanted)
-    if adoptions(view.observed):
+    if adoptions(view.job.observed):
         return _Asked((), known)  # the number counts the scalers that were adopted
     missing = wanted - _expected(view, waiting)
     if missing == 0:
@@ -267,23 +258,27 @@ def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
     content = {"toAdd": {"count": missing}} if missing > 0 else {"toDelete": {"count": -missing}}
     made = _scaler(view, type_, content)
     # A plan about a refusal is not carried out, so the number still waits for its scaler.
-    return _Asked((made,) if made is not None else (), known if view.observed.refusal else wanted)
+    return _Asked(
+        (made,) if made is not None else (), known if view.job.observed.refusal else wanted
+    )
 
 
 def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
     """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
     ScaleIn that has failed is followed by another one, ever more slowly.
     """
-    limit = room.limit(view.observed, view.spec)
-    nothing = _Asked((), view.spec.replicas)
+    limit = room.limit(view.job.observed, view.job.spec)
+    nothing = _Asked((), view.job.spec.replicas)
     surplus = _expected(view, waiting) - limit
-    if surplus <= 0 or adoptions(view.observed):
+    if surplus <= 0 or adoptions(view.job.observed):
         return nothing
-    tried = _tried(view.observed)
+    tried = _tried(view.job.observed)
     last = max(tried, key=_ended_at, default=None)
     if last is not None:
         told = status.mapping(last.get("status")).get("message")
-        has_too_many = f"{view.text} has {len(view.size.target)} workers, above its limit, {limit}"
+        has_too_many = (
+            f"{view.job.text} has {len(view.table.workers)} workers, above its limit, {limit}"
+        )
         is_last_try = len(tried) >= _MAX_TRIES
         remedy = (
             "delete the ScaleIn, and another one follows"
@@ -292,7 +287,7 @@ def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
         )
         problem = f"ScaleIn {last['metadata']['name']}: {told}. {has_too_many}; {remedy}"
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(tried) - 1), _MAX_PAUSE_S)
-        wait_s = pause_left_s(_ended_at(last), pause_s, view.now)
+        wait_s = pause_left_s(_ended_at(last), pause_s, view.job.now)
         if is_last_try or wait_s > 0:
             return nothing._replace(problem=problem, wait_s=None if is_last_try else wait_s)
     made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
@@ -319,10 +314,10 @@ def _ended_at(scaler: Object) -> str:
 
 def _expected(view: View, waiting: Sequence[Current]) -> int:
     """The number of workers after all unfinished scalers."""
-    target = frozenset(view.size.target)
+    target = view.table.workers.keys()
     number = len(target)
     for each in waiting:
-        names = frozenset(each.names(view.observed.ref.name)) if each.has_begun else frozenset()
+        names = frozenset(each.names(view.job.observed.ref.name)) if each.has_begun else frozenset()
         if each.kind == "ScaleIn":
             number -= len(names & target) if names else each.scaler.count if each.scaler else 0
         elif not names:
@@ -342,7 +337,7 @@ def _scaler(
 
     Args: is_tried_again: whether a scaler that has ended is passed over, too
     """
-    job = view.observed
+    job = view.job.observed
     spec = {"selector": {"name": job.ref.name}, **content}
     name = _first_name(job)
     number = 1

@@ -17,12 +17,12 @@ from globalmanager.contract import (
     InvalidSpec,
     Object,
     ObjectRef,
-    Observed,
     Result,
 )
-from globalmanager.kinds.trainingjob import commands
-from globalmanager.kinds.trainingjob.scaling import Size
-from globalmanager.kinds.trainingjob.types import TrainingJob
+from globalmanager.kinds.trainingjob import commands, present
+from globalmanager.kinds.trainingjob.present import Present
+from globalmanager.kinds.trainingjob.states import Launcher
+from globalmanager.kinds.trainingjob.table import Table
 from globalmanager.rules import deletions, pod_faults
 from globalmanager.rules.elastic import scalers
 from globalmanager.rules.elastic.scaler_status import has_condition, state_of
@@ -43,37 +43,31 @@ _MAX_LINE_CHARS: Final = 400
 class View(NamedTuple):
     """What the execution of a scaler may depend on."""
 
-    observed: Observed
-    spec: TrainingJob
-    now: datetime
-    size: Size
-    ready: frozenset[str]
-    """The workers on which the launcher can start processes."""
-    listed: Collection[str]
+    job: Present
+    table: Table
+    hosts: Collection[str]
     """The list of hosts that the launcher has."""
-    launcher: Object | None
-    """The launcher's pod while it runs."""
-    pods: Mapping[str, Object]
-    """The workers' pods: name -> pod."""
     known_index: int
     """The index of the next new worker, as the status has it."""
 
     @property
+    def launcher(self) -> Object | None:
+        """The launcher's pod while it runs."""
+        is_running = present.launcher_of(self.job) is Launcher.RUNNING
+        return present.launcher_pod(self.job.observed) if is_running else None
+
+    @property
     def least(self) -> int:
         """So many workers must stay."""
-        return max(self.spec.min_replicas or 1, 1)
+        return max(self.job.spec.min_replicas or 1, 1)
 
     @property
     def limits_problem(self) -> str:
         """Why no scaler can change an elastic job; "" when scalers can."""
-        fault = self.spec.limits_fault
-        if self.spec.max_queued is None or fault is None:
+        fault = self.job.spec.limits_fault
+        if self.job.spec.max_queued is None or fault is None:
             return ""
         return f"{fault.path} {fault.problem}; {fault.remedy}"
-
-    @property
-    def text(self) -> str:
-        return f"TrainingJob {self.observed.ref.name}"
 
 
 @dataclass(frozen=True)
@@ -166,17 +160,13 @@ class Current:
 class Step(NamedTuple):
     """What the execution of a scaler makes of the job now."""
 
-    size: Size
+    table: Table
     state: ScalerState | None = None
     """The state that the scaler enters."""
     message: str = ""
     """Why; or, without a state, what `.status.message` of the scaler is to say."""
     fields: Mapping[str, Any] = {}
     """Further fields of the scaler's status."""
-    leaving: frozenset[str] = frozenset()
-    """Workers that the list of hosts must not have any more."""
-    withheld: frozenset[str] = frozenset()
-    """New workers that the list of hosts must not have yet."""
     deletions: tuple[Delete, ...] = ()
     executions: Mapping[str, Execution] = {}
     timers: Timers = Timers()
@@ -195,8 +185,8 @@ def run_script(view: View, current: Current, workers: Collection[str]) -> Script
     if view.launcher is None:
         return ScriptRun()
     key = current.key(view, "script")
-    execution = commands.script(view.launcher, current.script, tuple(workers), view.spec.slots)
-    result = view.observed.executions.get(key)
+    execution = commands.script(view.launcher, current.script, tuple(workers), view.job.spec.slots)
+    result = view.job.observed.executions.get(key)
     if result is None:
         return ScriptRun(executions={key: execution})
     problem = "" if result.exit_code == 0 else _problem(result, current.script)

@@ -16,6 +16,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import status
 from globalmanager.rules.faults import STALLED, Fault, is_same_summary, summary
+from globalmanager.rules.lifecycle import first_time
 from globalmanager.rules.status import MAX_MESSAGE_CHARS, Finding, Truth
 
 
@@ -113,6 +114,17 @@ class Conditions:
         self._entries = [*kept, entry]
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
+
+    def start_time(self, text: str) -> str:
+        """When the job was first worked on, or was last resumed. A suspension ends with the call.
+
+        Args: text: the job in messages: "TFJob mnist"
+        """
+        if self.is_true(State.SUSPENDED):
+            message = f"{text} is resumed."
+            self.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
+            return rfc3339(self._now)
+        return str(first_time(self._observed, "startTime", self._now, is_due=True))
 
     def stall(self, faults: Sequence[Fault]) -> None:
         """Set the condition Stalled. Without this call, or without faults, the job does not have

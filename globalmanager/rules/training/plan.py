@@ -114,7 +114,7 @@ def _manager_kept(observed: Observed) -> Event:
 
 
 def _living(job: Present) -> Plan:
-    started = _start_time(job)
+    started = job.conditions.start_time(job.text)
     counts = present.counts(job)
     failed = histories.failures(job.observed, job.spec, job.history)
     ending = _ending(job, started, counts, failed)
@@ -176,15 +176,6 @@ def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
     makes_pods = any(isinstance(each, Create) and each.type == PODS for s in stages for each in s)
     if makes_pods:
         yield from gangs.scheduler_warning(job.observed, job.spec)
-
-
-def _start_time(job: Present) -> str:
-    """When the job was first worked on, or was last resumed."""
-    if job.conditions.is_true(State.SUSPENDED):
-        message = f"{job.text} is resumed."
-        job.conditions.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
-        return rfc3339(job.now)
-    return str(lifecycle.first_time(job.observed, "startTime", job.now, is_due=True))
 
 
 def _ending(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from globalmanager.contract import PODS, Annotate, Create, Delete
-from globalmanager.kinds.trainingjob.scaling import known_size
+from globalmanager.kinds.trainingjob.table import recorded
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from tests.globalmanager.builders import at
 from tests.globalmanager.kinds.elastic import (
@@ -80,13 +80,13 @@ def test_the_next_index_is_never_one_that_a_worker_has(
     """Workers 0 and 1 have pods."""
     world = status_of(training(), targetWorkers=target, nextWorkerIndex=written)
     observed = world.observed()
-    assert known_size(observed, observed.spec).next_index == next_index
+    assert recorded(observed, observed.spec).next_index == next_index
 
 
 def test_a_job_wants_no_more_workers_than_there_can_be_whatever_its_status_says() -> None:
     world = status_of(training(), targetWorkers=workers(*range(1500)), nextWorkerIndex=1500)
     observed = world.observed()
-    assert len(known_size(observed, observed.spec).target) == 1000
+    assert len(recorded(observed, observed.spec).target) == 1000
 
 
 # ---- one plan -----------------------------------------------------------------------------------

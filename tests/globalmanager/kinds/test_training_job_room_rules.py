@@ -6,8 +6,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from globalmanager.contract import PODS, Object, ObjectRef
-from globalmanager.kinds.trainingjob import present, room, scaling, workers
+from globalmanager.kinds.trainingjob import present, room, workers
 from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
+from globalmanager.kinds.trainingjob.table import WorkerState, observe
 from globalmanager.rules import objects
 from globalmanager.rules.training.conditions import Conditions
 from tests.globalmanager.builders import NOW, merged
@@ -79,7 +80,7 @@ def job_of(row: Row, **status: Any) -> Present:
             labels = {objects.LABEL_ROLE: role, objects.LABEL_MANAGED_BY: objects.MANAGER}
             marks = {"edgeai.io/attempt": "1"}
             metadata = {"name": name, "namespace": "default", "uid": name, "labels": labels}
-            pod = {"metadata": {**metadata, "annotations": marks}, "spec": {}}
+            pod = {"metadata": {**metadata, "annotations": marks}, "spec": {"containers": [{}]}}
             world.children[ObjectRef(PODS, "default", name)] = merged(pod, STATES_OF_PODS[letter])
     seen = world.observed()
     conditions = Conditions(seen, KIND, NOW, states=STATES)
@@ -94,7 +95,16 @@ def room_of(row: Row, **status: Any) -> room.Room:
         key: [worker(index) for index in getattr(row, key)]
         for key in ("had", "spent", "held", "again")
     }
-    return room.of(job, scaling.known_size(job.observed, job.spec), lost=0, **names)
+    table = observe(job, names["had"], names["held"])
+    # A failed pod is in the pause before its worker is made again, unless the row says otherwise.
+    failed = [worker.name for worker in table.bucket(WorkerState.RETRYABLE, WorkerState.LOST)]
+    table = table.changed(failed, WorkerState.WAITING)
+    table = table.changed(names["spent"], WorkerState.TERMINAL)
+    return room.resize(job, table.changed(names["again"], WorkerState.RETRYABLE), lost=0)
+
+
+def in_state(found: room.Room, state: WorkerState) -> set[str]:
+    return {worker.name for worker in found.table.bucket(state)}
 
 
 ROWS: Final = {
@@ -151,12 +161,13 @@ ROWS: Final = {
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 def test_the_size_that_follows(row: Row) -> None:
     found = room_of(row)
-    assert found.size.target == tuple(map(worker, row.target))
-    assert found.paused == set(map(worker, row.paused))
-    assert found.withheld == set(map(worker, row.withheld))
-    assert found.fields["waiting"] == row.waiting
+    assert found.table.target == tuple(map(worker, row.target))
+    assert in_state(found, WorkerState.PAUSED) == set(map(worker, row.paused))
+    hidden = set(map(worker, row.withheld)) - set(map(worker, row.paused))
+    assert in_state(found, WorkerState.HIDDEN) == hidden
+    assert found.fields["elastic"]["waiting"] == row.waiting
     is_changed = row.target != [*range(len(row.workers))] or found.events
-    assert ("lastScaleTime" in found.fields) == bool(is_changed)
+    assert ("lastScaleTime" in found.fields["elastic"]) == bool(is_changed)
 
 
 # ---- what the status says -----------------------------------------------------------------------
@@ -173,7 +184,7 @@ def test_the_size_that_follows(row: Row) -> None:
 def test_the_end_of_the_indices_is_told_when_a_worker_is_wanted(
     number: int, row: Row, reason: str
 ) -> None:
-    fields = room_of(row, nextWorkerIndex=number).fields
+    fields = room_of(row, nextWorkerIndex=number).fields["elastic"]
     assert fields.get("reason", "") == reason
 
 
@@ -189,7 +200,7 @@ def test_the_end_of_the_indices_is_told_when_a_worker_is_wanted(
 )
 def test_the_message_stays_while_pod_and_reason_do(known: tuple[str, str], message: str) -> None:
     before = {"reason": known[0], "message": known[1]}
-    fields = room_of(Row("RP", []), elastic=before).fields
+    fields = room_of(Row("RP", []), elastic=before).fields["elastic"]
     assert fields["reason"] == "Unschedulable"
     assert fields["message"] == f"pod {worker(1)}: {message}"
 
@@ -202,7 +213,7 @@ def test_a_job_at_rest_keeps_limit_and_time() -> None:
 
 
 def test_workers_that_are_not_wanted_count_as_nothing() -> None:
-    fields = room_of(Row("RRR", []), targetWorkers=[worker(0), worker(1)]).fields
+    fields = room_of(Row("RRR", []), targetWorkers=[worker(0), worker(1)]).fields["elastic"]
     assert (fields["ready"], fields["waiting"]) == (2, 1)
 
 
@@ -225,5 +236,5 @@ def test_many_indices_make_a_job_grow_slowly(
 ) -> None:
     known = {"lastScaleTime": since}
     found = room_of(Row("RR", []), nextWorkerIndex=next_index, elastic=known)
-    assert len(found.size.target) == 2 + added
+    assert len(found.table.target) == 2 + added
     assert found.timers.next_s == wait_s
