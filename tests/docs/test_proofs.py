@@ -17,8 +17,8 @@ MIGRATION: Final = DOCS / "migrate-from-sedna.md"
 TEST: Final = re.compile(r"`(tests/[^`:]+\.py)(?:::(\w+))?`")
 NAME_TESTS: Final = {
     *("adding-a-kind.md", "adding-a-training-kind.md", "simulation.md", "proofs.md", "protocol.md"),
-    # Tests stand beside what was tried by hand, and beside figures.
-    *("kubeedge.md", "performance.md"),
+    # Tests stand beside what was tried by hand.
+    "kubeedge.md",
 }
 """Pages that name tests themselves."""
 PAGES: Final = sorted([*DOCS.glob("*.md"), *(DOCS / "kinds").glob("*.md")])

@@ -1,0 +1,19 @@
+"""docs/performance.md stays short, and names the sections that `make bench` has."""
+
+import re
+from pathlib import Path
+
+from tests.bench.__main__ import SECTIONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+MOST_WORDS = 1500
+"""What was measured, how, and the newest figures; the history of a choice is in its decision."""
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_sections_of_the_page_are_those_of_the_benchmark() -> None:
+    sections = re.findall(r"[sS]ection `([a-z-]+)`", PAGE.read_text(encoding="utf-8"))
+    assert sorted(sections) == sorted(SECTIONS)
