@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from globalmanager.kinds.trainingjob import KIND
 from tests.globalmanager.builders import NOW
-from tests.globalmanager.kinds.elastic import ElasticWorld, example
+from tests.globalmanager.kinds.elastic.world import ElasticWorld, example
 
 WORKERS: Final = (10, 100, 1000)
 _ROUNDS: Final = 25

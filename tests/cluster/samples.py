@@ -4,7 +4,7 @@ from typing import Any
 
 from edgeai.api import Object
 from tests.cluster.client import Client
-from tests.globalmanager.kinds.samples import joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import joint_inference_spec
 
 
 def model(name: str, namespace: str, *, group: str = "edgeai.io") -> Object:

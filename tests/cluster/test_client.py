@@ -19,7 +19,7 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.edgeai.client.conftest import condition, tell
 from tests.edgeai.command import edgeai
-from tests.globalmanager.kinds.training import pytorch_spec
+from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import eventually
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))

@@ -26,7 +26,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import service
 from tests.cluster.test_crds import training_job
-from tests.globalmanager.kinds.training import pytorch_spec
+from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import eventually
 
 TORCH: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")

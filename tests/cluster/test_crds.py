@@ -12,8 +12,8 @@ from tests.cluster.client import Client
 from tests.cluster.conftest import CRDS
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model, service
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE
-from tests.globalmanager.kinds.training import pytorch_spec
+from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
+from tests.globalmanager.kinds.training.samples import pytorch_spec
 
 EXAMPLE = CRDS.parents[1] / "examples" / "joint_inference" / "joint_inference.yaml"
 MANIFESTS = Path(__file__).parent / "manifests"

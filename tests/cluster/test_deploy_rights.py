@@ -30,7 +30,7 @@ from tests.cluster.programs import Program
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.training import end
-from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.ports import free_port
 from tests.waiting import eventually
 

@@ -14,7 +14,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.node import kubelet_user
 from tests.cluster.samples import model
-from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.jobs import Job
 
 # The garbage collector looks for new types twice a minute.

@@ -15,7 +15,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kustomize import combined
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model
-from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.waiting import eventually
 
 TEAM: Final = "team"

@@ -20,7 +20,7 @@ from tests.cluster.edge import Edge
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, service
 from tests.cluster.test_federated_learning import dataset
-from tests.globalmanager.kinds.samples import federated_learning_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.waiting import eventually
 
 NODE: Final = "edge0"

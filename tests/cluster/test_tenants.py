@@ -11,8 +11,8 @@ from tests.cluster.client import Client
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, model, service
 from tests.cluster.test_federated_learning import dataset
-from tests.globalmanager.kinds.samples import federated_learning_spec
-from tests.globalmanager.kinds.training import tf_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
+from tests.globalmanager.kinds.training.samples import tf_spec
 from tests.waiting import eventually
 
 SPY: Final = "edge1"

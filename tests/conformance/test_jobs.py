@@ -8,7 +8,7 @@ import yaml
 
 from tests.conformance.client import MERGE_PATCH, Object
 from tests.conformance.space import Space
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, joint_inference_spec
 
 CHECKOUT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = CHECKOUT / "examples" / "joint_inference" / "joint_inference.yaml"

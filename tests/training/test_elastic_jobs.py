@@ -10,7 +10,7 @@ import pytest
 
 from edgeai.api import Object, collection_of, path_of
 from edgeai.environment import Environment
-from tests.globalmanager.kinds.elastic import JOB, LAUNCHER, example, worker
+from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 from tests.training.jobs import pods, wait_for_end
 from tests.waiting import eventually
 

@@ -18,7 +18,7 @@ from edgeai.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE
+from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 
 MODEL: Final = Model.of("small", ModelSpec(url="/m"))
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"

@@ -11,8 +11,8 @@ from globalmanager.kinds.model import KIND as MODEL
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
-from tests.globalmanager.kinds.samples import EDGEAI, joint_inference_spec
-from tests.globalmanager.kinds.test_pytorch_autoscaler import elastic
+from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
+from tests.globalmanager.kinds.training.pytorchjob.test_autoscaler import elastic
 from tests.waiting import async_eventually
 
 KINDS: Final = (SERVICE, MODEL, PYTORCH)

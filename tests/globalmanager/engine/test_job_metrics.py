@@ -10,7 +10,7 @@ from globalmanager.kinds.tfjob import KIND as TF
 from globalmanager.manifests import crds
 from globalmanager.rules.training.gangs import OF_VOLCANO
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
-from tests.globalmanager.kinds.training import pytorch_spec
+from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import async_eventually
 
 CREATED = {"conditions": [{"type": "Created", "status": "True"}]}

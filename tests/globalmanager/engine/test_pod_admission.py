@@ -25,15 +25,15 @@ from tests.globalmanager.builders import World, from_yaml, job
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import crd_of
-from tests.globalmanager.kinds.elastic import EXAMPLE, ElasticWorld
-from tests.globalmanager.kinds.samples import (
+from tests.globalmanager.kinds.edge.samples import (
     federated_job,
     joint_inference_spec,
     proposal_service,
     small_service,
     worker_spec,
 )
-from tests.globalmanager.kinds.training import pytorch_spec, template, tf_spec
+from tests.globalmanager.kinds.elastic.world import EXAMPLE, ElasticWorld
+from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 from tests.waiting import async_eventually
 
 PRIVILEGED: Final = {"securityContext": {"privileged": True}}

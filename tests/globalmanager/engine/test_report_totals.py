@@ -18,7 +18,7 @@ from globalmanager.kube.client import KubeClient
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, Cluster, User
-from tests.globalmanager.kinds.samples import EDGEAI, joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")
 UPLOADED: Final = {"edge-a": 1, "edge-b": 20, "edge-c": 300}

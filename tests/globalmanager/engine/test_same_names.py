@@ -6,7 +6,7 @@ from globalmanager.contract import PODS, SERVICES, Object, ObjectRef
 from globalmanager.kinds import pytorchjob, tfjob
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import crd_of
-from tests.globalmanager.kinds.training import pytorch_spec, tf_spec
+from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
 from tests.waiting import async_eventually
 
 KINDS = [pytorchjob.KIND, tfjob.KIND]

@@ -13,8 +13,8 @@ from globalmanager.rules.training.replicas import attempt_of
 from tests.globalmanager.cluster import CRDS, TOKEN, Cluster, User, run_manager
 from tests.globalmanager.engine.late_watch import serve_late_watch
 from tests.globalmanager.gadgets import crd_of
-from tests.globalmanager.kinds import elastic
-from tests.globalmanager.kinds.training import pytorch_spec
+from tests.globalmanager.kinds.elastic import world as elastic
+from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.waiting import async_eventually
 

@@ -11,8 +11,14 @@ from globalmanager.kinds.tfjob import KIND as TENSORFLOW
 from globalmanager.rules.pod_faults import first_fault
 from globalmanager.rules.summary import faults_of
 from tests.globalmanager.builders import World, at
-from tests.globalmanager.kinds.samples import small_service
-from tests.globalmanager.kinds.training import conditions, ended, pytorch_spec, started, tf_spec
+from tests.globalmanager.kinds.edge.samples import small_service
+from tests.globalmanager.kinds.training.samples import (
+    conditions,
+    ended,
+    pytorch_spec,
+    started,
+    tf_spec,
+)
 
 MASTER, WORKER = "mnist-master-0", "mnist-worker-0"
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed"}}

@@ -18,7 +18,8 @@ from globalmanager.contract import (
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
 from tests.globalmanager.builders import GRACE_S, World, at, merged, terminating
-from tests.globalmanager.kinds.elastic import (
+from tests.globalmanager.kinds.edge.samples import federated_job, small_service
+from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
     ElasticWorld,
     created,
@@ -26,8 +27,13 @@ from tests.globalmanager.kinds.elastic import (
     training,
     worker,
 )
-from tests.globalmanager.kinds.samples import federated_job, small_service
-from tests.globalmanager.kinds.training import conditions, pods, pytorch_spec, started, tf_spec
+from tests.globalmanager.kinds.training.samples import (
+    conditions,
+    pods,
+    pytorch_spec,
+    started,
+    tf_spec,
+)
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 LATE: Final = GRACE_S + OVERDUE_S

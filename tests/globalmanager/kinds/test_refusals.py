@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 
 from tests.globalmanager.builders import at, merged
-from tests.globalmanager.kinds.elastic import LAUNCHER, ElasticWorld, example, training, worker
+from tests.globalmanager.kinds.elastic.world import (
+    LAUNCHER,
+    ElasticWorld,
+    example,
+    training,
+    worker,
+)
 from tests.globalmanager.kinds.refusals import Refuse, adoption, carry, creation_of, live
-from tests.globalmanager.kinds.test_pytorch_elastic import WORKERS, half_full
+from tests.globalmanager.kinds.training.pytorchjob.test_elastic import WORKERS, half_full
 
 SOME_WORKERS: Any = {"replicas": 3, "minReplicas": 1}
 

@@ -18,8 +18,8 @@ from globalmanager.kinds.tfjob import KIND as TF
 from globalmanager.kinds.trainingjob import KIND as TRAINING
 from globalmanager.manifests import crds
 from tests.globalmanager.builders import job
-from tests.globalmanager.kinds.elastic import example
-from tests.globalmanager.kinds.training import pytorch_spec, template, tf_spec
+from tests.globalmanager.kinds.elastic.world import example
+from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 from tests.globalmanager.manifests.cel import Program, Rule, rules
 
 REPLICAS: Final = "spec.pytorchReplicaSpecs"

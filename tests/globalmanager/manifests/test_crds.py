@@ -15,7 +15,7 @@ from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
 from tests.globalmanager.builders import from_yaml, report
-from tests.globalmanager.kinds.samples import PROPOSAL, SEDNA_STYLE, small_service
+from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, small_service
 
 DIRECTORY = Path(__file__).parents[3] / "deploy" / "crds"
 ALL = [pytest.param(kind, type_, id=str(type_)) for kind in KINDS for type_ in kind.types]

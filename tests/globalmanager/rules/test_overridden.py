@@ -7,7 +7,7 @@ import pytest
 
 from globalmanager.contract import DEPLOYMENTS, ObjectRef, Replace
 from tests.globalmanager.builders import NOW, World, copied
-from tests.globalmanager.kinds.samples import proposal_service, sedna_service
+from tests.globalmanager.kinds.edge.samples import proposal_service, sedna_service
 
 EDGE = ObjectRef(DEPLOYMENTS, "default", "helmet-detection-demo-deployment-edge")
 IMAGE = "spec.template.spec.containers[0].image"

@@ -16,7 +16,7 @@ from globalmanager.kinds.tfjob.types import CONSTRAINTS as OF_TF
 from globalmanager.manifests import crds
 from globalmanager.rules.training.constraints import Constraint, validations
 from tests.globalmanager.builders import job
-from tests.globalmanager.kinds.training import pytorch_spec, template, tf_spec
+from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TABLES = ((PYTORCH, OF_PYTORCH), (TF, OF_TF))

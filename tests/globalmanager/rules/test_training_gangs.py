@@ -9,7 +9,7 @@ from globalmanager.contract import Kind, ObjectRef, UpdateRule
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training import gangs
 from tests.globalmanager.builders import NOW, SETTINGS, World, at, job
-from tests.globalmanager.kinds.training import conditions, pods, pytorch_spec, template
+from tests.globalmanager.kinds.training.samples import conditions, pods, pytorch_spec, template
 
 REPLICAS = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
 PLUGINS = "scheduler-plugins-scheduler"

@@ -7,7 +7,7 @@ import pytest
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training.outcomes import outcomes
 from tests.globalmanager.builders import World, at, job, merged
-from tests.globalmanager.kinds.training import ended, pytorch_spec
+from tests.globalmanager.kinds.training.samples import ended, pytorch_spec
 
 
 def counted(world: World, seconds: float = 0) -> dict[str, int]:

@@ -7,7 +7,7 @@ import pytest
 from globalmanager.contract import PODS, ObjectRef, Refusal
 from globalmanager.kinds.pytorchjob import KIND
 from tests.globalmanager.builders import NOW, World, at
-from tests.globalmanager.kinds.training import conditions, ended, pytorch_spec, started
+from tests.globalmanager.kinds.training.samples import conditions, ended, pytorch_spec, started
 
 WORKER = "mnist-worker-0"
 

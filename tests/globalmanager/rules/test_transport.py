@@ -7,7 +7,7 @@ import pytest
 from globalmanager.contract import InvalidSpec, WorkerSettings
 from globalmanager.kinds.jointinferenceservice import types as joint_inference
 from globalmanager.rules.transport import Transport, environment
-from tests.globalmanager.kinds.samples import joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import joint_inference_spec
 
 SETTINGS = WorkerSettings(worker_api_port=9100)
 

@@ -41,7 +41,7 @@ from globalmanager.rules.stored import stored_bytes
 from globalmanager.rules.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from tests.globalmanager.cluster import CRDS, Cluster
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, World
-from tests.globalmanager.kinds.samples import federated_learning_spec, joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
 from tests.waiting import async_eventually
 
 ROOT: Final = Path(__file__).parents[4]

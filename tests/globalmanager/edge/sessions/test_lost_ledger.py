@@ -24,7 +24,7 @@ from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User
 from tests.globalmanager.edge.world import A, Peer, World, report_body
-from tests.globalmanager.kinds.samples import EDGEAI, joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.waiting import async_eventually
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")

@@ -1,0 +1,141 @@
+"""A GlobalManager that is killed at any step of a scaling ends with exactly the right pods.
+
+Each case is driven once without a fault. Then the case is driven again and again: each time the
+plan of one step is cut after one of its actions, before the status is written, and the
+GlobalManager forgets all results of commands.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.globalmanager.builders import at
+from tests.globalmanager.kinds.elastic.world import ElasticWorld, example, training, worker
+
+SCRIPT: dict[str, Any] = {"script": "/scale.sh"}
+
+
+class Cut(NamedTuple):
+    step: int
+    actions: int
+
+
+class Case(NamedTuple):
+    begin: Callable[[ElasticWorld], ElasticWorld]
+    workers: list[int]
+    """The indices of the workers at the end."""
+    phases: dict[str, str]
+    """Scaler -> its phase at the end."""
+    starts: bool = True
+    """Whether new pods start."""
+    terminates: bool = False
+    """Whether deleted pods need a moment."""
+    stay: tuple[int, ...] = ()
+    """The indices of the workers whose pods never go."""
+
+
+def replicas(world: ElasticWorld, number: int) -> ElasticWorld:
+    world.change(example(worker={"replicas": number})["spec"])
+    return world
+
+
+CASES = {
+    "scale out": Case(lambda w: w.scale_out(2), [0, 1, 2, 3, 4], {"out": "ScaleSucceeded"}),
+    "scale out with a script": Case(
+        lambda w: w.scale_out(1, **SCRIPT), [0, 1, 2, 3], {"out": "ScaleSucceeded"}
+    ),
+    "scale out in vain": Case(
+        lambda w: w.scale_out(2, timeout=30), [0, 1, 2], {"out": "ScaleFailed"}, starts=False
+    ),
+    "scale out beyond the limit": Case(
+        lambda w: w.scale_out(90), [0, 1, 2], {"out": "ScaleFailed"}
+    ),
+    "scale in by name": Case(lambda w: w.scale_in(worker(1)), [0, 2], {"in": "ScaleSucceeded"}),
+    "scale in by count": Case(
+        lambda w: w.scale_in(count=2), [0], {"in": "ScaleSucceeded"}, terminates=True
+    ),
+    "scale in with a script": Case(
+        lambda w: w.scale_in(worker(0), **SCRIPT), [1, 2], {"in": "ScaleSucceeded"}
+    ),
+    "scale in of nobody": Case(lambda w: w.scale_in("nobody"), [0, 1, 2], {"in": "ScaleFailed"}),
+    "out and in": Case(
+        lambda w: w.scale_out(1, age=9).scale_in(worker(0)),
+        [1, 2, 3],
+        {"out": "ScaleSucceeded", "in": "ScaleSucceeded"},
+        terminates=True,
+    ),
+    "in, whose pod stays, and out": Case(
+        lambda w: w.scale_in(worker(1), timeout=20, age=9).scale_out(1),
+        [0, 2, 3],
+        {"in": "ScaleSucceeded", "out": "ScaleSucceeded"},
+        terminates=True,
+        stay=(1,),
+    ),
+    "out in vain, whose pods stay": Case(
+        lambda w: w.scale_out(2, timeout=30),
+        [0, 1, 2],
+        {"out": "ScaleFailed"},
+        starts=False,
+        terminates=True,
+        stay=(3, 4),
+    ),
+    "kubectl scale up": Case(lambda w: replicas(w, 5), [0, 1, 2, 3, 4], {}),
+    "kubectl scale down": Case(lambda w: replicas(w, 1), [0], {}),
+}
+
+
+def drive(case: Case, cut: Cut | None = None) -> tuple[ElasticWorld, list[int]]:
+    """The case, until nothing happens any more.
+
+    Returns: the world, and the number of actions in the plan of each step
+    """
+    world = case.begin(training(example(worker={"replicas": 3})))
+    world.terminates = case.terminates
+    actions, now, quiet = [], 0.0, 0
+    for step in range(300):
+        plan = world.plan(at(now))
+        actions.append(len(plan.actions))
+        if cut is not None and cut.step == step:
+            world.apply(plan, actions=cut.actions).crash()
+            continue
+        is_quiet = not plan.actions and plan.status is None
+        world.apply(plan)
+        if is_quiet:
+            quiet += 1
+            now += 11
+            world.end_deleted(*(worker(index) for index in case.stay)).end(exit_code=0)
+            if case.starts:
+                world.pods_become("Running")
+            if quiet > 20:
+                return world, actions
+        else:
+            quiet = 0
+    raise AssertionError("does not come to rest")
+
+
+def check(case: Case, world: ElasticWorld, cut: Cut | None) -> None:
+    assert world.workers() == sorted([*case.workers, *case.stay]), cut
+    hosts = [worker(index) for index in case.workers]
+    assert world.status["targetWorkers"] == hosts, cut
+    assert sorted(world.hosts()) == sorted(hosts), cut
+    assert world.status["currentWorkers"] == world.hosts(), cut
+    assert world.status["phase"] == "Running", cut
+    assert world.status.get("currentScaler") is None, cut
+    phases = {name: world.state(name)["phase"] for name in case.phases}
+    assert phases == case.phases, cut
+    assert len(world.scalers) == max(len(case.phases), 1), cut
+    services = [name for name in world.names() if name.startswith("Service/")]
+    assert services == sorted(f"Service/{host}" for host in hosts), cut
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_that_is_cut_after_any_action_ends_with_the_right_pods(name: str) -> None:
+    case = CASES[name]
+    world, actions = drive(case)
+    check(case, world, None)
+    cuts = [Cut(step, number) for step, count in enumerate(actions) for number in range(count + 1)]
+    assert len(cuts) > 10
+    for cut in cuts:
+        world, _ = drive(case, cut)
+        check(case, world, cut)

@@ -1,0 +1,88 @@
+"""The state machine of a TrainingJob keeps the table of transitions, which the docs draw."""
+
+import itertools
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from globalmanager.kinds.trainingjob.states import (
+    ENDS,
+    TRANSITIONS,
+    Launcher,
+    Situation,
+    State,
+    path,
+)
+
+PAGE: Final = Path(__file__).parents[5] / "docs" / "kinds" / "trainingjob.md"
+SITUATIONS: Final = [
+    Situation(
+        are_workers_created=created,
+        are_enough_ready=ready,
+        cannot_start=stuck,
+        launcher=launcher,
+        may_restart=may_restart,
+        is_scaling=scaling,
+    )
+    for launcher in Launcher
+    for created, ready, stuck, may_restart, scaling in itertools.product((False, True), repeat=5)
+]
+LONGEST: Final = len(State)
+
+
+def steps(state: State, situation: Situation) -> list[tuple[State, State]]:
+    """(state, next state) of each step."""
+    passed = [state, *itertools.islice(path(state, situation), LONGEST)]
+    return list(itertools.pairwise(passed))
+
+
+ALL: Final = {
+    step for state in State for situation in SITUATIONS for step in steps(state, situation)
+}
+
+
+def test_every_step_is_in_the_table_and_every_entry_is_a_step() -> None:
+    drawn = {(before, after) for before, listed in TRANSITIONS.items() for after in listed}
+    # `plan` suspends a job in any state but the final ones.
+    suspensions = {(state, State.SUSPENDED) for state in State} - {
+        (state, State.SUSPENDED) for state in (State.NEW, State.SUSPENDED, *ENDS)
+    }
+    assert ALL | suspensions == drawn
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_path_comes_to_rest(state: State) -> None:
+    for situation in SITUATIONS:
+        passed = steps(state, situation)
+        assert len(passed) < LONGEST, situation
+        if passed and passed[-1][1] is not State.RESTARTING:
+            assert not steps(passed[-1][1], situation), "the last state stays"
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_is_final(end: State) -> None:
+    assert not any(steps(end, situation) for situation in SITUATIONS)
+
+
+def test_a_job_whose_launcher_never_existed_does_not_succeed() -> None:
+    absent = [each for each in SITUATIONS if each.launcher is Launcher.ABSENT]
+    ends = {after for each in absent for _, after in steps(State.NEW, each)}
+    assert State.SUCCEEDED not in ends
+    assert State.RUNNING not in ends
+
+
+def drawing() -> list[str]:
+    """The lines of the diagram."""
+    names = {State.NEW: "[*]"}
+    lines = [
+        f"    {names.get(before, before)} --> {after}: {why}"
+        for before, listed in TRANSITIONS.items()
+        for after, why in listed.items()
+    ]
+    return ["stateDiagram-v2", *lines, *(f"    {end} --> [*]" for end in ENDS)]
+
+
+def test_the_page_has_the_diagram_of_the_table() -> None:
+    block = PAGE.read_text().partition("```mermaid\n")[2].partition("\n```")[0]
+    assert block.splitlines() == drawing(), "write into the page:\n" + "\n".join(drawing())

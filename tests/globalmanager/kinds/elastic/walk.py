@@ -1,0 +1,371 @@
+"""A TrainingJob to which everything happens that can happen, in any order."""
+
+import random
+from datetime import datetime
+from typing import Any, Final
+
+from edgeai.times import rfc3339
+from globalmanager.contract import PODS, Action, Adopt, Create, Delete, Object, ObjectRef, Result
+from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
+from globalmanager.rules.objects import owner_reference
+from tests.globalmanager.builders import at, merged
+from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
+
+ENDS: Final = ("ScaleSucceeded", "ScaleFailed")
+POLICIES: Final = (None, "OnFailure", "ExitCode", "Always", "Never")
+
+
+class Walk(ElasticWorld):
+    """One job and its scalers. The methods `on_…` are the events.
+
+    Args: random_: decides which events come, and what they do
+    """
+
+    def __init__(self, random_: random.Random) -> None:
+        self.random = random_
+        pick = random_.choice
+        low, start, high = sorted(random_.randint(1, 6) for _ in range(3))
+        given: dict[str, Any] = {"replicas": start, "restartPolicy": pick(POLICIES)}
+        if random_.random() < 0.7:
+            given["minReplicas"] = low
+        else:
+            given["minReplicas"] = None
+        given["maxReplicas"] = high if random_.random() < 0.7 else None
+        given = {key: each for key, each in given.items() if each is not None}
+        job = example(
+            launcherAttachMode=pick(["ssh", "kubexec"]),
+            restartPolicy=pick(["Never", "OnFailure"]),
+            backoffLimit=pick([0, 1, 100, 100]),
+            cleanPodPolicy=pick(["All", "Running", "None"]),
+        )
+        spec = job["spec"]["etReplicaSpecs"]["worker"]
+        for key in ("minReplicas", "maxReplicas"):
+            del spec[key]
+        spec |= given
+        super().__init__(job)
+        self.now = 0.0
+        self.made = 0
+        self.wait: float | None = None
+        self.sick = False
+        """Whether half of the workers never run."""
+        self.has_new_limits = False
+        self.spoiled: set[ObjectRef] = set()
+        self.log: list[str] = []
+        self.terminates = True
+        self.lists: list[tuple[float, str, tuple[str, ...]]] = []
+        """When the launcher could read which list: seconds, uid of the launcher, hosts."""
+
+    @property
+    def clock(self) -> datetime:
+        return at(self.now)
+
+    # ---- what plans do ----
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Create(type_, object_) if type_ in (SCALE_OUTS, SCALE_INS):
+                ref = ObjectRef(type_, "default", object_["metadata"]["name"])
+                if ref not in self.scalers:
+                    made = merged(object_, {"metadata": {"creationTimestamp": rfc3339(self.clock)}})
+                    self.made += 1
+                    made["metadata"]["uid"] = f"scaler-{self.made}"
+                    self.scalers[ref] = made
+            case Adopt():
+                scaler = self.scalers[action.ref]
+                assert scaler["metadata"]["uid"] == action.uid
+                assert not scaler["metadata"].get("ownerReferences")
+                owners = {"ownerReferences": [owner_reference(self.observed())]}
+                self.scalers[action.ref] = merged(scaler, {"metadata": owners})
+            case Delete() if action.ref.type == PODS:
+                pod = self.children[action.ref]
+                assert pod["metadata"]["uid"] == action.uid
+                if pod.get("status", {}).get("phase") in ("Failed", "Succeeded", None):
+                    del self.children[action.ref]
+                else:
+                    assert "deletionTimestamp" not in pod["metadata"], "deleted twice"
+                    marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
+                    self.children[action.ref] = merged(pod, marked)
+            case Create(type_, object_) if type_ == PODS:
+                super()._act(action)
+                ref = ObjectRef(type_, "default", object_["metadata"]["name"])
+                stamp = {"metadata": {"creationTimestamp": rfc3339(self.clock)}}
+                self.children[ref] = merged(self.children[ref], stamp)
+            case _:
+                super()._act(action)
+        self.look()
+
+    def look(self) -> None:
+        launcher = self.pod_of(LAUNCHER)
+        config = next((c for r, c in self.children.items() if r.name == f"{JOB}-config"), None)
+        if launcher is None or config is None or "deletionTimestamp" in launcher["metadata"]:
+            return
+        if "hostfile" not in config["data"]:
+            self.lists.append((self.now, "", ()))
+            return
+        uid, hosts = launcher["metadata"]["uid"], tuple(self.hosts())
+        if not self.lists or self.lists[-1][1:] != (uid, hosts):
+            self.lists.append((self.now, uid, hosts))
+
+    def step(self, *, cut: bool = False) -> bool:
+        plan = self.plan(self.clock)
+        is_started = plan.executions.keys() <= self.executions.keys()
+        if not plan.actions and plan.status is None and is_started:
+            self._execute(plan.executions)
+            self.wait = plan.requeue_after_s
+            return False
+        if cut and plan.actions:
+            number = self.random.randint(0, len(plan.actions))
+            self.log.append(f"cut {number}/{len(plan.actions)}")
+            self.apply(plan, actions=number)
+            self.executions = {}
+        else:
+            before = len(self.status.get("targetWorkers") or ())
+            self.apply(plan)
+            self.check_size(before)
+        return True
+
+    def check_size(self, before: int) -> None:
+        """Scaling keeps the limits."""
+        worker_spec = self.object["spec"]["etReplicaSpecs"]["worker"]
+        after = len(self.status.get("targetWorkers") or ())
+        if before == 0 or self.spoiled or self.has_new_limits:
+            return
+        if after > before:
+            assert after <= worker_spec.get("maxReplicas", after)
+        if after < before and worker_spec.get("restartPolicy") != "Never":
+            assert after >= worker_spec.get("minReplicas", 1)
+
+    def rest(self) -> None:
+        """Plan until nothing changes."""
+        for _ in range(60):
+            if not self.step():
+                return
+        raise AssertionError(f"does not settle: {self.plan(self.clock)}")
+
+    # ---- what the world does ----
+
+    def pod_of(self, name: str) -> Object | None:
+        return self.children.get(ObjectRef(PODS, "default", name))
+
+    def pods_named(self) -> list[ObjectRef]:
+        return [ref for ref in self.children if ref.type == PODS]
+
+    def set_pod(self, ref: ObjectRef, phase: str, **state: Any) -> None:
+        pod = self.children[ref]
+        self.children[ref] = {**pod, "status": {"phase": phase, **state}}
+
+    def healthy(self) -> None:
+        """What a healthy cluster does in time."""
+        for ref in self.pods_named():
+            pod = self.children[ref]
+            phase = pod.get("status", {}).get("phase")
+            if "deletionTimestamp" in pod["metadata"]:
+                del self.children[ref]
+            elif self.sick and ref.name != LAUNCHER and int(ref.name[-1]) % 2:
+                if phase == "Running":
+                    self.set_pod(ref, "Pending")
+            elif phase in (None, "Pending", "Unknown") or phase == "Running":
+                self.set_pod(ref, "Running")
+        self.executions = {
+            key: (each, known or Result(exit_code=0))
+            for key, (each, known) in self.executions.items()
+        }
+
+    def event(self) -> None:
+        events = [each for each in dir(self) if each.startswith("on_")]
+        name = self.random.choice(events)
+        self.log.append(f"{self.now}: {name}")
+        getattr(self, name)()
+
+    def on_time(self) -> None:
+        self.now += self.random.choice([1, 5, 11, 31, 61, 200])
+
+    on_time_2 = on_time_3 = on_time
+
+    def on_healthy(self) -> None:
+        self.healthy()
+
+    on_healthy_2 = on_healthy_3 = on_healthy
+
+    def on_pod(self) -> None:
+        refs = [ref for ref in self.pods_named() if ref.name != LAUNCHER]
+        if not refs:
+            return
+        ref = self.random.choice(refs)
+        self.log[-1] += f" {ref.name}"
+        match self.random.randint(0, 8):
+            case 0:
+                self.set_pod(ref, "Failed", reason="Evicted")
+            case 1:
+                self.set_pod(ref, "Failed")
+            case 2:
+                self.set_pod(ref, "Succeeded")
+            case 3:
+                del self.children[ref]
+            case 4:
+                marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
+                self.children[ref] = merged(self.children[ref], marked)
+            case 5:
+                self.set_pod(ref, "Running", conditions=[{"type": "Ready", "status": "False"}])
+            case 6:
+                self.set_pod(ref, "Running")
+            case 7:
+                self.set_pod(ref, "Pending")
+            case 8:
+                self.set_pod(ref, "Unknown")
+
+    on_pod_2 = on_pod
+
+    def on_launcher(self) -> None:
+        ref = ObjectRef(PODS, "default", LAUNCHER)
+        if ref not in self.children or self.random.random() < 0.5:
+            return
+        match self.random.randint(0, 12):
+            case 0 | 1 | 2 | 3:
+                self.set_pod(ref, "Failed")
+            case 4 | 5 | 6:
+                del self.children[ref]
+            case 7 | 8 | 9 | 10 | 11:
+                marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
+                self.children[ref] = merged(self.children[ref], marked)
+            case 12:
+                self.set_pod(ref, "Succeeded")
+
+    def on_scale_out(self) -> None:
+        self.made += 1
+        extra: dict[str, Any] = {"script": "/x.sh"} if self.random.random() < 0.3 else {}
+        extra |= {"timeout": self.random.choice([1, 60, 60, 300])}
+        count = self.random.choice([1, 1, 2, 3, 1000])
+        self._scale(
+            SCALE_OUTS, f"s{self.made}", -int(self.now), {"toAdd": {"count": count}, **extra}
+        )
+
+    on_scale_out_2 = on_scale_out
+
+    def on_scale_in(self) -> None:
+        self.made += 1
+        extra: dict[str, Any] = {"script": "/x.sh"} if self.random.random() < 0.3 else {}
+        extra |= {"timeout": self.random.choice([1, 60, 60, 300])}
+        given: dict[str, Any] = {"count": self.random.choice([1, 1, 2, 3, 1000])}
+        if self.random.random() < 0.5:
+            target = self.status.get("targetWorkers") or []
+            names = [*target, "foreign", worker(77)]
+            given = {"podNames": self.random.sample(names, self.random.randint(1, 2))}
+            if target and self.random.random() < 0.7:
+                given = {"podNames": [self.random.choice(target)]}
+        self._scale(SCALE_INS, f"s{self.made}", -int(self.now), {"toDelete": given, **extra})
+
+    on_scale_in_2 = on_scale_in
+
+    def on_scaler_deleted(self) -> None:
+        if self.scalers:
+            del self.scalers[self.random.choice(list(self.scalers))]
+
+    def on_scaler_edited(self) -> None:
+        if not self.scalers:
+            return
+        ref = self.random.choice(list(self.scalers))
+        scaler = self.scalers[ref]
+        edits: list[dict[str, Any]] = [
+            {},
+            {"timeout": 5},
+            {"toAdd": {"count": -1}},
+            {"toDelete": {"count": 0}},
+            {"toAdd": {"count": 2}, "toDelete": {"count": 1}},
+            {"script": "a\nb"},
+            {"toDelete": {"podNames": [worker(0)]}},
+        ]
+        spec = self.random.choice(edits)
+        self.scalers[ref] = {**scaler, "spec": {**scaler["spec"], **spec}}
+
+    def on_replicas(self) -> None:
+        spec = merged(
+            self.object["spec"],
+            {"etReplicaSpecs": {"worker": {"replicas": self.random.randint(1, 8)}}},
+        )
+        self.change(spec)
+
+    def on_limits(self) -> None:
+        low, high = sorted(self.random.randint(1, 8) for _ in range(2))
+        self.has_new_limits = True
+        spec = merged(
+            self.object["spec"],
+            {"etReplicaSpecs": {"worker": {"minReplicas": low, "maxReplicas": high}}},
+        )
+        self.change(spec)
+
+    def on_suspend(self) -> None:
+        mark = self.random.choice(["true", "false"])
+        key = "job-supervisor.kube-ai.io/job-suspended"
+        self.object = merged(self.object, {"metadata": {"annotations": {key: mark}}})
+
+    def on_child(self) -> None:
+        refs = [ref for ref in self.children if ref.type != PODS]
+        if not refs:
+            return
+        ref = self.random.choice(refs)
+        self.log[-1] += f" {ref.type.kind}/{ref.name}"
+        if self.random.random() < 0.6:
+            del self.children[ref]
+            return
+        child = dict(self.children[ref])
+        for key in ("data", "rules", "subjects", "spec"):
+            if key in child:
+                child[key] = {} if isinstance(child[key], dict) else []
+        self.children[ref] = child
+        self.look()
+
+    def on_garbage(self) -> None:
+        if not self.scalers or self.random.random() < 0.5:
+            return
+        ref = self.random.choice(list(self.scalers))
+        pick = self.random.choice
+        names = pick(
+            [
+                [],
+                [worker(0)],
+                [worker(5), worker(6)],
+                ["foreign"],
+                5,
+                [worker(9999)],
+                [worker(99999), worker(3)],
+                [None],
+            ]
+        )
+        state = {
+            "phase": pick(["Scaling", "ScriptExecuted", "Created", "", "x", 5, "ScaleFailed"]),
+            "addPods": names,
+            "toDeletePods": names,
+            "startTime": pick([None, "x", "2999-01-01T00:00:00Z", rfc3339(self.clock)]),
+            "conditions": pick([None, [], 5, [5], [{"type": "ScriptExecuted"}]]),
+        }
+        if self.random.random() < 0.3:
+            del state["conditions"]
+        self.log[-1] += f" {ref.name} {state}"
+        self.spoiled.add(ref)
+        self.scalers[ref] = merged(self.scalers[ref], {"status": state})
+
+    def on_results(self) -> None:
+        result = self.random.choice(
+            [Result(exit_code=0), Result(exit_code=1), Result(exit_code=124)]
+        )
+        self.executions = {
+            key: (each, known or result) for key, (each, known) in self.executions.items()
+        }
+
+    def on_crash(self) -> None:
+        self.crash()
+
+    def on_intruder(self) -> None:
+        """A pod whose owner reference is forged."""
+        names = [worker(self.random.randint(0, 12)), f"{JOB}-worker-x", worker(99999)]
+        ref = ObjectRef(PODS, "default", self.random.choice(names))
+        if ref in self.children or ref.name[-1] == "x":
+            return
+        self.made += 1
+        metadata = {"name": ref.name, "namespace": "default", "uid": f"intruder-{self.made}"}
+        self.children[ref] = {
+            "metadata": {**metadata, "creationTimestamp": rfc3339(self.clock)},
+            "spec": {"containers": [{"name": "x"}]},
+            "status": {"phase": "Running"},
+        }
