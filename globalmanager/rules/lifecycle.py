@@ -14,7 +14,7 @@ import msgspec
 
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ref_of
+from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ResourceType, ref_of
 from globalmanager.rules import contacts, faults, overridden, pod_state, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import STALLED
@@ -90,6 +90,15 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
     ]
     done = {*names[:MAX_FINISHED], *succeeded}
     return sorted(done if among is None else done.intersection(among))
+
+
+def deletions(observed: Observed, *, besides: Collection[ResourceType] = ()) -> tuple[Delete, ...]:
+    """The deletions of all children. Args: besides: types whose children stay"""
+    return tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if ref.type not in besides and not is_being_deleted(child)
+    )
 
 
 def deletion(pod: Object) -> Delete:

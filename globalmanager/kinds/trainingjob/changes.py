@@ -12,7 +12,6 @@ from globalmanager.contract import (
     Action,
     Annotate,
     Create,
-    Delete,
     Object,
     ObjectRef,
     Observed,
@@ -123,13 +122,8 @@ def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ..
     pods = list(workers.present(observed).values())
     launcher_pod = present.launcher_pod(observed)
     still_runs = launcher_pod is not None and pod_state.is_active(launcher_pod)
-    others = tuple(
-        Delete(ref, child["metadata"]["uid"])
-        for ref, child in observed.children.items()
-        if ref.type != PODS and not is_being_deleted(child)
-    )
     return (
         *(lifecycle.clean_up([launcher_pod]) if launcher_pod is not None and still_runs else ()),
         *lifecycle.clean_up(pods, policy),
-        *others,
+        *lifecycle.deletions(observed, besides=(PODS,)),
     )

@@ -40,7 +40,6 @@ from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
 from globalmanager.rules.training import stalls
-from globalmanager.rules.training.changes import suspended_job_changes
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
@@ -252,7 +251,7 @@ def _suspended(job: Present) -> Plan:
         **room.at_rest(job.observed, job.pods),
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
-    deletions = suspended_job_changes(job.observed)
+    deletions = lifecycle.deletions(job.observed)
     # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
     # its list has lost all workers.
     launcher_ref = present.launcher_ref(job.observed)

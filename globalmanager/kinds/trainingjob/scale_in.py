@@ -21,25 +21,53 @@ _CHANGED: Final = "the spec was changed and is not accepted any more"
 def step(view: View, current: Current) -> Step:
     """The next step of the ScaleIn."""
     names = current.names(view.job.observed.ref.name)
+    # The choice stands in the status of the ScaleIn before anything follows from it.
     if not (current.has_begun and names):
         return _begun(view, current)
+    # Only workers that the job does not want any more lose their pods.
     if view.table.workers.keys().isdisjoint(names):
         return _ending(view, current, names)
     return _going(view, current, names)
+
+
+def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The workers are still wanted by the job: the launcher must let go of them first."""
+    problem = _overtaken(view, current, names)
+    if problem:
+        return _failed(view, problem)
+    # The script comes first: it may tell the launcher's program that the workers go.
+    if current.script.text and not current.has_run_script:
+        return _run_script(view, current, names)
+    draining = view.table.changed(names, WorkerState.DRAINING)
+    # The launcher must not start a process on a worker that is about to end.
+    if not frozenset(view.hosts).isdisjoint(names):
+        if current.hopeless_in_s(view.job.now) <= 0:
+            return _failed(view, f"{view.job.text} has no other worker that runs")
+        return Step(draining, timers=view.hope(current))
+    if not current.has_run_script:
+        text = f"the list of hosts has {_shown(names)} no more"
+        return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
+    return _idle(view, current, names)
+
+
+def _failed(view: View, problem: str) -> Step:
+    """The end of a ScaleIn whose workers stay."""
+    return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
 
 
 def _begun(view: View, current: Current) -> Step:
     """The choice of the workers, or the refusal."""
     table, scaler = view.table, current.scaler
     if scaler is None:
-        return Step(table, ScalerState.FAILED, f"{_CHANGED}; nothing was deleted")
+        return _failed(view, _CHANGED)
     unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
         problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"
     else:
         problem = _beyond_limits(view, scaler.count)
     if problem:
-        return Step(table, ScalerState.FAILED, f"{problem}; nothing was deleted")
+        return _failed(view, problem)
+    # The workers that came last go first, so a job that grows and shrinks keeps its first ones.
     names = scaler.names or table.target[-scaler.count :]
     text = f"removes {_shown(names)} from {view.job.text}"
     return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
@@ -47,41 +75,17 @@ def _begun(view: View, current: Current) -> Step:
 
 def _beyond_limits(view: View, number: int) -> str:
     """Why so many workers cannot go; "" when they can."""
-    total = len(view.table.workers)
+    job, total, least = view.job, len(view.table.workers), view.least
     if view.limits_problem:
         return view.limits_problem
     if number >= total:
-        return f"{view.job.text} has {total} workers, so {number} cannot go"
-    if total - number < view.least:
-        return (
-            f"{view.job.text} would have {total - number} workers, below minReplicas, {view.least}"
-        )
-    if view.job.spec.max_queued is not None and total - number < limit(
-        view.job.observed, view.job.spec
-    ):
-        return f"{view.job.text} has spec.elastic and would replace them: use kubectl scale"
+        return f"{job.text} has {total} workers, so {number} cannot go"
+    if total - number < least:
+        return f"{job.text} would have {total - number} workers, below minReplicas, {least}"
+    # An elastic job fills up to its limit, so only workers above the limit stay away.
+    if job.spec.max_queued is not None and total - number < limit(job.observed, job.spec):
+        return f"{job.text} has spec.elastic and would replace them: use kubectl scale"
     return ""
-
-
-def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
-    """The workers are still wanted by the job: the launcher must let go of them first."""
-    table = view.table
-    problem = _overtaken(view, current, names)
-    if problem:
-        return Step(table, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    if current.script.text and not current.has_run_script:
-        return _run_script(view, current, names)
-    draining = table.changed(names, WorkerState.DRAINING)
-    if not frozenset(view.hosts).isdisjoint(names):
-        if current.hopeless_in_s(view.job.now) <= 0:
-            text = f"{view.job.text} has no other worker that runs; nothing was deleted"
-            return Step(table, ScalerState.FAILED, text)
-        hope = Timers().add(current.hopeless_in_s(view.job.now))
-        return Step(draining, timers=hope)
-    if not current.has_run_script:
-        text = f"the list of hosts has {_shown(names)} no more"
-        return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
-    return _idle(view, current, names)
 
 
 def _overtaken(view: View, current: Current, names: tuple[str, ...]) -> str:
@@ -107,9 +111,8 @@ def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
     if not problem and current.hopeless_in_s(view.job.now) <= 0:
         problem = "no launcher could run the script in time"
     if problem:
-        return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
-    hope = Timers().add(current.hopeless_in_s(view.job.now))
-    return Step(view.table, executions=run.executions, timers=hope)
+        return _failed(view, problem)
+    return Step(view.table, executions=run.executions, timers=view.hope(current))
 
 
 def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
@@ -117,13 +120,10 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
     released = Step(view.table.without(names))
     if view.launcher is None:  # nobody works with the workers
         return released
-    wanted = {
-        current.key(view, f"idle-{number}"): execution
-        for number, execution in enumerate(
-            commands.idle(view.launcher, names, current.script.timeout_s)
-        )
-    }
-    results = [view.job.observed.executions.get(key) for key in wanted]
+    checks = commands.idle(view.launcher, names, current.script.timeout_s)
+    executions = {current.key(view, f"idle-{n}"): check for n, check in enumerate(checks)}
+    results = [view.job.observed.executions.get(key) for key in executions]
+    # A worker that is busy until the end of the time goes all the same: the user asked for it.
     if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
         return released
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
@@ -133,7 +133,7 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
         return released
     waits = Timers().add(current.hopeless_in_s(view.job.now) if is_running else left)
     table = view.table.changed(names, WorkerState.DRAINING)
-    return Step(table, executions=wanted, timers=waits)
+    return Step(table, executions=executions, timers=waits)
 
 
 def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:

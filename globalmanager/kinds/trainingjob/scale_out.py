@@ -29,15 +29,20 @@ _CHANGED: Final = "the spec was changed and is not accepted any more"
 def step(view: View, current: Current) -> Step:
     """The next step of the ScaleOut."""
     names = current.names(view.job.observed.ref.name)
+    # The names stand in the status of the ScaleOut before the job wants the workers.
     if not (current.has_begun and names):
         return _begun(view, current)
+    # The job has not given out the last of the indices: its status does not know the workers yet.
     if view.known_index <= _index(view, names[-1]):
         return _taken(view, current, names)
+    # An earlier plan took some of them out of the job again.
     if not view.table.workers.keys() >= frozenset(names):
         return _given_up(view, current, names)
     problem = _problem(view, current, names)
     if not problem:
         return _placed(view, current, names)
+    # First the job forgets the workers, and only then the ScaleOut fails: else a GlobalManager that
+    # is killed in between would keep them. The message tells the next plan why.
     smaller = _smaller(view, names)
     if smaller != view.table:
         return Step(smaller, message=problem)
@@ -99,7 +104,7 @@ def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
     listed = frozenset(view.hosts)
     new = [name for name in names if name not in listed]
     table = view.table.changed(new, WorkerState.HIDDEN)
-    hope = Timers().add(current.hopeless_in_s(view.job.now))
+    # The list of hosts has a new worker only when all of them run and the script has ended.
     if _late_workers(view, names):
         pods = [view.job.pods[name] for name in names if name in view.job.pods]
         worn, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
@@ -109,12 +114,12 @@ def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
         if run.is_done:
             text = f"the script has run for {', '.join(names)}"
             return Step(table, ScalerState.SCRIPT_EXECUTED, text)
-        return Step(table, executions=run.executions, timers=hope)
+        return Step(table, executions=run.executions, timers=view.hope(current))
     if not new:
         text = f"{view.job.text} has {len(table.workers)} workers"
         return Step(table, ScalerState.SUCCEEDED, text)
     # Nothing is hidden from now on: the list of hosts gets the new workers.
-    return Step(view.table, timers=hope)
+    return Step(view.table, timers=view.hope(current))
 
 
 def _late_workers(view: View, names: Sequence[str]) -> list[str]:

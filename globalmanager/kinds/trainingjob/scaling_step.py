@@ -56,6 +56,10 @@ class View(NamedTuple):
         is_running = present.launcher_of(self.job) is Launcher.RUNNING
         return present.launcher_pod(self.job.observed) if is_running else None
 
+    def hope(self, current: "Current") -> Timers:
+        """The wait until the scaler gives up."""
+        return Timers().add(current.hopeless_in_s(self.job.now))
+
     @property
     def least(self) -> int:
         """So many workers must stay."""

@@ -5,16 +5,28 @@ All that follows is written by the plan of the job that executes the scaler. So 
 meet, and each of many scalers says at once that it waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from edgeai.times import rfc3339
-from globalmanager.contract import Event, Job, Object, ObjectRef, Observed, Plan, Severity
+from globalmanager.contract import (
+    Column,
+    Event,
+    Job,
+    Kind,
+    Object,
+    ObjectRef,
+    Observed,
+    Plan,
+    ResourceType,
+    Schema,
+    Severity,
+)
 from globalmanager.rules.children import controllers
-from globalmanager.rules.elastic.scalers import job_of
+from globalmanager.rules.elastic.scalers import Scaler, job_of
 from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import (
@@ -115,7 +127,28 @@ def _entries(scaler: Object) -> list[Mapping[str, Any]]:
     return [entry for entry in entries if entry.get("type") in list(ScalerState)]
 
 
-# ---- the plan of a scaler's own kind ------------------------------------------------------------
+# ---- a scaler's own kind ------------------------------------------------------------------------
+
+
+def scaler_kind(
+    type_: ResourceType,
+    spec: type[msgspec.Struct],
+    status: type[ScalerStatus],
+    read: Callable[[Object], Scaler],
+) -> Kind:
+    """ScaleOut or ScaleIn."""
+    columns = (
+        Column("Phase", "string", ".status.conditions[-1:].type"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
+    return Kind(
+        types={type_: Schema(spec=spec, status=status, columns=columns)},
+        singular=type_.kind.lower(),
+        short_names={},
+        read=read,
+        references=references,
+        plan=waiting_or_refused,
+    )
 
 
 def references(job: Job) -> frozenset[ObjectRef]:

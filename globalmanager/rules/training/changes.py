@@ -187,24 +187,11 @@ def backoff_left_s(pod: Object, attempt: int, now: datetime) -> float:
     return pause_left_s(pod["metadata"].get("creationTimestamp"), wait_s, now)
 
 
-def suspended_job_changes(observed: Observed) -> tuple[Delete, ...]:
-    """The deletions of all children."""
-    return tuple(
-        Delete(ref, child["metadata"]["uid"])
-        for ref, child in observed.children.items()
-        if not is_being_deleted(child)
-    )
-
-
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
     """The deletions of the pods that `policy` names, of the Services that no pod needs, and of all
     other children.
     """
-    others = tuple(
-        Delete(ref, child["metadata"]["uid"])
-        for ref, child in observed.children.items()
-        if ref.type not in (PODS, SERVICES) and not is_being_deleted(child)
-    )
+    others = lifecycle.deletions(observed, besides=(PODS, SERVICES))
     return (*others, *lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
 
 

@@ -216,7 +216,7 @@ def _suspended(job: Present) -> Plan:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
     job.conditions.set(State.SUSPENDED, message)
-    deletions = changes.suspended_job_changes(job.observed)
+    deletions = lifecycle.deletions(job.observed)
     if job.spec.policy.restart_scope is RestartScope.JOB:
         # All replicas start together, so after the suspension the finished ones run again too. The
         # status forgets them before their pods go: the job may be resumed between the two steps.
