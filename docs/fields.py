@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from globalmanager.contract import Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Kind, Schema
 from globalmanager.kinds import KINDS
 from globalmanager.manifests.crds import crd
 

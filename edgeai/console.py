@@ -89,7 +89,7 @@ async def open_in_cluster(
 
 async def _token(client: "UserClient", kubeconfig: Path, account: str) -> str:
     """Raises: EdgeAIError, ApiError"""
-    from globalmanager.contract import ObjectRef
+    from edgeai.api.resources import ObjectRef
     from globalmanager.kube.user import SERVICE_ACCOUNTS
 
     if not account:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from edgeai import interrupts, status, system
-from edgeai.api import Api, wait_until
+from edgeai.cli.api import Api, wait_until
 from edgeai.errors import EdgeAIError, StateError
 from edgeai.localcluster import process
 from edgeai.localcluster.state import is_own

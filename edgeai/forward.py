@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.system import GLOBALMANAGER, HTTP_PORT
 from edgeai.text import printable
-from globalmanager.contract import PODS, Object, ObjectRef
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.user import UserClient
 

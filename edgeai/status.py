@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgeai import times
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.errors import EdgeAIError
 from edgeai.text import printable
 from globalmanager.rules.summary import in_one_line, phase_of, progress_of, waits_of

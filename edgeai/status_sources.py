@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgeai import environment, status, times
+from edgeai.api.resources import NODES, Object, ResourceType
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.client.objects import types_of
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
@@ -16,7 +17,6 @@ from edgeai.ids import NodeName
 from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE
-from globalmanager.contract import NODES, Object, ResourceType
 from globalmanager.ha.claims import Claim, ClaimsError
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS

@@ -14,10 +14,11 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
 """
 
 from common.tasks import TaskGroup
+from edgeai.api.resources import NODES, ObjectRef
 from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.contract import NODES, ObjectRef, WorkerSettings
+from globalmanager.contract import WorkerSettings
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.jobs import Job
 
 ManagerDown = Callable[[], AbstractContextManager[None]]

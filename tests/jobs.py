@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from edgeai.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, collection_of, path_of
 from tests.waiting import eventually
 
 T = TypeVar("T")

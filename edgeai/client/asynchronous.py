@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import msgspec
 
 from edgeai import times
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
@@ -29,7 +30,6 @@ from edgeai.client.strictness import (
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
-from globalmanager.contract import PODS, Object, ObjectRef, ResourceType
 from globalmanager.kube.errors import ApiError
 from globalmanager.kube.remedies import OF_A_COMMAND
 from globalmanager.kube.sender import ClientSettings

@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
-from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient, Listing
 from globalmanager.kube.objects import NotReadable, Unreadable, read, read_event

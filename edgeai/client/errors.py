@@ -5,8 +5,8 @@ The text of each error names the object, the field or the problem, and what to d
 
 from typing import Final
 
+from edgeai.api.resources import ObjectRef
 from edgeai.errors import EdgeAIError
-from globalmanager.contract import ObjectRef
 
 CLOSED: Final = "it is closed; make a new one"
 

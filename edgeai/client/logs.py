@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ref_of
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.pods import between, owners_of, pods_of
 from edgeai.client.state import conditions_of
@@ -19,7 +20,7 @@ from edgeai.client.words import type_of
 from edgeai.errors import EdgeAIError
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
-from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ref_of
+from globalmanager.contract import Kind
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.children import controllers

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.client.errors import InvalidObject
-from globalmanager.contract import InvalidSpec, Kind, Object, ObjectRef, ResourceType, ref_of
+from globalmanager.contract import InvalidSpec, Kind
 from globalmanager.kinds import (
     dataset,
     federatedlearningjob,

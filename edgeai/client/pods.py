@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ResourceType
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
-from globalmanager.contract import POD_CONTROLLERS, PODS, Kind, Object, ResourceType
+from globalmanager.contract import Kind
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.rules.children import controllers

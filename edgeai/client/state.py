@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.text import printable
-from globalmanager.contract import Object
 from globalmanager.rules import summary
 from globalmanager.rules.faults import Fault, job_fault
 from globalmanager.rules.remedies import is_good, remedy_of

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from edgeai.api.resources import Object, ResourceType
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
 from edgeai.text import printable
-from globalmanager.contract import Object, ResourceType
 from globalmanager.kube.errors import ApiError
 from globalmanager.kube.user import Version
 

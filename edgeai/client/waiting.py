@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules.status import condition_of

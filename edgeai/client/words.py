@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgeai.api.resources import Object, ResourceType
 from edgeai.client.errors import InvalidObject, UnknownKind
 from edgeai.client.objects import CLASSES, Resource, types_of
 from edgeai.client.strictness import check_head
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
-from globalmanager.contract import Kind, Object, ResourceType
+from globalmanager.contract import Kind
 
 _MAX_SHOWN_CHARS: Final = 80
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgeai import runtimes
-from edgeai.api import Api, Object
+from edgeai.cli.api import Api, Object
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage

@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage

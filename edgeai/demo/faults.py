@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, Final, Self
 
 from edgeai import system
-from edgeai.api import Api, Object
+from edgeai.cli.api import Api, Object
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment

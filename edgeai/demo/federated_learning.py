@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from edgeai import environment
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.demo import rounds, stage
 from edgeai.demo.faults import EdgeLine, Fault, cut, kill
 from edgeai.demo.stage import NAMESPACE, Stage

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from edgeai import environment
-from edgeai.api import Api, Object, path_of, wait_until
+from edgeai.cli.api import Api, Object, path_of, wait_until
 from edgeai.demo import stage
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Stage
 from edgeai.environment import Environment

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from edgeai.api import Api, Object
+from edgeai.cli.api import Api, Object
 from edgeai.demo import stage
 from edgeai.demo.faults import Fault, Status, round_of
 from edgeai.demo.stage import DemoFailed, Look, Stage

@@ -26,7 +26,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from edgeai import environment, interrupts, options
-from edgeai.api import Api, Object, collection_of, path_of, wait_until
+from edgeai.cli.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.environment import Environment
 from edgeai.errors import EdgeAIError
 from edgeai.options import Output

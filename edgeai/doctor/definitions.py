@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import INSTALL, Told, readable
-from globalmanager.contract import Object
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
+from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
 from edgeai.doctor.parts import CONTROLLER, name_label
 from edgeai.ids import NodeName
-from globalmanager.contract import Object
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD

@@ -8,9 +8,7 @@ from typing import Final
 import msgspec
 
 from edgeai import times
-from edgeai.doctor.parts import installed_groups, served_groups
-from edgeai.doctor.rights import Denied, denied
-from globalmanager.contract import (
+from edgeai.api.resources import (
     DEPLOYMENTS,
     NAMESPACES,
     NODES,
@@ -20,6 +18,8 @@ from globalmanager.contract import (
     ObjectRef,
     ResourceType,
 )
+from edgeai.doctor.parts import installed_groups, served_groups
+from edgeai.doctor.rights import Denied, denied
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kube.errors import Forbidden, NotFound

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import INSTALL, Told, readable
 from edgeai.doctor.parts import CONTROLLER, MANAGER, name_label
-from globalmanager.contract import Object
 
 
 def files(facts: Facts) -> Iterator[Told]:

@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from edgeai import times
+from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts, Objects
-from globalmanager.contract import Object
 from globalmanager.kube.errors import Forbidden
 from globalmanager.rules.pod_faults import first_fault
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import (
     INSTALL,
@@ -17,7 +18,6 @@ from edgeai.doctor.finding import (
     some,
 )
 from edgeai.doctor.parts import MANAGER, NAME_LABEL, part_of
-from globalmanager.contract import Object
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
 from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests.rbac import ACCOUNT

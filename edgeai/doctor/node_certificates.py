@@ -11,6 +11,7 @@ from typing import Final
 
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
+from edgeai.api.resources import Object
 from edgeai.doctor.certificates import CA as SERVER_CA
 from edgeai.doctor.edges import nodes_served
 from edgeai.doctor.facts import Facts
@@ -18,7 +19,6 @@ from edgeai.doctor.files import mounted
 from edgeai.doctor.finding import MAX_NAMED, Told, look, readable
 from edgeai.doctor.parts import MANAGER, part_of
 from edgeai.ids import NodeName
-from globalmanager.contract import Object
 from globalmanager.ha.claims import ClaimsError
 from globalmanager.rules.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kinds import KINDS
 
 NAME_LABEL: Final = "app.kubernetes.io/name"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden, NotFound
 from globalmanager.kube.tokenreviews import ACCESS_REVIEWS

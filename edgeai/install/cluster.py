@@ -6,12 +6,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
 from edgeai.install.errors import InstallError
 from edgeai.install.kustomization import CLUSTER_SCOPED
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from globalmanager.kube.user import UserClient
 

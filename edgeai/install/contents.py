@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from edgeai.api.resources import Object, ResourceType
 from edgeai.install.cluster import Cluster
-from globalmanager.contract import Object, ResourceType
 from globalmanager.ha.elector import LEASE_NAME
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.rootkey import SECRET_NAME

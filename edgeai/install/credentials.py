@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from edgeai.api.resources import NODES, Object
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.files import mounted
 from edgeai.install.certificates import Pair, issue_server, new_authority, problem_of
@@ -21,7 +22,6 @@ from edgeai.install.cluster import Cluster, Name, some
 from edgeai.install.errors import InstallError
 from edgeai.install.node_files import NodeFiles
 from edgeai.install.readiness import edges
-from globalmanager.contract import NODES, Object
 
 AUTHORITY: Final = "edgeai-ca"
 TLS: Final = "globalmanager-tls"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from edgeai import times
+from edgeai.api.resources import NODES, PODS, Object
 from edgeai.doctor.definitions import definition_problem
 from edgeai.install import lock, record, rights
 from edgeai.install.cluster import Cluster, Name, name_of, some
@@ -29,7 +30,6 @@ from edgeai.install.readiness import (
 from edgeai.install.record import Record, Revision
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import Values, assign_all, values_of
-from globalmanager.contract import NODES, PODS, Object
 from globalmanager.engine.events import EVENTS
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS

@@ -12,8 +12,8 @@ from typing import Any, Final
 import jsonpatch
 import yaml
 
+from edgeai.api.resources import Object
 from edgeai.install.errors import InstallError
-from globalmanager.contract import Object
 
 _KNOWN: Final = frozenset(
     {

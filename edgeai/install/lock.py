@@ -13,9 +13,9 @@ from typing import Final
 
 from common.tasks import TaskGroup
 from edgeai import times
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.install.cluster import Cluster
 from edgeai.install.errors import InstallError
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha.elector import LEASES
 from globalmanager.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 

@@ -5,11 +5,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from edgeai.api.resources import NODES
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.install.cluster import Cluster
 from edgeai.install.readiness import edges
 from edgeai.system import NAMESPACE
-from globalmanager.contract import NODES
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "joint_inference" / "first.yaml"
 

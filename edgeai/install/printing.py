@@ -1,10 +1,10 @@
 """What `edgeai install` prints when it applies nothing."""
 
 from edgeai import times
+from edgeai.api.resources import Object
 from edgeai.install import credentials
 from edgeai.install.rendering import definitions, in_order, render
 from edgeai.install.values import Values
-from globalmanager.contract import Object
 
 
 def printed(values: Values, *, with_secrets: bool) -> tuple[list[Object], list[str]]:

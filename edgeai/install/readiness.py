@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from edgeai.api.resources import Object
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
 from edgeai.doctor.finding import pod_problem, some
 from edgeai.doctor.parts import part_of
-from globalmanager.contract import Object
 from globalmanager.ha.claims import ClaimsError
 
 _SIMILAR: Final = "(combined from similar events): "

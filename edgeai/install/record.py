@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.install.cluster import Cluster, Name
 from edgeai.install.errors import InstallError
-from globalmanager.contract import Object
 
 SECRET: Final = "edgeai-installation"
 TYPE: Final = "edgeai.io/installation"

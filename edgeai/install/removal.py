@@ -10,13 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from edgeai.api.resources import PODS, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.doctor.parts import MANAGER, part_of
 from edgeai.install import contents, lock, record
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.errors import InstallError
 from edgeai.install.installation import loaded, namespace_of
 from globalmanager.cache.informers import MANAGED
-from globalmanager.contract import PODS, SECRETS, Object, ObjectRef, ResourceType
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.kinds import KINDS
 from globalmanager.kube.errors import NotFound

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 import yaml
 
+from edgeai.api.resources import Object
 from edgeai.install.errors import InstallError
 from edgeai.install.kustomization import CLUSTER_SCOPED, build, extend, merged, read
 from edgeai.install.sources import deploy
 from edgeai.install.values import Values
-from globalmanager.contract import Object
 from globalmanager.manifests.rbac import NAMESPACE
 
 _ORDER: Final = (

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from edgeai.api.resources import Object, ResourceType
 from edgeai.install.cluster import Cluster, Name, name_of
 from edgeai.install.errors import InstallError
-from globalmanager.contract import Object, ResourceType
 from globalmanager.kube.errors import Forbidden, NotFound
 
 _REVIEWS: Final = ResourceType(

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from edgeai.api.resources import ObjectRef
 from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.errors import JobNotFound
 from edgeai.client.words import parse_job, resource
-from globalmanager.contract import ObjectRef
 from globalmanager.kube.errors import Forbidden, NotFound
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 

@@ -9,12 +9,12 @@ import msgspec
 from rich.console import Group
 from rich.text import Text
 
+from edgeai.api.resources import Object
 from edgeai.client.asynchronous import AnyResource
 from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, State, conditions_of
 from edgeai.status import age_text, table
 from edgeai.text import printable
-from globalmanager.contract import Object
 from globalmanager.rules.faults import Fault
 from globalmanager.rules.summary import progress_of
 

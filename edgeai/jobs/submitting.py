@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from edgeai.api.resources import Object
 from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import State, state_of
 from edgeai.client.waiting import wait_for
 from edgeai.client.words import check_document, resource
-from globalmanager.contract import Object
 from globalmanager.kube import errors
 from globalmanager.rules.faults import summary
 

@@ -7,8 +7,8 @@ each other, but a child that changes its labels may be in two stores for a momen
 
 from collections.abc import Callable, Sequence
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.cache.store import Store, is_newer, uid_of
-from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 
 
 class Followed:

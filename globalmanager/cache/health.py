@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from edgeai.api.resources import ResourceType
 from globalmanager.cache.informer import Informer
-from globalmanager.contract import ResourceType
 
 # Largest number of set-aside objects of one type that /readyz names. A metric counts all set-aside
 # objects, and the log names each of them.

@@ -25,11 +25,11 @@ from typing import Final
 import msgspec
 
 from common import logs
+from edgeai.api.resources import Object, ResourceType, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.cache.setaside import SetAside
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ResourceType, ref_of
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read_event

@@ -8,11 +8,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
 from globalmanager.kube.sender import Check

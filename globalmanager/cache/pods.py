@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from globalmanager.contract import PODS, Object, ResourceType
+from edgeai.api.resources import PODS, Object, ResourceType
 from globalmanager.kube.objects import Form
 
 MAX_POD_BYTES: Final = 16 * 1024

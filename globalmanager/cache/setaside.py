@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from globalmanager.contract import ObjectRef, ResourceType
+from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.kube.objects import Unreadable
 
 MAX_SET_ASIDE: Final = 1000

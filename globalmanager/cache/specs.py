@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kube.objects import MAX_DEPTH, CheckedDict, is_too_deep
 
 LARGE_BYTES: Final = 64 * 1024

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from common import logs
-from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
-    PODS,
     Action,
     Adopt,
     Annotate,
@@ -25,16 +25,12 @@ from globalmanager.contract import (
     Delete,
     Event,
     Kind,
-    Object,
-    ObjectRef,
     Observed,
     PatchStatus,
     Plan,
     Refusal,
     Replace,
-    ResourceType,
     Severity,
-    ref_of,
 )
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder

@@ -13,9 +13,10 @@ from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import PODS, Kind, Object, ObjectRef, ResourceType, task_key
+from globalmanager.contract import Kind, task_key
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.ports import AssignmentSink

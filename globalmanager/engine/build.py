@@ -5,10 +5,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import POD_CONTROLLERS, ObjectRef, ResourceType
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.pods import FORMS
 from globalmanager.cache.specs import LargeSpecs
-from globalmanager.contract import POD_CONTROLLERS, Kind, ObjectRef, ResourceType, WorkerSettings
+from globalmanager.contract import Kind, WorkerSettings
 from globalmanager.engine.assign import Assigner
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.changes import ChangeHandler

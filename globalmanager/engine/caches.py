@@ -7,12 +7,13 @@ that is not installed may also lack the rights to its children.
 from collections.abc import Iterable, Mapping
 
 from common import logs
+from edgeai.api.resources import NAMESPACES, NODES, PODS, Object, ObjectRef, ResourceType
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.groups import unserved_groups
 from globalmanager.cache.health import Health, health_of
 from globalmanager.cache.informers import MANAGED, Informers
 from globalmanager.cache.store import Store
-from globalmanager.contract import NAMESPACES, NODES, PODS, Kind, Object, ObjectRef, ResourceType
+from globalmanager.contract import Kind
 
 log = logs.get_logger(__name__)
 

@@ -5,17 +5,10 @@ change concerns goes to the queue, where it waits for its plan. Jobs that only n
 which there may be thousands, get there a few at a time (see fan_out).
 """
 
+from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, PODS, Object, ObjectRef, ref_of
 from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
 from globalmanager.cache.store import controller_of
-from globalmanager.contract import (
-    NAMESPACES,
-    POD_CONTROLLERS,
-    PODS,
-    Object,
-    ObjectRef,
-    ref_of,
-)
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.fan_out import FanOut

@@ -7,7 +7,8 @@ each of these plans would decide nothing: `fold` has already written the sums.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from globalmanager.contract import Kind, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import Kind
 from globalmanager.engine.assign import concerns_assignments
 from globalmanager.engine.status import status_of
 from globalmanager.rules.status import mapping

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Object
 from globalmanager.ha.clock import Clock
 from globalmanager.rules.objects import content_hash, differences
 

@@ -15,10 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from common import logs
 from common.ratelimit import TokenBucket
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.text import printable
 from edgeai.times import rfc3339
-from globalmanager.contract import Event, Object, ObjectRef, ResourceType
+from globalmanager.contract import Event
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
 from globalmanager.ha.clock import Clock, Clocks

@@ -13,20 +13,12 @@ from weakref import WeakValueDictionary
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api.resources import PODS, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import (
-    PODS,
-    Execution,
-    Fault,
-    Kind,
-    ObjectRef,
-    Observed,
-    ResourceType,
-    Result,
-)
+from globalmanager.contract import Execution, Fault, Kind, Observed, Result
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import WorkQueue

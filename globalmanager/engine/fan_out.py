@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from globalmanager.contract import ObjectRef
+from edgeai.api.resources import ObjectRef
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.turns import Turns
 from globalmanager.ha.clock import Clock

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from globalmanager.contract import PODS, Kind, Object, ResourceType
+from edgeai.api.resources import PODS, Object, ResourceType
+from globalmanager.contract import Kind
 from globalmanager.rules.faults import STALLED
 from globalmanager.rules.remedies import Cause, cause_of
 from globalmanager.rules.status import condition_of

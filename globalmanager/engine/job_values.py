@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from globalmanager.contract import Object, ResourceType
+from edgeai.api.resources import Object, ResourceType
 from globalmanager.rules.summary import CURVES, numbers_of
 
 NAME: Final = "edgeai_job_metric"

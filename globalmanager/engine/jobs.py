@@ -8,22 +8,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from common import logs
-from edgeai.ids import TaskKey, Uid
-from globalmanager.cache.followed import CacheOf
-from globalmanager.cache.store import controller_key, controller_of, uid_of
-from globalmanager.contract import (
+from edgeai.api.resources import (
     NODES,
     POD_CONTROLLERS,
     PODS,
     SERVICES,
-    Job,
-    Kind,
     Object,
     ObjectRef,
     ResourceType,
-    Served,
     ref_of,
 )
+from edgeai.ids import TaskKey, Uid
+from globalmanager.cache.followed import CacheOf
+from globalmanager.cache.store import controller_key, controller_of, uid_of
+from globalmanager.contract import Job, Kind, Served
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.relation import JobRelation
 

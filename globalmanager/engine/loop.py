@@ -13,18 +13,12 @@ from typing import Final
 import msgspec
 
 from common.tasks import TaskGroup
+from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import Informer
 from globalmanager.cache.informers import Informers, Scope, Subscriber
-from globalmanager.contract import (
-    NODES,
-    Event,
-    Object,
-    ObjectRef,
-    ResourceType,
-    Severity,
-)
+from globalmanager.contract import Event, Severity
 from globalmanager.engine.assign import Assigner
 from globalmanager.engine.changes import ChangeHandler
 from globalmanager.engine.fan_out import FanOut

@@ -6,14 +6,9 @@ The observer sends no request to the Kubernetes API, so observing a job takes mi
 import msgspec
 
 from common import logs
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import by_controller
-from globalmanager.contract import (
-    Job,
-    Object,
-    ObjectRef,
-    Observed,
-    WorkerSettings,
-)
+from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.relation import JobRelation

@@ -19,9 +19,10 @@ from datetime import timedelta
 from typing import Final
 
 from edgeai import times
+from edgeai.api.resources import Object
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Object, Observed
+from globalmanager.contract import Observed
 from globalmanager.kube.errors import Conflict
 
 # A new job needs no GET, because a healthy watch delivers a new job within milliseconds. When the

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from globalmanager.contract import Event, Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
+from globalmanager.contract import Event
 
 MAX_WAITING: Final = 1000
 MAX_OBJECTS: Final = 10_000  # an Event takes 2 KiB, and 6 KiB at most

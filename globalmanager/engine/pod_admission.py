@@ -8,18 +8,9 @@ never touched. The message names the fields of the job from which the pod is mad
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
 from edgeai.errors import EdgeAIError, Unavailable
-from globalmanager.contract import (
-    PODS,
-    Create,
-    Event,
-    Object,
-    ObjectRef,
-    Observed,
-    Replace,
-    Severity,
-    ref_of,
-)
+from globalmanager.contract import Create, Event, Observed, Replace, Severity
 from globalmanager.engine.caches import Caches
 from globalmanager.rules.pod_security import ENFORCE, Level, Violation, level_of, violations
 from globalmanager.rules.status import mapping

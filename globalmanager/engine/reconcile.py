@@ -8,17 +8,10 @@ complete.
 import msgspec
 
 from common.traces import now as traced_now
+from edgeai.api.resources import ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.times import Clock
-from globalmanager.contract import (
-    Event,
-    Kind,
-    ObjectRef,
-    Observed,
-    Plan,
-    Severity,
-    task_key,
-)
+from globalmanager.contract import Event, Kind, Observed, Plan, Severity, task_key
 from globalmanager.engine.apply import StillTerminating, refusal_of
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.writers import Writers

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from common import logs
+from edgeai.api.resources import ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
-from globalmanager.contract import Kind, ObjectRef, ResourceType, task_key
+from globalmanager.contract import Kind, task_key
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import QueueClosed, WorkQueue
 from globalmanager.engine.reconcile import JobReconciler

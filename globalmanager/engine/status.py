@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import StoreOf, uid_of
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, Invalid, NotFound, TooLarge
 from globalmanager.kube.patches import between, diff, merged, overlap

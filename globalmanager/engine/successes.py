@@ -7,7 +7,7 @@ work as a pod. So objects of one type share a message that names a few of them.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from globalmanager.contract import ObjectRef, ResourceType
+from edgeai.api.resources import ObjectRef, ResourceType
 
 # A name has at most 253 characters, and the message of an Event 1024.
 _FIRST_NAMED: Final = 2

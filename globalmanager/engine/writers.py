@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from edgeai.api.resources import ObjectRef
 from globalmanager.cache.live import Live
-from globalmanager.contract import ObjectRef
 from globalmanager.engine.apply import Applier
 from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder

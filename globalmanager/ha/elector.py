@@ -22,9 +22,9 @@ import msgspec
 
 from common import logs
 from edgeai import times
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
 from edgeai.times import micro_time
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.client import KubeClient

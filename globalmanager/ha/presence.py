@@ -18,12 +18,12 @@ from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from edgeai.times import micro_time
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity

@@ -12,11 +12,11 @@ from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Listener, Store
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.ha import claims
 from globalmanager.ha.claims import NO_CLAIMS, Claims
 from globalmanager.ha.clock import Clock, elapsed

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import Uid
-from globalmanager.contract import Object, ObjectRef, ResourceType, ref_of
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard
 from globalmanager.kube.lines import lines_of, log_lines

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object, ObjectRef, ResourceType
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from globalmanager.kube import nesting
 
 MAX_DEPTH: Final = 100

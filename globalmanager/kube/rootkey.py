@@ -11,8 +11,8 @@ import secrets
 from typing import Final
 
 from common import logs
+from edgeai.api.resources import SECRETS, Object, ObjectRef
 from edgeai.errors import SettingsError
-from globalmanager.contract import SECRETS, Object, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound
 from globalmanager.kube.retry import ProblemListener, ignore, retry_until_answered

@@ -19,8 +19,8 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError, Unavailable
-from globalmanager.contract import ObjectRef
 from globalmanager.kube import errors, execution
 from globalmanager.kube.guard import Guard, Shut
 from globalmanager.kube.rate import Share, SharedRate

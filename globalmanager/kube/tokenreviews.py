@@ -7,8 +7,8 @@ reject a client. This module stores nothing and logs nothing.
 
 from typing import Any, Final
 
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.errors import Unavailable
-from globalmanager.contract import PODS, Object, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import ApiError, NotFound
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from globalmanager.contract import ObjectRef, ResourceType
+from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import NotReadable, decode

@@ -22,7 +22,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from globalmanager.contract import Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Kind, Schema
 from globalmanager.kinds import KINDS
 
 OpenApi = dict[str, Any]

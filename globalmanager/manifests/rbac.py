@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from globalmanager.contract import NAMESPACES, NODES, PODS, SECRETS, Kind, ResourceType, UpdateRule
+from edgeai.api.resources import NAMESPACES, NODES, PODS, SECRETS, ResourceType
+from globalmanager.contract import Kind, UpdateRule
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS

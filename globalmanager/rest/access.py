@@ -18,9 +18,9 @@ import msgspec
 from aiohttp import web
 
 from common.settings import is_loopback
+from edgeai.api.resources import Object, ResourceType
 from edgeai.errors import Overloaded, Unavailable
 from edgeai.ids import is_subdomain
-from globalmanager.contract import Object, ResourceType
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
 from globalmanager.edge.identity.remembered import Answer, Remembered

@@ -14,9 +14,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
-from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.rest.access import Access, Reading, check_names, listable

@@ -10,24 +10,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from globalmanager.contract import (
+from edgeai.api.resources import (
     AUTOSCALERS,
     DEPLOYMENTS,
     PODS,
     SECRETS,
     SERVICES,
-    Action,
-    Adopt,
-    Create,
-    Delete,
     Object,
     ObjectRef,
-    Observed,
-    Replace,
     ResourceType,
-    UpdateRule,
     ref_of,
 )
+from globalmanager.contract import Action, Adopt, Create, Delete, Observed, Replace, UpdateRule
 from globalmanager.rules import objects, sedna
 from globalmanager.rules.objects import SPEC_HASH, is_being_deleted
 

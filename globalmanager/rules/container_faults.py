@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.faults import Fault, pod_fault
 from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import left_s, mapping, parse_time

@@ -8,7 +8,7 @@ import math
 from datetime import datetime
 from typing import Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import left_s
 

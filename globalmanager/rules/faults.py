@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.text import printable, shortened
-from globalmanager.contract import Object
 from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.remedies import REMEDIES, Cause, cause_of, remedy_of
 from globalmanager.rules.status import Finding, Truth

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import PODS, Object, ResourceType, ref_of
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, Delete, Object, Observed, Plan, ResourceType, ref_of
+from globalmanager.contract import Delete, Observed, Plan
 from globalmanager.rules import contacts, faults, overridden, pod_state, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.faults import STALLED

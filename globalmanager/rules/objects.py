@@ -9,8 +9,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from edgeai.api.resources import Object, ResourceType
 from edgeai.labels import LABEL_UID
-from globalmanager.contract import Create, Object, Observed, ResourceType
+from globalmanager.contract import Create, Observed
 from globalmanager.rules import sedna
 from globalmanager.rules.quantities import are_equal
 

@@ -7,7 +7,8 @@ Pure. The engine counts the corrections and says which children are overridden
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from globalmanager.contract import ObjectRef, Observed, Replace, ref_of
+from edgeai.api.resources import ObjectRef, ref_of
+from globalmanager.contract import Observed, Replace
 from globalmanager.rules import status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.status import Finding, Truth

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules import deletions, status
 from globalmanager.rules.container_faults import COMING_UP, PENDING_S, container_fault
 from globalmanager.rules.faults import Fault, in_order, pod_fault

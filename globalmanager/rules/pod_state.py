@@ -6,7 +6,7 @@ Total: a pod status with missing or odd fields gives a default, never an excepti
 from collections.abc import Mapping
 from typing import Any, Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules import status
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import mapping, mappings

@@ -9,7 +9,8 @@ a pod get the same environment and mounts.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from globalmanager.contract import Object, Observed, WorkerSettings
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.rules import objects, storage
 
 EnvVar = dict[str, Any]

@@ -9,17 +9,9 @@ from typing import Final
 
 import msgspec
 
+from edgeai.api.resources import NODES, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.ids import is_subdomain
-from globalmanager.contract import (
-    NODES,
-    SECRETS,
-    InvalidSpec,
-    Job,
-    Object,
-    ObjectRef,
-    Observed,
-    ResourceType,
-)
+from globalmanager.contract import InvalidSpec, Job, Observed
 from globalmanager.rules import storage
 from globalmanager.rules.specs import parse_spec, shown
 from globalmanager.rules.status import Finding, Truth, condition_of, mapping

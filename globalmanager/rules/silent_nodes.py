@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from edgeai.api.resources import Object
 from edgeai.ids import NodeName
-from globalmanager.contract import Object, Observed
+from globalmanager.contract import Observed
 from globalmanager.rules import status, worker_status
 from globalmanager.rules.pod_state import node_of, phase_of
 

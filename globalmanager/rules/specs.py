@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.ids import is_subdomain
-from globalmanager.contract import InvalidSpec, Object
+from globalmanager.contract import InvalidSpec
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgeai import times
+from edgeai.api.resources import Object
 from edgeai.text import printable
-from globalmanager.contract import Event, InvalidSpec, Object, Observed, Severity
+from globalmanager.contract import Event, InvalidSpec, Observed, Severity
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 

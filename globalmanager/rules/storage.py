@@ -21,7 +21,8 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from common.node_paths import obstacle
-from globalmanager.contract import STORAGE_ANNOTATIONS, InvalidSpec, Object, WorkerSettings
+from edgeai.api.resources import Object
+from globalmanager.contract import STORAGE_ANNOTATIONS, InvalidSpec, WorkerSettings
 from globalmanager.rules.specs import shown
 
 HOST_DATA: Final = "/home/data"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.faults import Fault, faults_in, in_order, job_fault
 from globalmanager.rules.pod_faults import AWAITING_MASTER, MASTER_UNREACHABLE, examine
 from globalmanager.rules.remedies import is_good

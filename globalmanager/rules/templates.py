@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.specs import NonEmpty, parse
 
 _KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

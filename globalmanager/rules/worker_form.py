@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.ids import WorkerName
 from edgeai.labels import LABEL_WORKER
-from globalmanager.contract import InvalidSpec, Object, Observed, WorkerSettings
+from globalmanager.contract import InvalidSpec, Observed, WorkerSettings
 from globalmanager.rules import pods, storage, templates
 from globalmanager.rules.pods import EnvVar
 from globalmanager.rules.specs import NonEmpty, check_object_name, shown

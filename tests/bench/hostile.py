@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
 from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE, connection
 from tests.bench.creator import PLURAL

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from globalmanager.rules.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
 from tests.bench.neighbour import admin, paced
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai import environment, system
-from edgeai.api import collection_of, path_of
+from edgeai.cli.api import collection_of, path_of
 from edgeai.environment import Environment
 from tests.bench.samples import config_map, service
 from tests.bench.spread import spread

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 
 MODEL: Final = "bench"
 

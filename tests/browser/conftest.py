@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, collection_of
+from edgeai.cli.api import Object, collection_of
 from edgeai.console import login_address
 from edgeai.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS

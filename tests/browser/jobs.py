@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.environment import CLOUD
 
 SLEEP: Final = {

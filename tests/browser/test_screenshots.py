@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, collection_of
+from edgeai.cli.api import Object, collection_of
 from edgeai.console import login_address
 from edgeai.environment import CLOUD, Environment
 from examples.joint_inference import manifests, train

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.clients.clusters import TrainingCluster
 
 

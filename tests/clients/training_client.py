@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 
 _PROCESS: Final = Path(__file__).with_name("training_client_process.py")
 WAIT_S: Final = 60

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.lines import Passed
 from tests.cluster.samples import create_models, service

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from edgeai.api import ApiError, Object, collection_of
+from edgeai.cli.api import ApiError, Object, collection_of
 
 DEADLINE_S: Final = 20.0
 

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Final, TypeVar
 
-from edgeai.api import ApiError, Object
+from edgeai.cli.api import ApiError, Object
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import say
 from tests.cluster.containerd import CGROUP_PARENT, container_ids

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from edgeai.api import ApiError, Object
+from edgeai.cli.api import ApiError, Object
 from tests.cluster.client import Client
 from tests.cluster.programs import Program, ProgramEnded
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.training import NODE
 from tests.waiting import eventually

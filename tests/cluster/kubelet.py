@@ -4,7 +4,7 @@ import threading
 from http.client import HTTPException
 from typing import Final
 
-from edgeai.api import ApiError, Object
+from edgeai.cli.api import ApiError, Object
 from tests.cluster.client import Client
 
 EVERY_S: Final = 0.2

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 _UNKNOWN: Final = 'unknown field "components"'

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.containerd import Containerd
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.machine import Machine

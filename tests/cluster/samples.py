@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.globalmanager.kinds.edge.samples import joint_inference_spec
 

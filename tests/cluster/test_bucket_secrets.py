@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from edgeai.api import Object, path_of
-from globalmanager.contract import SECRETS
+from edgeai.api.resources import SECRETS
+from edgeai.cli.api import Object, path_of
 from globalmanager.kube.client import KubeClient
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.api.resources import PODS
+from edgeai.cli.api import Object
 from edgeai.client import AsyncClient, Model, ModelSpec, ObjectGone, PyTorchJob, WaitTimeout
 from edgeai.client.errors import InvalidObject
 from edgeai.status_sources import from_api
-from globalmanager.contract import PODS
 from globalmanager.kube import errors
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

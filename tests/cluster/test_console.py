@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.api.resources import NODES, PODS, ObjectRef, ResourceType
+from edgeai.cli.api import Object
 from edgeai.ids import Uid
-from globalmanager.contract import NODES, PODS, ObjectRef, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Forbidden
 from globalmanager.kube.sender import ClientSettings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from edgeai.api import ApiError, Object, path_of
+from edgeai.cli.api import ApiError, Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.conftest import CRDS
 from tests.cluster.controlplane import ControlPlane

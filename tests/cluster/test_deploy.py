@@ -14,7 +14,7 @@ import yaml
 import globalmanager.settings
 import localcontroller.settings
 from common.settings import load
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from globalmanager.edge.door.configuration import service_account, tls_files
 from globalmanager.edge.identity.service_accounts import ServiceAccount
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, groups

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, collection_of, path_of
 from globalmanager.kinds.trainingjob.hosts import NUDGE
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE, groups
 from globalmanager.rules.objects import SPEC_HASH

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import ApiError, Object, path_of
+from edgeai.cli.api import ApiError, Object, path_of
 from tests.certificates import Authority
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, wait_for_phase
 from tests.cluster.lone_node import LoneNode

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import ApiError, Object, path_of
+from edgeai.cli.api import ApiError, Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import pytest
 
-from edgeai.api import Object
-from globalmanager.contract import PODS, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
+from edgeai.cli.api import Object
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.execution import End

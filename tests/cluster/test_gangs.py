@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from tests.cluster.churn import (
     NOT_FOUND,
     PLURAL,

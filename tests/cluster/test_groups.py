@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster import binaries
 from tests.cluster.conftest import CRDS

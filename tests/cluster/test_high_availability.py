@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.controlplane import ControlPlane

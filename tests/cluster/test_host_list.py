@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
 from tests.waiting import eventually

@@ -13,7 +13,7 @@ import yaml
 
 from common import wire
 from common.wire import AUDIENCE
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.errors import Unavailable
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (

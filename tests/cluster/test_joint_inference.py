@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from tests.cluster.client import Client
 from tests.cluster.kubelet import set_ready
 from tests.cluster.manager import GlobalManager

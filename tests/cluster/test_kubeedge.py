@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.doctor.edges import EDGE_LABEL
 from globalmanager.manifests.rbac import NAMESPACE
 from tests.certificates import Authority

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from globalmanager.kinds.trainingjob import files
 from globalmanager.kinds.trainingjob.launcher import ROLE_RULES
 from tests.cluster.cluster import EDGES, Cluster

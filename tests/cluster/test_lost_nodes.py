@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.times import rfc3339
 from tests.cluster import binaries
 from tests.cluster.client import Client

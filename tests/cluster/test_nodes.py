@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import (

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, training_job, wait_for_phase, worker
 from tests.cluster.kubelet import Kubelet

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, model, service

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, ROLE
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

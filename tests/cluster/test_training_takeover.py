@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.times import rfc3339, utc_now
 from tests import training_operator
 from tests.cluster.client import Client

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai import times
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.images import BASE

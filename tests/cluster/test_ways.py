@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.images import BASE

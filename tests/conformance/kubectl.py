@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import Cluster
 
 

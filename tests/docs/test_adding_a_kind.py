@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgeai import environment
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from tests.docs.pages import Copy, copy_with
 from tests.waiting import eventually
 

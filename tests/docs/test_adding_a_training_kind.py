@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, collection_of
+from edgeai.cli.api import Object, collection_of
 from edgeai.environment import Environment
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training, check_manifests

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.docs.pages import Copy
 from tests.jobs import Api, Job
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.clients.clusters import UNTIL_TOLD
 from tests.cluster.cluster import Cluster
 from tests.conformance.clusters import RealCluster

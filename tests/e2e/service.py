@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from examples.joint_inference.train import Figures
 from tests.cluster.cluster import Cluster
 from tests.waiting import eventually

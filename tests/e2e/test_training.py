@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from tests.cluster.cluster import Cluster
 from tests.e2e.document import CHECKOUT, TRAINING, run_page
 from tests.e2e.training import ROOT, check_end, check_result, check_samples

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from examples.distributed_training import data
 from examples.distributed_training.manifests import (
     JOB,

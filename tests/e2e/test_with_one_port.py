@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from edgeai.system import EDGE_PORT, HTTP_PORT
 from examples.joint_inference.manifests import Placement, objects
 from examples.joint_inference.train import Figures

@@ -22,7 +22,7 @@ import pytest
 
 from common import wire
 from common.wire import ReportBody
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from examples.federated_learning import data
 from examples.federated_learning import manifests as learning
 from examples.joint_inference import manifests as inference

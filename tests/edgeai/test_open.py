@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.console import login_address, open_in_cluster
 from edgeai.errors import EdgeAIError
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig

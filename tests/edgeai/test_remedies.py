@@ -16,10 +16,10 @@ import yaml
 from typer.testing import CliRunner
 
 from edgeai.__main__ import app
+from edgeai.api.resources import NODES
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.doctor.diagnosis import diagnose
 from edgeai.errors import EdgeAIError
-from globalmanager.contract import NODES
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Silent
 from globalmanager.kube.remedies import OF_A_COMMAND

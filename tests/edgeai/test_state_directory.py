@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeai import environment
-from edgeai.api import Api
+from edgeai.cli.api import Api
 from edgeai.errors import EdgeAIError, StateError
 from tests.edgeai.command import edgeai, processes_of
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from edgeai.api import Api, ApiUnreachable
+from edgeai.cli.api import Api, ApiUnreachable
 from edgeai.environment import Environment
 from edgeai.localcluster.process import ClusterProcess
 from edgeai.status import jobs_table, nodes_table, scalers_table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgeai.api import TimedOut, wait_until
+from edgeai.cli.api import TimedOut, wait_until
 
 
 def test_it_ends_once_nothing_is_missing() -> None:

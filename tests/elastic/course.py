@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from examples.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement, rendered
 from tests.elastic import progress
 from tests.elastic.places import NAMESPACE, Place

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.environment import Environment
 from examples.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement, rendered
 from tests.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
 from tests.cluster.manager import GlobalManager

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from tests.elastic.course import Course, check_the_whole_course
 from tests.elastic.places import NAMESPACE, Processes

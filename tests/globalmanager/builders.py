@@ -12,31 +12,33 @@ import msgspec
 import yaml
 
 from common.wire import ReportBody, WorkerStatus
-from edgeai.ids import NodeName, WorkerName
-from edgeai.labels import LABEL_UID, LABEL_WORKER
-from edgeai.times import rfc3339
-from globalmanager.contract import (
+from edgeai.api.resources import (
     DEPLOYMENTS,
     NODES,
     PODS,
     SECRETS,
+    Object,
+    ObjectRef,
+    ResourceType,
+    ref_of,
+)
+from edgeai.ids import NodeName, WorkerName
+from edgeai.labels import LABEL_UID, LABEL_WORKER
+from edgeai.times import rfc3339
+from globalmanager.contract import (
     Action,
     Adopt,
     Annotate,
     Contact,
     Delete,
     Kind,
-    Object,
-    ObjectRef,
     Observed,
     PatchStatus,
     Plan,
     Refusal,
     Replace,
-    ResourceType,
     WorkerReport,
     WorkerSettings,
-    ref_of,
 )
 from globalmanager.rules import objects
 

@@ -11,20 +11,14 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, TaskKey
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.objects.podlogs import LogSource
 from edgeai.localcluster.objects.store import Store
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.contract import (
-    Assignment,
-    Kind,
-    Object,
-    ObjectRef,
-    ResourceType,
-    WorkerSettings,
-)
+from globalmanager.contract import Assignment, Kind, WorkerSettings
 from globalmanager.engine.build import build_engine
 from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics

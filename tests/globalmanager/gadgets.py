@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from common.wire import AssignmentBody, WorkerGrant
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid, WorkerName
 from globalmanager.contract import (
     Action,
@@ -20,12 +21,9 @@ from globalmanager.contract import (
     Event,
     Job,
     Kind,
-    Object,
-    ObjectRef,
     Observed,
     Plan,
     Replace,
-    ResourceType,
     Schema,
     Severity,
     UpdateRule,

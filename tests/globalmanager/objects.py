@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from globalmanager.contract import Object, ResourceType
+from edgeai.api.resources import Object, ResourceType
 
 GADGETS = ResourceType("test.edgeai.io", "v1", "gadgets", "Gadget")
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from common.wire import ReportBody
+from edgeai.api.resources import NODES, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import (
-    NODES,
     Action,
     Adopt,
     Annotate,
@@ -21,15 +21,12 @@ from globalmanager.contract import (
     Delete,
     Event,
     Kind,
-    ObjectRef,
     Observed,
     PatchStatus,
     Refusal,
     Replace,
-    ResourceType,
     WorkerReport,
     WorkerSettings,
-    ref_of,
 )
 from globalmanager.kinds import KINDS
 from tests.golden.world import Json, Object, World, identity

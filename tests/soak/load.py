@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from edgeai.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.bench.edges import node_name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeai import environment
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
 from edgeai.environment import Environment

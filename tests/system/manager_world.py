@@ -18,9 +18,9 @@ import aiohttp
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.api.resources import NODES, SECRETS, ObjectRef, ResourceType
+from edgeai.cli.api import Object
 from edgeai.ids import Uid
-from globalmanager.contract import NODES, SECRETS, ObjectRef, ResourceType
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import NotFound

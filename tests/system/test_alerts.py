@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from globalmanager.contract import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
+from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
 from globalmanager.kube.errors import Malformed
 from globalmanager.rules.training.edge_placement import EDGE_LABEL
 from tests.certificates import Authority

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import Api, ApiError, Object, path_of
+from edgeai.cli.api import Api, ApiError, Object, path_of
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.environment import Environment

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.demo.joint_inference import EDGE_NODE
 from edgeai.environment import Environment
 from tests.waiting import eventually

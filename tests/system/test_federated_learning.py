@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from tests.jobs import Job
 from tests.system.manager import stopped_manager

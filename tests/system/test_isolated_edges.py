@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from edgeai import environment, system
-from edgeai.api import Api, Object
+from edgeai.cli.api import Api, Object
 from edgeai.environment import Environment
 from tests.isolation import needs_isolation
 from tests.system.demos import Demo, left_of, play

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from tests.inference_rules import InferenceRules, InferenceService, ManagerDown
 from tests.system import counting_worker, processes

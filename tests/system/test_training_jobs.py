@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.environment import Environment
 from tests.waiting import PATIENCE_S, eventually
 

@@ -23,7 +23,7 @@ import pytest
 
 from common import wire
 from edgeai import environment, status, system
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from localcontroller.ledger.file import LEDGER, LedgerFile
 from localcontroller.link.link import FLOOR_S

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from edgeai import environment, system
-from edgeai.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.environment import Environment
 from tests.waiting import eventually
 from tests.ways import table

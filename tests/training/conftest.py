@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgeai import environment
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from examples.distributed_training import data
 from examples.distributed_training.manifests import Placement, job

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.environment import Environment
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.demo.joint_inference import EDGE_NODE
 from edgeai.times import rfc3339, utc_now
 from tests.system import processes

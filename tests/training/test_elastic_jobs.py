@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgeai.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.environment import Environment
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 from tests.training.jobs import pods, wait_for_end

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 
 JOB: Final = "broken"
 SCALER: Final = "scaler"

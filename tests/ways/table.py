@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.ways.drafts import EDGE, JOB, Draft, copy_of, other, pod_spec
 
 INFERENCE: Final = "JointInferenceService"

@@ -13,17 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError, Gone, TooLarge
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
-from globalmanager.contract import (
-    Event,
-    Object,
-    ObjectRef,
-    ReportRefused,
-    Served,
-    Severity,
-    WorkerReport,
-)
+from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
 from globalmanager.rules.status import mapping
 

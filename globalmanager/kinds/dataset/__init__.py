@@ -1,6 +1,7 @@
 """Dataset: data on an edge node. The node's LocalController counts the samples of the Dataset."""
 
-from globalmanager.contract import Column, Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Column, Kind, Schema
 from globalmanager.kinds.dataset.downstream import assignments
 from globalmanager.kinds.dataset.main import plan
 from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus, read, references

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from globalmanager.contract import Job, Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
+from globalmanager.contract import Job
 from globalmanager.rules import references as refs
 from globalmanager.rules.specs import NonEmpty, check_object_name, parse_spec
 from globalmanager.rules.status import Conditions, Time

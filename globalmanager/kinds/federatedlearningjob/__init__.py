@@ -1,6 +1,7 @@
 """FederatedLearningJob: trainers keep their data, and an aggregator joins the trained weights."""
 
-from globalmanager.contract import Column, Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Column, Kind, Schema
 from globalmanager.kinds.federatedlearningjob.downstream import assignments
 from globalmanager.kinds.federatedlearningjob.main import plan
 from globalmanager.kinds.federatedlearningjob.types import (

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import PODS, Action, Object, ObjectRef, Observed, Plan, ref_of
+from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
+from globalmanager.contract import Action, Observed, Plan
 from globalmanager.kinds.federatedlearningjob import (
     downstream,
     progress,

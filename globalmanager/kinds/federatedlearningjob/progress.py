@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from edgeai import participants
+from edgeai.api.resources import ObjectRef
 from edgeai.ids import Uid
 from edgeai.times import rfc3339
-from globalmanager.contract import ObjectRef, Observed, PatchStatus
+from globalmanager.contract import Observed, PatchStatus
 from globalmanager.kinds.federatedlearningjob.types import TRAIN, FederatedLearningJobSpec
 from globalmanager.rules import references as refs
 from globalmanager.rules import status as rules

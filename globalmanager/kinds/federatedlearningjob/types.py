@@ -26,8 +26,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import WorkerName
-from globalmanager.contract import InvalidSpec, Job, Object, ObjectRef, Observed
+from globalmanager.contract import InvalidSpec, Job, Observed
 from globalmanager.rules import references as refs
 from globalmanager.rules.replication import replica_name
 from globalmanager.rules.specs import (

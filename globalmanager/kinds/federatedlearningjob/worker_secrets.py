@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from edgeai.api.resources import SECRETS, ObjectRef
 from edgeai.participants import participant_secret
-from globalmanager.contract import SECRETS, Create, Delete, ObjectRef, Observed
+from globalmanager.contract import Create, Delete, Observed
 from globalmanager.kinds.federatedlearningjob import progress
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,

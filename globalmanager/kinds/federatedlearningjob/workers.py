@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from edgeai.api.resources import PODS, SECRETS, SERVICES
 from edgeai.ids import WorkerName
-from globalmanager.contract import PODS, SECRETS, SERVICES, Create, Observed, UpdateRule
+from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.federatedlearningjob import types, worker_secrets
 from globalmanager.kinds.federatedlearningjob.types import (
     AGGREGATION,

@@ -2,12 +2,8 @@
 cloud.
 """
 
-from globalmanager.contract import (
-    Column,
-    Kind,
-    ResourceType,
-    Schema,
-)
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Column, Kind, Schema
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.downstream import assignments
 from globalmanager.kinds.jointinferenceservice.main import plan

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from common.wire import WorkerGrant
+from edgeai.api.resources import DEPLOYMENTS, Object
 from edgeai.ids import NodeName, is_subdomain
-from globalmanager.contract import DEPLOYMENTS, Assignment, Object, Observed, ServicePort
+from globalmanager.contract import Assignment, Observed, ServicePort
 from globalmanager.kinds.jointinferenceservice.types import EDGE, JointInferenceServiceSpec
 from globalmanager.kinds.jointinferenceservice.workers import PORT, service_name, worker_name
 from globalmanager.rules.objects import has_role, is_being_deleted

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from globalmanager.contract import DEPLOYMENTS, Object, ObjectRef, Observed
+from edgeai.api.resources import DEPLOYMENTS, Object, ObjectRef
+from globalmanager.contract import Observed
 from globalmanager.kinds.jointinferenceservice import totals
 from globalmanager.kinds.jointinferenceservice.types import CLOUD, EDGE, RUNNING, Phase
 from globalmanager.kinds.jointinferenceservice.workers import deployment_name

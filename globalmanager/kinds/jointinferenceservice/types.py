@@ -28,7 +28,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import Job, Object, ObjectRef, Observed
+from edgeai.api.resources import Object, ObjectRef
+from globalmanager.contract import Job, Observed
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.rules import references as refs

@@ -9,16 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, SECRETS, SERVICES
 from edgeai.ids import WorkerName
-from globalmanager.contract import (
-    AUTOSCALERS,
-    DEPLOYMENTS,
-    SECRETS,
-    SERVICES,
-    Create,
-    Observed,
-    UpdateRule,
-)
+from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.jointinferenceservice import mining
 from globalmanager.kinds.jointinferenceservice.mining import Mining
 from globalmanager.kinds.jointinferenceservice.types import (

@@ -1,6 +1,7 @@
 """Model: where a trained model is. Jobs refer to a Model. A Model itself runs nothing."""
 
-from globalmanager.contract import Column, Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Column, Kind, Schema
 from globalmanager.kinds.model.main import plan
 from globalmanager.kinds.model.types import ModelSpec, ModelStatus, read
 

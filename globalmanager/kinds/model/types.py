@@ -7,7 +7,7 @@ Accepted       True: workers can use the URL. False: InvalidSpec.
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.specs import NonEmpty, parse_spec
 from globalmanager.rules.status import Conditions, Metric, Time
 from globalmanager.rules.storage import check_url

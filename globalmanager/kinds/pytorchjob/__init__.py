@@ -1,14 +1,7 @@
 """PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
-from globalmanager.contract import (
-    AUTOSCALERS,
-    Column,
-    Kind,
-    ResourceType,
-    Scale,
-    Schema,
-    UpdateRule,
-)
+from edgeai.api.resources import AUTOSCALERS, ResourceType
+from globalmanager.contract import Column, Kind, Scale, Schema, UpdateRule
 from globalmanager.kinds.pytorchjob.types import CONSTRAINTS, PyTorchJobSpec, PyTorchJobStatus, read
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import FOLLOWS, OWNS

@@ -4,7 +4,8 @@ The autoscaler has the name of its job and writes the job's scale subresource. S
 kubeflow/training-operator 1.9, pkg/controller.v1/pytorch/hpa.go.
 """
 
-from globalmanager.contract import AUTOSCALERS, Create, Event, Observed, Severity
+from edgeai.api.resources import AUTOSCALERS
+from globalmanager.contract import Create, Event, Observed, Severity
 from globalmanager.kinds.pytorchjob.replica_types import WORKER
 from globalmanager.rules import objects
 from globalmanager.rules.training.framework import TrainingJob

@@ -8,7 +8,8 @@ another number of workers.
 from collections.abc import Iterator
 from typing import Final
 
-from globalmanager.contract import Event, Object, Observed, Severity
+from edgeai.api.resources import Object
+from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import WORKER
 from globalmanager.rules.status import mapping

@@ -6,7 +6,8 @@ Source: kubeflow/training-operator 1.9, pkg/controller.v1/pytorch.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from globalmanager.contract import PODS, Event, Object, ObjectRef, Observed, Severity
+from edgeai.api.resources import PODS, Object, ObjectRef
+from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.pytorchjob import autoscaling, elasticity, master_wait
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER

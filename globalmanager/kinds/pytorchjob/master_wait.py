@@ -8,7 +8,8 @@ asks only whether the master's name is known, with an image of its own.
 
 from typing import Any, Final
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.rules.pods import literal
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.framework import TrainingJob

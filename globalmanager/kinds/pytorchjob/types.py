@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import InvalidSpec
 from globalmanager.kinds.pytorchjob import elasticity
 from globalmanager.kinds.pytorchjob.framework import PYTORCH
 from globalmanager.kinds.pytorchjob.replica_types import MASTER, WORKER

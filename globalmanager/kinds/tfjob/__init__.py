@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from globalmanager.contract import Column, Kind, ResourceType, Schema
+from edgeai.api.resources import ResourceType
+from globalmanager.contract import Column, Kind, Schema
 from globalmanager.kinds.tfjob.types import CONSTRAINTS, TFJobSpec, TFJobStatus, read
 from globalmanager.rules.training import gangs
 from globalmanager.rules.training.changes import FOLLOWS, OWNS

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kinds.tfjob import cluster
 from globalmanager.kinds.tfjob.cluster import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from globalmanager.rules.lifecycle import CleanPods

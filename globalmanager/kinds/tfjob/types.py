@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import InvalidSpec
 from globalmanager.kinds.tfjob import profiles
 from globalmanager.kinds.tfjob.cluster import MAX_BYTES, WORKER
 from globalmanager.rules.lifecycle import CleanPods

@@ -1,6 +1,7 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
-from globalmanager.contract import PODS, Column, Kind, Scale, Schema, Suspension
+from edgeai.api.resources import PODS
+from globalmanager.contract import Column, Kind, Scale, Schema, Suspension
 from globalmanager.kinds.trainingjob import launcher, main, present, scalers, workers
 from globalmanager.kinds.trainingjob.types import (
     CONSTRAINTS,

@@ -6,17 +6,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from globalmanager.contract import (
-    PODS,
-    SECRETS,
-    Action,
-    Annotate,
-    Create,
-    Object,
-    ObjectRef,
-    Observed,
-    ref_of,
-)
+from edgeai.api.resources import PODS, SECRETS, Object, ObjectRef, ref_of
+from globalmanager.contract import Action, Annotate, Create, Observed
 from globalmanager.kinds.trainingjob import hosts, launcher, present, workers
 from globalmanager.kinds.trainingjob.launcher import OWNS
 from globalmanager.kinds.trainingjob.present import Present

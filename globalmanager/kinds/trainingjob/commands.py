@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from edgeai.api.resources import Object
 from edgeai.ids import Uid
-from globalmanager.contract import Execution, Object
+from globalmanager.contract import Execution
 from globalmanager.rules.elastic.scalers import Script
 
 STILL_BUSY: Final = 124

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import Create, Object, ObjectRef, Observed
+from globalmanager.contract import Create, Observed
 from globalmanager.kinds.trainingjob import files
 from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS, config_name
 from globalmanager.kinds.trainingjob.types import TrainingJob

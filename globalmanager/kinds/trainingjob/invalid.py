@@ -8,8 +8,9 @@ the launcher ends.
 from datetime import datetime
 from typing import Final
 
+from edgeai.api.resources import Object
 from edgeai.times import rfc3339
-from globalmanager.contract import Event, InvalidSpec, Object, Observed, Plan, Severity
+from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
 from globalmanager.kinds.trainingjob import phases, present, table
 from globalmanager.kinds.trainingjob.present import KIND, Present
 from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path

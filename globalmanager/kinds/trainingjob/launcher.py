@@ -7,17 +7,9 @@ the name of a future worker.
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from edgeai.api.resources import PODS, SECRETS, SERVICES, Object, ResourceType
 from edgeai.ids import WorkerName
-from globalmanager.contract import (
-    PODS,
-    SECRETS,
-    SERVICES,
-    Create,
-    Object,
-    Observed,
-    ResourceType,
-    UpdateRule,
-)
+from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.trainingjob import files, workers
 from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob
 from globalmanager.rules import children, objects, pods, storage

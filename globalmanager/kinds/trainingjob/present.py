@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import PODS, Object, ObjectRef, Observed
+from edgeai.api.resources import PODS, Object, ObjectRef
+from globalmanager.contract import Observed
 from globalmanager.kinds.trainingjob import launcher as launchers
 from globalmanager.kinds.trainingjob import workers
 from globalmanager.kinds.trainingjob.states import Launcher, State

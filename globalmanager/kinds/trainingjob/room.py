@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from edgeai.api.resources import Object
 from edgeai.times import rfc3339
-from globalmanager.contract import Event, Object, Observed, Severity
+from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.trainingjob import present
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.table import Table, Worker, WorkerState

@@ -10,20 +10,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import Uid
-from globalmanager.contract import (
-    Action,
-    Adopt,
-    Create,
-    Event,
-    Execution,
-    Object,
-    ObjectRef,
-    Observed,
-    PatchStatus,
-    ResourceType,
-    ref_of,
-)
+from globalmanager.contract import Action, Adopt, Create, Event, Execution, Observed, PatchStatus
 from globalmanager.kinds.trainingjob import room, scale_in, scale_out
 from globalmanager.kinds.trainingjob.scaling_step import Current, Step, View
 from globalmanager.kinds.trainingjob.table import Table

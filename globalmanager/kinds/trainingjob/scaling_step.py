@@ -10,15 +10,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.text import printable
-from globalmanager.contract import (
-    Delete,
-    Execution,
-    InvalidSpec,
-    Object,
-    ObjectRef,
-    Result,
-)
+from globalmanager.contract import Delete, Execution, InvalidSpec, Result
 from globalmanager.kinds.trainingjob import commands, present
 from globalmanager.kinds.trainingjob.present import Present
 from globalmanager.kinds.trainingjob.states import Launcher

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kinds.trainingjob import invalid, phases, present, room
 from globalmanager.kinds.trainingjob import workers as pods_of_workers
 from globalmanager.kinds.trainingjob.present import Present, count_in

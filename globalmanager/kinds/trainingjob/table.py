@@ -13,7 +13,8 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.kinds.trainingjob import present, workers
 from globalmanager.kinds.trainingjob.present import Present, count_in
 from globalmanager.kinds.trainingjob.types import MAX_INDEX, TrainingJob

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import InvalidSpec
 from globalmanager.rules import templates
 from globalmanager.rules.elastic.words import LAUNCHER, WORKER
 from globalmanager.rules.lifecycle import CleanPods

@@ -7,7 +7,8 @@ or by the `exec` of the Kubernetes API.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from globalmanager.contract import PODS, SERVICES, Create, Object, Observed
+from edgeai.api.resources import PODS, SERVICES, Object
+from globalmanager.contract import Create, Observed
 from globalmanager.kinds.trainingjob import ssh_keys
 from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob
 from globalmanager.rules import children, objects, pods

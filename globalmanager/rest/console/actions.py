@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
-from globalmanager.contract import Kind, Object, ObjectRef, ResourceType
+from globalmanager.contract import Kind
 from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import Beginning, KubeClient
 from globalmanager.kube.errors import ApiError, TooLarge

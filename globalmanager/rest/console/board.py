@@ -13,16 +13,10 @@ from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from edgeai import times
+from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
 from edgeai.text import shortened
-from globalmanager.contract import (
-    AUTOSCALERS,
-    DEPLOYMENTS,
-    Contact,
-    Object,
-    ObjectRef,
-    ResourceType,
-)
+from globalmanager.contract import Contact
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.jobs import Owned

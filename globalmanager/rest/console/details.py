@@ -6,7 +6,7 @@ Pure and total: a status may be whatever another release, or somebody else, has 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from globalmanager.contract import Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.rest.console.board import path_of
 from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.summary import conditions_of

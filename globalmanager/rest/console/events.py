@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
 from edgeai.text import printable
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.board import Board
 from globalmanager.rest.console.details import is_troubled

@@ -12,9 +12,10 @@ import msgspec
 from aiohttp import web
 
 from common.logs import get_logger
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
-from globalmanager.contract import Kind, Object, ObjectRef
+from globalmanager.contract import Kind
 from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Reading
 from globalmanager.rest.console import views

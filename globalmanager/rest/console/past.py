@@ -18,8 +18,8 @@ import msgspec
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
 from edgeai import times
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError, Overloaded
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.job_values import MAX_KEY_CHARS, NAME
 from globalmanager.rest.fair_rate import FairRate, Rate
 from globalmanager.rules.summary import CURVES

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import yaml
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import NodeName
 from edgeai.text import shortened
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.rest.console.board import (
     Board,
     JobRow,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
+from edgeai.api.resources import NODES, PODS, ResourceType
 from edgeai.ids import is_subdomain
-from globalmanager.contract import NODES, PODS, ResourceType
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.login import Logins, Session

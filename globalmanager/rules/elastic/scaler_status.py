@@ -11,20 +11,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.times import rfc3339
-from globalmanager.contract import (
-    Column,
-    Event,
-    Job,
-    Kind,
-    Object,
-    ObjectRef,
-    Observed,
-    Plan,
-    ResourceType,
-    Schema,
-    Severity,
-)
+from globalmanager.contract import Column, Event, Job, Kind, Observed, Plan, Schema, Severity
 from globalmanager.rules.children import controllers
 from globalmanager.rules.elastic.scalers import Scaler, job_of
 from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState

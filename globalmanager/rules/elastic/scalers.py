@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object, ResourceType
+from edgeai.api.resources import Object, ResourceType
+from globalmanager.contract import InvalidSpec
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from globalmanager.rules.specs import NonEmpty, check_object_name, parse_spec, shown
 from globalmanager.rules.status import mapping

@@ -6,7 +6,7 @@ Source: AliyunContainerService/et-operator, pkg/api/v1alpha1 and pkg/controllers
 import enum
 from typing import Final
 
-from globalmanager.contract import ResourceType
+from edgeai.api.resources import ResourceType
 
 GROUP: Final = "kai.alibabacloud.com"
 _VERSION: Final = "v1alpha1"

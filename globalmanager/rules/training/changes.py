@@ -7,18 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from globalmanager.contract import (
-    AUTOSCALERS,
-    PODS,
-    SERVICES,
-    Action,
-    Create,
-    Delete,
-    Object,
-    ObjectRef,
-    Observed,
-    UpdateRule,
-)
+from edgeai.api.resources import AUTOSCALERS, PODS, SERVICES, Object, ObjectRef
+from globalmanager.contract import Action, Create, Delete, Observed, UpdateRule
 from globalmanager.rules import children, lifecycle, objects
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers, own_pods, pause_left_s

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from globalmanager.contract import InvalidSpec, Object, Validation
+from edgeai.api.resources import Object
+from globalmanager.contract import InvalidSpec, Validation
 from globalmanager.rules.specs import shown
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import ReplicaForm

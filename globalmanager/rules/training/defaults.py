@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training.forms import ReplicaForm, Replicas, RunPolicy
 from globalmanager.rules.training.framework import Framework

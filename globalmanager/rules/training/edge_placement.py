@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.rules import pods
 from globalmanager.rules.status import mapping, mappings
 

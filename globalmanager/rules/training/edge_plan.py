@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, Action, Delete, Object, ObjectRef, Observed, Plan
+from globalmanager.contract import Action, Delete, Observed, Plan
 from globalmanager.rules import contacts, deletions, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.contacts import EDGE_CONNECTED

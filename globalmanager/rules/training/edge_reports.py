@@ -19,15 +19,9 @@ from common.wire import (
     AssignmentBody,
     WorkerGrant,
 )
+from edgeai.api.resources import Object
 from edgeai.ids import NodeName, WorkerName, is_subdomain
-from globalmanager.contract import (
-    Assignment,
-    Object,
-    Observed,
-    ReportRefused,
-    WorkerReport,
-    task_key,
-)
+from globalmanager.contract import Assignment, Observed, ReportRefused, WorkerReport, task_key
 from globalmanager.rules import status as rules
 from globalmanager.rules import worker_status
 from globalmanager.rules.lifecycle import own_pods

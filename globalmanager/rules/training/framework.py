@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from globalmanager.contract import Create, Event, InvalidSpec, Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Create, Event, InvalidSpec, Observed
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RunPolicy
 

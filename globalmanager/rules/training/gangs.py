@@ -12,17 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from globalmanager.contract import (
-    Create,
-    Event,
-    Object,
-    ObjectRef,
-    Observed,
-    ResourceType,
-    Severity,
-    UpdateRule,
-    WorkerSettings,
-)
+from edgeai.api.resources import Object, ObjectRef, ResourceType
+from globalmanager.contract import Create, Event, Observed, Severity, UpdateRule, WorkerSettings
 from globalmanager.rules import objects
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import resources

@@ -10,7 +10,8 @@ deleted tells nothing: its processes end because of the deletion, with any exit 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.rules import status
 from globalmanager.rules.lifecycle import own_pods
 from globalmanager.rules.objects import is_being_deleted

@@ -9,17 +9,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from edgeai.api.resources import PODS, ResourceType
 from edgeai.times import rfc3339
-from globalmanager.contract import (
-    PODS,
-    Create,
-    Event,
-    InvalidSpec,
-    Observed,
-    Plan,
-    ResourceType,
-    Severity,
-)
+from globalmanager.contract import Create, Event, InvalidSpec, Observed, Plan, Severity
 from globalmanager.rules import lifecycle, overridden, pod_faults, status
 from globalmanager.rules.children import Stages
 from globalmanager.rules.lifecycle import CleanPods, Timers

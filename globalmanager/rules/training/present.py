@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from globalmanager.contract import Event, Object, Observed, Severity
+from edgeai.api.resources import Object
+from globalmanager.contract import Event, Observed, Severity
 from globalmanager.rules import pod_state, status
 from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import mapping

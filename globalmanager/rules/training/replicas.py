@@ -7,9 +7,10 @@ replica, and they are known before any pod exists. An annotation tells the attem
 from collections.abc import Iterator
 from typing import Any, Final
 
+from edgeai.api.resources import PODS, SERVICES, Object
 from edgeai.ids import WorkerName
 from edgeai.labels import LABEL_WORKER
-from globalmanager.contract import PODS, SERVICES, Create, Object, Observed, UpdateRule
+from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.rules import children, objects
 from globalmanager.rules.replication import replica_labels, replica_name
 from globalmanager.rules.training import edge_placement

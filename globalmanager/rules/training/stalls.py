@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.rules import faults, pod_state, status
 from globalmanager.rules.container_faults import PENDING_S
 from globalmanager.rules.faults import Fault, job_fault

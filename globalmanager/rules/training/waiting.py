@@ -6,7 +6,8 @@ A pod that pends is the queue: the scheduler of the cluster starts the pod when 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from globalmanager.contract import Object, Observed
+from edgeai.api.resources import Object
+from globalmanager.contract import Observed
 from globalmanager.rules import pod_faults, pod_state, status
 from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.status import mapping

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.bad_input.unready import (

@@ -1,6 +1,6 @@
 """A Service that names a job of another namespace as its controller; nobody collects it here."""
 
-from edgeai.api import path_of
+from edgeai.cli.api import path_of
 from tests.cluster.bad_input.unready import (
     Launch,
     create_job,

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from edgeai.api import ApiError, Object, path_of
+from edgeai.cli.api import ApiError, Object, path_of
 from tests.bench.samples import service
 from tests.cluster.bad_input.unready import Launch, Manager
 from tests.cluster.conftest import install_crds

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import yaml
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.certificates import Authority
 from tests.cluster.bad_input.unready import Launch
 from tests.cluster.controlplane import ControlPlane

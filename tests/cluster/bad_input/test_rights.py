@@ -11,7 +11,7 @@ import pytest
 
 from common import wire
 from common.wire import AUDIENCE
-from edgeai.api import Object, path_of
+from edgeai.cli.api import Object, path_of
 from globalmanager.edge.door.server import SESSION_PATH
 from tests.cluster.bad_input.unready import (
     OTHER,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from tests.cluster.conftest import SYSTEM_NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge

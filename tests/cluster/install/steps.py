@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Final
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.install.cluster import name_of
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import values_of

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api import Object
+from edgeai.cli.api import Object
 from edgeai.doctor.diagnosis import diagnose
 from edgeai.doctor.finding import Finding
 from edgeai.times import micro_time

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.client import AsyncClient
 from edgeai.times import rfc3339, utc_now
-from globalmanager.contract import PODS, Object, ObjectRef
 from globalmanager.kinds import KINDS
 from globalmanager.kube.client import KubeClient
 from globalmanager.manifests import crds

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from edgeai.api.resources import DEPLOYMENTS, NODES, Object, ObjectRef
 from edgeai.client import (
     AsyncClient,
     Event,
@@ -22,7 +23,6 @@ from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine
 from edgeai.localcluster.objects import errors as refusals
 from edgeai.localcluster.objects.podlogs import LogQuery
-from globalmanager.contract import DEPLOYMENTS, NODES, Object, ObjectRef
 from globalmanager.kinds.model.types import ModelSpec
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient

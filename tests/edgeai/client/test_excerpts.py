@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+from edgeai.api.resources import Object
 from edgeai.client import AsyncClient, Model
 from edgeai.client.excerpts import MAX_LINE_CHARS, MAX_LINES, MAX_LOGS
 from edgeai.localcluster.objects import errors as refusals
 from edgeai.localcluster.objects.podlogs import LogQuery
-from globalmanager.contract import Object
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import MODEL
 from tests.edgeai.jobs.conftest import Run, run

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.resources import Object
 from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
 from edgeai.client.strictness import dropped, templates, unknown_fields
 from edgeai.client.words import check_document
-from globalmanager.contract import Object
 from globalmanager.kube import errors
 from tests.edgeai.jobs.conftest import Run, run
 

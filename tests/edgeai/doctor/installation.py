@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.doctor.facts import DEFINITIONS
@@ -13,15 +14,6 @@ from edgeai.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
 from edgeai.ids import NodeName
 from edgeai.install.credentials import CLIENT_CA
 from edgeai.times import micro_time
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    NODES,
-    PODS,
-    SECRETS,
-    Object,
-    ObjectRef,
-    ResourceType,
-)
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS
 from edgeai.doctor.certificates import CA
 from edgeai.doctor.checks import CHECKS, findings
 from edgeai.doctor.diagnosis import diagnose
@@ -26,7 +27,6 @@ from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from edgeai.install import certificates as made
 from edgeai.kubeconfig import kubeconfig_of
-from globalmanager.contract import DEPLOYMENTS, NODES, PODS, SECRETS
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final
 
+from edgeai.api.resources import Object
 from edgeai.doctor.edges import EDGE_LABEL
 from edgeai.ids import NodeName
 from edgeai.install.readiness import (
@@ -12,7 +13,6 @@ from edgeai.install.readiness import (
     session_missing,
 )
 from edgeai.times import micro_time, utc_now
-from globalmanager.contract import Object
 from globalmanager.ha.claims import Claim, encode
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD

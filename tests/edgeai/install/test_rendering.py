@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from edgeai.api.resources import Object
 from edgeai.install import rendering
 from edgeai.install.credentials import host_of
 from edgeai.install.kustomization import build
 from edgeai.install.values import COMPONENTS, GROUPS, values_of
-from globalmanager.contract import Object
 from tests.cluster.kustomize import DEPLOY, component, rendered, write
 
 KUSTOMIZATIONS: Final = sorted(path.parent for path in DEPLOY.glob("**/kustomization.yaml"))

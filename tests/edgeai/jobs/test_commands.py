@@ -11,15 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api import Api
-from edgeai.client import AsyncClient, JointInferenceService, Model
-from edgeai.doctor.edges import EDGE_LABEL
-from edgeai.environment import Environment
-from edgeai.jobs.submitting import submit, wait_for_all
-from edgeai.localcluster.process import ClusterProcess
-from edgeai.status_sources import from_local
-from edgeai.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
-from globalmanager.contract import (
+from edgeai.api.resources import (
     DEPLOYMENTS,
     NAMESPACES,
     NODES,
@@ -28,6 +20,14 @@ from globalmanager.contract import (
     Object,
     ObjectRef,
 )
+from edgeai.cli.api import Api
+from edgeai.client import AsyncClient, JointInferenceService, Model
+from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.environment import Environment
+from edgeai.jobs.submitting import submit, wait_for_all
+from edgeai.localcluster.process import ClusterProcess
+from edgeai.status_sources import from_local
+from edgeai.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
 from globalmanager.kinds.model.types import ModelSpec
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import RUNNING, Logs

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from edgeai.api.resources import AUTOSCALERS, Object, ResourceType
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Store
-from globalmanager.contract import AUTOSCALERS, Object, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.objects import GADGETS, make

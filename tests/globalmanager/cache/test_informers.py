@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.cache.informer import InformerSettings
-from globalmanager.cache.informers import MANAGED, Informers, Scope, Subscriber
-from globalmanager.contract import (
+from edgeai.api.resources import (
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
@@ -15,6 +13,8 @@ from globalmanager.contract import (
     ResourceType,
     ref_of,
 )
+from globalmanager.cache.informer import InformerSettings
+from globalmanager.cache.informers import MANAGED, Informers, Scope, Subscriber
 from globalmanager.kube.client import KubeClient
 from tests.globalmanager.objects import GADGETS
 

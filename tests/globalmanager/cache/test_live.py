@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, uid_of
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound
 from tests.globalmanager.objects import GADGETS, make

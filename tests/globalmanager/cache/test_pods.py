@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from edgeai.api.resources import PODS, Object, ref_of
 from edgeai.times import rfc3339
 from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
-from globalmanager.contract import PODS, Object, ref_of
 from globalmanager.kinds.pytorchjob.framework import PYTORCH
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import Unreadable

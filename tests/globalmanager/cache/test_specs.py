@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from edgeai.api.resources import Object, ResourceType
 from globalmanager.cache.specs import LARGE_BYTES, LargeSpecs
-from globalmanager.contract import Object, ResourceType
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.objects import MAX_DEPTH, NotReadable, Unreadable, decode
 from tests.globalmanager.scripted_api import ScriptedApi

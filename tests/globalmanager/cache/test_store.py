@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import Store, controller_key
-from globalmanager.contract import Object, ObjectRef
 from tests.globalmanager.objects import GADGETS, make
 
 Change = tuple[str | None, str | None]

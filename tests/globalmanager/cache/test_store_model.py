@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import data, sampled_from
 
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import Store, uid_of
-from globalmanager.contract import Object, ObjectRef
 from tests.globalmanager.objects import GADGETS, make
 
 NAMES = sampled_from("ab")

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 
 _HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from edgeai.api.resources import Object, ResourceType
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.store import Store
-from globalmanager.contract import Kind, Object, ResourceType
+from globalmanager.contract import Kind
 from globalmanager.engine.caches import Caches
 
 

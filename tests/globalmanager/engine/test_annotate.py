@@ -6,7 +6,8 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from globalmanager.contract import Annotate, Object, ObjectRef, Observed, Plan
+from edgeai.api.resources import Object, ObjectRef
+from globalmanager.contract import Annotate, Observed, Plan
 from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget

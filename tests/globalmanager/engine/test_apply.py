@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import Uid
 from edgeai.times import utc_now
 from globalmanager.cache.live import Live
@@ -18,12 +19,9 @@ from globalmanager.contract import (
     Create,
     Delete,
     Event,
-    Object,
-    ObjectRef,
     Observed,
     Plan,
     Replace,
-    ResourceType,
     Severity,
     WorkerSettings,
 )

@@ -11,18 +11,9 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, Uid
-from globalmanager.contract import (
-    PODS,
-    Assignment,
-    Kind,
-    Object,
-    ObjectRef,
-    Observed,
-    ResourceType,
-    WorkerSettings,
-    ref_of,
-)
+from globalmanager.contract import Assignment, Kind, Observed, WorkerSettings
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import PAUSE_S
 from globalmanager.engine.metrics import EngineMetrics

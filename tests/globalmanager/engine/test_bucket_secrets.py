@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import DEPLOYMENTS, NODES, SECRETS, Object, ObjectRef
 from globalmanager.cache.informer import Informer
 from globalmanager.cache.informers import ALL, Informers
-from globalmanager.contract import DEPLOYMENTS, NODES, SECRETS, Object, ObjectRef
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.kinds.model import KIND as MODEL_KIND
 from globalmanager.kube.client import METADATA, METADATA_LIST, KubeClient

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS

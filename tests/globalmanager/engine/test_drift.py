@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.engine.drift import FORGOTTEN_S, MAX_PAUSE_S, MAX_RESTORES, PAUSE_S, Drift
 from globalmanager.rules.objects import differences
 

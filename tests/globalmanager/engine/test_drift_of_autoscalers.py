@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from globalmanager.contract import AUTOSCALERS, NODES, ObjectRef, ResourceType
+from edgeai.api.resources import AUTOSCALERS, NODES, ObjectRef, ResourceType
 from globalmanager.kinds.jointinferenceservice import KIND as SERVICE
 from globalmanager.kinds.model import KIND as MODEL
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH

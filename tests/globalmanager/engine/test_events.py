@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from globalmanager.contract import Event, Object, Severity
+from edgeai.api.resources import Object
+from globalmanager.contract import Event, Severity
 from globalmanager.engine.events import (
     COUNTED_S,
     EVENTS,

@@ -12,13 +12,11 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.ids import Uid
 from globalmanager.contract import (
-    PODS,
     Execution,
     Fault,
-    Object,
-    ObjectRef,
     Observed,
     Plan,
     Result,

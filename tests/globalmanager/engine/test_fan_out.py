@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from globalmanager.contract import ObjectRef
+from edgeai.api.resources import ObjectRef
 from globalmanager.engine import fan_out
 from globalmanager.engine.fan_out import PAUSE_S, FanOut
 from globalmanager.engine.queue import WorkQueue

@@ -6,8 +6,9 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from edgeai.api.resources import ObjectRef
 from edgeai.ids import Uid
-from globalmanager.contract import Event, ObjectRef, Observed, Plan, Severity
+from globalmanager.contract import Event, Observed, Plan, Severity
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.cluster import Cluster, User, run_manager

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from globalmanager.contract import Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kube.errors import NotFound
 from tests.globalmanager.cluster import (

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from globalmanager.contract import SECRETS, Kind, Object, ResourceType, UpdateRule
+from edgeai.api.resources import SECRETS, Object, ResourceType
+from globalmanager.contract import Kind, UpdateRule
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget
 from tests.globalmanager.objects import GADGETS

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from globalmanager.contract import PODS, SERVICES, Object, ObjectRef
+from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from globalmanager.engine.job_metrics import MAX_NAMESPACES, OTHER, JobMetrics, has_just_failed
 from globalmanager.kinds.dataset import KIND as DATASET
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH

@@ -4,7 +4,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from globalmanager.contract import Object, ResourceType
+from edgeai.api.resources import Object, ResourceType
 from globalmanager.engine.job_values import JobValues, chosen
 
 TYPE = ResourceType("edgeai.io", "v1alpha1", "models", "Model")

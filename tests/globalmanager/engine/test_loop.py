@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.ids import NodeName, Uid
-from globalmanager.contract import NODES, Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager.cluster import (

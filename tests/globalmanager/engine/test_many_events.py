@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from globalmanager.contract import Create, Object, Plan, ResourceType
+from edgeai.api.resources import Object, ResourceType
+from globalmanager.contract import Create, Plan
 from globalmanager.engine.events import EVENTS
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH_JOB
 from globalmanager.kube.client import KubeClient

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.kinds.scalein import KIND as SCALE_IN
 from globalmanager.kinds.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.trainingjob import KIND as TRAINING_JOB

@@ -8,18 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import (
+from edgeai.api.resources import (
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
     SERVICES,
-    Job,
     Object,
-    Observed,
     ResourceType,
-    WorkerSettings,
     ref_of,
 )
+from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.jobs import Jobs, Owned, find_owned
 from globalmanager.engine.observe import Observer
 from globalmanager.ha.contacts import Contacts

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef, Observed, WorkerSettings
+from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.engine.owners import Owners
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound, ServerError

@@ -6,16 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    NAMESPACES,
-    PODS,
-    Create,
-    Object,
-    ObjectRef,
-    Replace,
-    ResourceType,
-)
+from edgeai.api.resources import DEPLOYMENTS, NAMESPACES, PODS, Object, ObjectRef, ResourceType
+from globalmanager.contract import Create, Replace
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.pod_admission import NamespaceUnknown, PodAdmission, PodForbidden
 from globalmanager.engine.settings import EngineSettings

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import TaskKey, Uid
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef, Served, task_key
+from globalmanager.contract import Served, task_key
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Done
 from globalmanager.engine.events import Recorder

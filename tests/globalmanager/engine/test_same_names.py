@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from globalmanager.contract import PODS, SERVICES, Object, ObjectRef
+from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from globalmanager.kinds import pytorchjob, tfjob
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import crd_of

@@ -9,16 +9,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from globalmanager.contract import (
-    Adopt,
-    Delete,
-    Object,
-    ObjectRef,
-    Observed,
-    PatchStatus,
-    Plan,
-    ResourceType,
-)
+from edgeai.api.resources import Object, ObjectRef, ResourceType
+from globalmanager.contract import Adopt, Delete, Observed, PatchStatus, Plan
 from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, key_of, run_manager
 from tests.globalmanager.gadgets import crd_of, gadget

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.setaside import MAX_SET_ASIDE, SetAside
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.engine.events import EVENTS
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Malformed

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from globalmanager.contract import PODS, Object, ObjectRef
+from edgeai.api.resources import PODS, Object, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.kinds.trainingjob import KIND as TRAINING_JOB

@@ -5,9 +5,10 @@ import base64
 
 import pytest
 
+from edgeai.api.resources import SECRETS
 from edgeai.errors import SettingsError
 from globalmanager.cache.health import Health
-from globalmanager.contract import SECRETS, WorkerSettings
+from globalmanager.contract import WorkerSettings
 from globalmanager.engine.build import build_engine
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import (

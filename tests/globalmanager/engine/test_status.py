@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from common.tasks import TaskGroup
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
 from globalmanager.cache.store import Store
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.engine.status import NotKept, PatchOf, StatusWriter, status_of
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.errors import Conflict, NotFound

@@ -14,19 +14,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai.api.resources import DEPLOYMENTS, PODS, REPLICASETS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    PODS,
-    REPLICASETS,
-    Assignment,
-    Object,
-    ObjectRef,
-    Observed,
-    Plan,
-    ResourceType,
-    UpdateRule,
-)
+from globalmanager.contract import Assignment, Observed, Plan, UpdateRule
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kube.client import KubeClient
 from globalmanager.rules import children, pod_state

@@ -6,7 +6,8 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from globalmanager.contract import ResourceType, Schema, ref_of, task_key
+from edgeai.api.resources import ResourceType, ref_of
+from globalmanager.contract import Schema, task_key
 from globalmanager.engine.build import served_types
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import key_of, run_manager

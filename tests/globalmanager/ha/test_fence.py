@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from globalmanager.contract import PODS, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.ha import clock as module
 from globalmanager.ha.clock import elapsed
 from globalmanager.ha.fence import Fence

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import NodeName
-from globalmanager.contract import Object, ObjectRef
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import Contacts, ServingReplica

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, ObjectRef
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TENSORFLOW
 from globalmanager.rules.pod_faults import first_fault

@@ -8,13 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import (
-    PODS,
-    Delete,
-    ObjectRef,
-    Refusal,
-)
+from globalmanager.contract import Delete, Refusal
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
 from tests.globalmanager.builders import GRACE_S, World, at, merged, terminating

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from common.tasks import TaskGroup
+from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, ObjectRef
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
-from globalmanager.contract import DEPLOYMENTS, NODES, PODS, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.lines import MAX_LINE_BYTES

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from globalmanager.contract import NODES, ObjectRef
+from edgeai.api.resources import NODES, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.transport import proxy_of_environment
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.errors import Unavailable
-from globalmanager.contract import PODS, ObjectRef
 from globalmanager.ha.fence import Fence
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient

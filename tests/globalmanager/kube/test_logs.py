@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 from aiohttp import web
 
-from globalmanager.contract import PODS, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.kube import errors
 from globalmanager.kube.client import KubeClient
 from tests.globalmanager.scripted_api import ScriptedApi

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from globalmanager.contract import PODS, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.session import RECEIVE_BYTES
 from globalmanager.kube.transport import open_transport

@@ -18,7 +18,7 @@ from google.protobuf import (
     struct_pb2,
 )
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 
 Schema = Mapping[str, Any]
 

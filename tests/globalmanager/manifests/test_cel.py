@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from globalmanager.contract import Kind, Object, ResourceType
+from edgeai.api.resources import Object, ResourceType
+from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.tfjob import KIND as TF

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import yaml
 
+from edgeai.api.resources import ResourceType
 from edgeai.localcluster.objects import schemas, structural
-from globalmanager.contract import Column, Kind, Plan, ResourceType, Schema
+from globalmanager.contract import Column, Kind, Plan, Schema
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds

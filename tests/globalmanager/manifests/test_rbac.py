@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    PODS,
-    SERVICES,
-    Kind,
-    Plan,
-    ResourceType,
-    Schema,
-    UpdateRule,
-)
+from edgeai.api.resources import DEPLOYMENTS, PODS, SERVICES, ResourceType
+from globalmanager.contract import Kind, Plan, Schema, UpdateRule
 from globalmanager.manifests import rbac
 
 TRAINS = ResourceType("example.io", "v1", "trains", "Train")

@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid
 from globalmanager.cache.health import Health
-from globalmanager.contract import Object, ObjectRef, ResourceType
 from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo

@@ -7,20 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import (
-    DEPLOYMENTS,
-    PODS,
-    SERVICES,
-    Action,
-    Create,
-    Delete,
-    Object,
-    Plan,
-    Replace,
-    ResourceType,
-    UpdateRule,
-    ref_of,
-)
+from edgeai.api.resources import DEPLOYMENTS, PODS, SERVICES, Object, ResourceType, ref_of
+from globalmanager.contract import Action, Create, Delete, Plan, Replace, UpdateRule
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import children, objects
 from tests.globalmanager.builders import World, job

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.resources import Object
 from edgeai.times import rfc3339
-from globalmanager.contract import Object
 from globalmanager.rules import deletions, pod_faults
 from globalmanager.rules.remedies import remedy_of
 from tests.globalmanager.builders import at

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, SERVICES, Delete, Object, ObjectRef, Observed
+from globalmanager.contract import Delete, Observed
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.rules import lifecycle, status
 from globalmanager.rules.lifecycle import CleanPods, Timers

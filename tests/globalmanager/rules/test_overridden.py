@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import DEPLOYMENTS, ObjectRef, Replace
+from edgeai.api.resources import DEPLOYMENTS, ObjectRef
+from globalmanager.contract import Replace
 from tests.globalmanager.builders import NOW, World, copied
 from tests.globalmanager.kinds.edge.samples import proposal_service, sedna_service
 

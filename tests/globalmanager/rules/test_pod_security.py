@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from globalmanager.rules.pod_security import ENFORCE, Level, level_of, violations
 
 RESTRICTED_CONTEXT: Object = {

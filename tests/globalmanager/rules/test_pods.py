@@ -7,8 +7,9 @@ import msgspec
 import pytest
 import yaml
 
+from edgeai.api.resources import Object
 from edgeai.ids import WorkerName
-from globalmanager.contract import InvalidSpec, Object
+from globalmanager.contract import InvalidSpec
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules import pods, storage, worker_form
 from globalmanager.rules.worker_form import WorkerForm, WorkerPod

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import Kind, ObjectRef, UpdateRule
+from edgeai.api.resources import ObjectRef
+from globalmanager.contract import Kind, UpdateRule
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training import gangs
 from tests.globalmanager.builders import NOW, SETTINGS, World, at, job

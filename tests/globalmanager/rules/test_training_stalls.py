@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import PODS, ObjectRef, Refusal
+from edgeai.api.resources import PODS, ObjectRef
+from globalmanager.contract import Refusal
 from globalmanager.kinds.pytorchjob import KIND
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.training.samples import conditions, ended, pytorch_spec, started

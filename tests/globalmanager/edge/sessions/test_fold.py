@@ -7,21 +7,18 @@ import msgspec
 import pytest
 
 from common import wire
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import (
     Event,
     Kind,
-    Object,
-    ObjectRef,
     Plan,
     ReportRefused,
-    ResourceType,
     Schema,
     Served,
     Severity,
     WorkerReport,
-    ref_of,
 )
 from globalmanager.edge.sessions.fold import TELL_EVERY_S, PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry

@@ -18,19 +18,10 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
 from common import wire
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.cache.store import Store
-from globalmanager.contract import (
-    Kind,
-    Object,
-    ObjectRef,
-    Observed,
-    ResourceType,
-    Served,
-    WorkerSettings,
-    ref_of,
-    task_key,
-)
+from globalmanager.contract import Kind, Observed, Served, WorkerSettings, task_key
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.engine.events import Recorder

@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 from common import wire
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.cache.store import Store
-from globalmanager.contract import Assignment, Object, ObjectRef, Served, task_key
+from globalmanager.contract import Assignment, Served, task_key
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter

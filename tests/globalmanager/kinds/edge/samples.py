@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from globalmanager.contract import SECRETS, ResourceType
+from edgeai.api.resources import SECRETS, ResourceType
 from globalmanager.kinds.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.jointinferenceservice import KIND
 from tests.globalmanager.builders import World, from_yaml, job

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.wire import WorkerGrant
-from globalmanager.contract import ObjectRef
+from edgeai.api.resources import ObjectRef
 from globalmanager.kinds.dataset import KIND
 from tests.globalmanager.builders import World, job, report
 

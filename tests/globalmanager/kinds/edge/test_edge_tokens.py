@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import DEPLOYMENTS, PODS, Object
+from edgeai.api.resources import DEPLOYMENTS, PODS, Object
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.objects import SPEC_HASH
 from tests.globalmanager.builders import World, copied

@@ -7,19 +7,17 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from edgeai.api.resources import Object, ObjectRef, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
     Adopt,
     Create,
     Execution,
-    Object,
-    ObjectRef,
     Observed,
     PatchStatus,
     Plan,
     Result,
-    ref_of,
 )
 from globalmanager.kinds.scalein import KIND as SCALE_IN
 from globalmanager.kinds.scaleout import KIND as SCALE_OUT

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from globalmanager.contract import PODS, Kind
+from edgeai.api.resources import PODS
+from globalmanager.contract import Kind
 from tests.globalmanager.builders import World, job
 
 

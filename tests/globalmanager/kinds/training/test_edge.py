@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from common.wire import THE_NODE_ITSELF
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import (
-    PODS,
-    Assignment,
-    Delete,
-    Kind,
-    ObjectRef,
-    Plan,
-    ReportRefused,
-    WorkerReport,
-)
+from globalmanager.contract import Assignment, Delete, Kind, Plan, ReportRefused, WorkerReport
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.training.edge_placement import GRACE
 from globalmanager.rules.training.edge_reports import MAX_WORKERS_BYTES

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, Create, Delete, Kind
+from edgeai.api.resources import PODS
+from globalmanager.contract import Create, Delete, Kind
 from globalmanager.kinds import pytorchjob, tfjob
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from globalmanager.contract import PODS, SERVICES, Column, Event, InvalidSpec, Kind
+from edgeai.api.resources import PODS, SERVICES
+from globalmanager.contract import Column, Event, InvalidSpec, Kind
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.rules.status import Truth

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, Create, Plan
+from edgeai.api.resources import PODS
+from globalmanager.contract import Create, Plan
 from globalmanager.kinds.tfjob import KIND
 from globalmanager.kinds.trainingjob import KIND as ELASTIC
 from tests.globalmanager.builders import World, at, job

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
 from edgeai.times import rfc3339
-from globalmanager.contract import PODS, Create, Delete, Object, ObjectRef, Observed, Plan, ref_of
+from globalmanager.contract import Create, Delete, Observed, Plan
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training.replicas import attempt_of
 from tests.globalmanager.builders import SETTINGS, at, copied, job, merged

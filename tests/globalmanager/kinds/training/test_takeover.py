@@ -6,7 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, SERVICES, Kind, WorkerSettings, ref_of
+from edgeai.api.resources import PODS, SERVICES, ref_of
+from globalmanager.contract import Kind, WorkerSettings
 from globalmanager.kinds import pytorchjob, tfjob
 from globalmanager.rules.training import gangs
 from tests import training_operator

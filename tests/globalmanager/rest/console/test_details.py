@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import ObjectRef, ResourceType
+from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.rest.console import details
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from tests.globalmanager.rest.authority import Authority

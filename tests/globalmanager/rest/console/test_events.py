@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from globalmanager.contract import AUTOSCALERS, ObjectRef
+from edgeai.api.resources import AUTOSCALERS, ObjectRef
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.sender import ClientSettings
 from globalmanager.kube.tokenreviews import TokenReviews

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError
 from edgeai.times import rfc3339, utc_now
 from globalmanager.app import job_metrics_of, past_of
-from globalmanager.contract import ObjectRef
 from globalmanager.engine.job_values import JobValues
 from globalmanager.kube.client import KubeClient
 from globalmanager.kube.tokenreviews import TokenReviews

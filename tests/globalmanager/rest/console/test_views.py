@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeai.api.resources import ObjectRef
 from edgeai.ids import NodeName
-from globalmanager.contract import ObjectRef
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console import board as board_module
 from globalmanager.rest.console import details, views

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.resources import Object
 from edgeai.participants import participant_secret
-from globalmanager.contract import Action, Adopt, Annotate, Delete, Object, PatchStatus
+from globalmanager.contract import Action, Adopt, Annotate, Delete, PatchStatus
 from globalmanager.kinds.federatedlearningjob import KIND
 from globalmanager.kinds.federatedlearningjob.main import REPLACED_AFTER_S
 from tests.globalmanager.builders import NOW, World, at, job

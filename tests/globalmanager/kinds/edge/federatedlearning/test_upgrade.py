@@ -2,7 +2,8 @@
 
 import pytest
 
-from globalmanager.contract import Delete, ref_of
+from edgeai.api.resources import ref_of
+from globalmanager.contract import Delete
 from globalmanager.kinds.federatedlearningjob import worker_secrets, workers
 from globalmanager.kinds.federatedlearningjob.worker_secrets import Layout
 from globalmanager.rules.objects import SPEC_HASH

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import AUTOSCALERS, DEPLOYMENTS, Create, Object, Plan, Replace, ref_of
+from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ref_of
+from globalmanager.contract import Create, Plan, Replace
 from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.edge.samples import (
     joint_inference_spec,

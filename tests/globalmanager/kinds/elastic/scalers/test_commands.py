@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from globalmanager.contract import Execution, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import Execution
 from globalmanager.kinds.trainingjob import commands
 from globalmanager.rules.elastic.scalers import Script
 

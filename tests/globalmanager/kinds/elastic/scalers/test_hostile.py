@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, Object, ObjectRef
+from edgeai.api.resources import PODS, Object, ObjectRef
 from globalmanager.kinds.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.rules.elastic.words import SCALE_OUTS, TRAINING_JOBS

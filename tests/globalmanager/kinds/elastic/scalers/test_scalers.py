@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import InvalidSpec, ObjectRef, Severity
+from edgeai.api.resources import ObjectRef
+from globalmanager.contract import InvalidSpec, Severity
 from globalmanager.kinds.scalein import KIND as SCALE_IN
 from globalmanager.kinds.scaleout import KIND as SCALE_OUT
 from globalmanager.rules.elastic import scalers

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import PODS, Annotate, Create, Delete
+from edgeai.api.resources import PODS
+from globalmanager.contract import Annotate, Create, Delete
 from globalmanager.kinds.trainingjob.table import recorded
 from globalmanager.kinds.trainingjob.types import MAX_INDEX
 from tests.globalmanager.builders import at

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from globalmanager.contract import Object
+from edgeai.api.resources import Object
 from tests.globalmanager.kinds.elastic.room import Cluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, example
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Create, Object, Refusal
+from edgeai.api.resources import Object
+from globalmanager.contract import Create, Refusal
 from globalmanager.kinds.trainingjob import KIND
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic.world import (

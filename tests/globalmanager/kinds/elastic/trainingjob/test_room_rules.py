@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from globalmanager.contract import PODS, Object, ObjectRef
+from edgeai.api.resources import PODS, Object, ObjectRef
 from globalmanager.kinds.trainingjob import present, room, workers
 from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.trainingjob.table import WorkerState, observe

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import InvalidSpec, Object
+from edgeai.api.resources import Object
+from globalmanager.contract import InvalidSpec
 from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob, read
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.training.forms import RestartPolicy

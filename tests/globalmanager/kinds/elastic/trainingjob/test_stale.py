@@ -15,23 +15,19 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
-    PODS,
     Action,
     Adopt,
     Annotate,
     Create,
     Delete,
-    Object,
-    ObjectRef,
     Observed,
     PatchStatus,
     Plan,
     Replace,
-    ResourceType,
     Result,
-    ref_of,
 )
 from globalmanager.kinds.trainingjob import KIND
 from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from globalmanager.contract import InvalidSpec, Object, ObjectRef
+from edgeai.api.resources import Object, ObjectRef
+from globalmanager.contract import InvalidSpec
 from globalmanager.rules.elastic import scalers
 from tests.globalmanager.kinds.elastic.walk import ENDS, Walk
 from tests.globalmanager.kinds.elastic.world import LAUNCHER

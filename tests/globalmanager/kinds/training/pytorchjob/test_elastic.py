@@ -5,7 +5,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, Delete, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
+from globalmanager.contract import Delete
 from globalmanager.kinds.pytorchjob import KIND
 from globalmanager.rules.training import gangs
 from tests.globalmanager.builders import NOW, World, at, job

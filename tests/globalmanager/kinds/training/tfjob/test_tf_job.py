@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.contract import PODS, Create, InvalidSpec
+from edgeai.api.resources import PODS
+from globalmanager.contract import Create, InvalidSpec
 from globalmanager.kinds.tfjob import KIND
 from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
