@@ -108,7 +108,7 @@ class Manager:
         engine = self._core.engine
         relays = Relays(
             desired=self._core.desired,
-            resolve=engine.jobs.cluster_ip,
+            services=engine.jobs,
             cluster_domain=settings.cluster_domain,
             metrics=metrics.edge,
             timing=settings.timing,
@@ -158,8 +158,7 @@ class Manager:
             sessions=self._core.sessions,
             relays=relays,
             authenticator=door.authenticator(TokenReviews(client)),
-            may_open_sessions=self._core.can_open_sessions,
-            may_relay=self._core.can_serve_edges,
+            replica=self._core,
             metrics=metrics.edge,
             limits=door.limits,
             tls=door.tls,

@@ -97,8 +97,8 @@ class Core:
             lambda: len(desired.nodes) - len(contacts.without_session(desired.nodes))
         )
         self.inbox = Inbox(
-            binding_of=desired.binding_of,
-            fold_and_write=StatusFold(
+            desired=desired,
+            writer=StatusFold(
                 jobs=self.engine.jobs,
                 writer=self.engine.writers.status_writer,
                 recorder=recorder,
@@ -123,7 +123,7 @@ class Core:
             desired=desired,
             inbox=self.inbox,
             contacts=contacts,
-            epoch=lambda: elector.epoch,
+            elector=elector,
             metrics=edge_metrics,
             timing=DriverTiming(session=settings.timing),
             utcnow=clocks.utcnow,
@@ -132,7 +132,7 @@ class Core:
         self.rebalancer = Rebalancer(
             self.sessions,
             contacts,
-            others=self.membership.roster.serving,
+            roster=self.membership.roster,
             metrics=edge_metrics,
             clock=clocks.elapsed,
         )

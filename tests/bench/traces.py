@@ -95,8 +95,8 @@ async def _measure(endpoint: str) -> dict[str, float]:
     traces = TaskTraces(sent) if sent else None
     desired, statuses = DesiredSets(), Statuses()
     inbox = Inbox(
-        binding_of=desired.binding_of,
-        fold_and_write=statuses,
+        desired=desired,
+        writer=statuses,
         metrics=EdgeMetrics(CollectorRegistry()),
         traces=traces,
     )

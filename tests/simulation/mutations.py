@@ -49,9 +49,9 @@ MUTATIONS: Final = (
         (
             Edit(
                 INBOX,
-                "return await self._fold_and_write(entry.task, key.uid, report)",
+                "return await self._writer.write(entry.task, key.uid, report)",
                 "self._late = asyncio.ensure_future(\n"
-                "                    self._fold_and_write(entry.task, key.uid, report)\n"
+                "                    self._writer.write(entry.task, key.uid, report)\n"
                 "                )\n"
                 "                return Done()",
             ),

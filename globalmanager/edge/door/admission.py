@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket, TokenBuckets
 from edgeai.addresses import network_of
 from edgeai.ids import NodeName
@@ -52,15 +53,15 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
 class LobbyPlace:
     """The place of one connection in the lobby."""
 
-    def __init__(self, address: str, on_leave: Callable[[str], None]) -> None:
+    def __init__(self, address: str, lobby: "Lobby") -> None:
         self.address = address
-        self._on_leave: Callable[[str], None] | None = on_leave  # None when the place is free
+        self._lobby: Lobby | None = lobby  # None when the place is free
 
     def leave(self) -> None:
         """Free the place for another connection. Later calls do nothing."""
-        if self._on_leave is not None:
-            self._on_leave(self.address)
-            self._on_leave = None
+        if self._lobby is not None:
+            self._lobby.leave(self.address)
+            self._lobby = None
 
 
 class Lobby:
@@ -69,6 +70,7 @@ class Lobby:
     def __init__(self, *, total: int, per_address: int) -> None:
         self._total, self._per_address = total, per_address
         self._waiting: Counter[str] = Counter()
+        self._warning = RateLimitedWarning("too many peers are not authenticated yet")
 
     def __len__(self) -> int:
         return self._waiting.total()
@@ -82,9 +84,14 @@ class Lobby:
         if len(self) >= self._total or self._waiting.get(network, 0) >= self._per_address:
             return None
         self._waiting[network] += 1
-        return LobbyPlace(address, self._leave)
+        return LobbyPlace(address, self)
 
-    def _leave(self, address: str) -> None:
+    def warn(self, address: str) -> None:
+        """Log a connection that finds no place, at a bounded rate."""
+        self._warning.log(peer=address, unauthenticated=len(self))
+
+    def leave(self, address: str) -> None:
+        """Free the place of one connection from this address."""
         network = network_of(address)
         self._waiting[network] -= 1
         if not self._waiting[network]:

@@ -8,8 +8,9 @@ rate limits TLS handshakes like admissions, because each handshake costs millise
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from typing import cast
+
+from prometheus_client import Counter
 
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
@@ -31,7 +32,7 @@ class TlsGate:
         buckets: rate of the handshakes from one address
         turnstile: bounds the handshakes that begin at the same moment
         open_s: longest time of a handshake in seconds, including the wait for the rate
-        on_failure: called for each connection whose TLS handshake failed
+        failures: counts the connections whose TLS handshake failed
     """
 
     def __init__(
@@ -42,14 +43,14 @@ class TlsGate:
         buckets: AddressBuckets,
         turnstile: Turnstile,
         open_s: float,
-        on_failure: Callable[[], None],
+        failures: Counter,
     ) -> None:
         self._tls = tls
         self._bucket = bucket
         self._buckets = buckets
         self._turnstile = turnstile
         self._open_s = open_s
-        self._on_failure = on_failure
+        self._failures = failures
         self._warning = RateLimitedWarning("TLS handshake failed")
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -110,7 +111,7 @@ class TlsGate:
         )
 
     def _note(self, address: str, error: Exception) -> None:
-        self._on_failure()
+        self._failures.inc()
         if isinstance(error, ssl.SSLError):
             self._warning.log(peer=address, reason=reason_of(error))
         else:  # the peer sent nothing or left, or too many handshakes came at once
@@ -125,8 +126,8 @@ class Entrance(asyncio.Protocol):
         gate: performs the TLS handshake; None: plain ws
         arrivals: rate of the connections from one address. A connection beyond this rate ends at
             once, because also the refusal of a request costs the process time
-        on_full: called with the peer's address when the lobby has no room, or too many connections
-            of the address came
+        refused: counts the connections for which the lobby has no room, or of whose address too
+            many came
     """
 
     def __init__(
@@ -136,13 +137,13 @@ class Entrance(asyncio.Protocol):
         lobby: Lobby,
         gate: TlsGate | None,
         arrivals: AddressBuckets,
-        on_full: Callable[[str], None],
+        refused: Counter,
     ) -> None:
         self._connection = connection
         self._lobby = lobby
         self._gate = gate
         self._arrivals = arrivals
-        self._on_full = on_full
+        self._refused = refused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's class has no such base class
@@ -150,7 +151,8 @@ class Entrance(asyncio.Protocol):
         address = str(peer[0]) if peer else ""
         place = self._lobby.enter(address) if self._may_arrive(address) else None
         if place is None:
-            self._on_full(address)
+            self._refused.inc()
+            self._lobby.warn(address)
             transport.abort()
             return
         self._connection.place = place

@@ -9,8 +9,7 @@ import asyncio
 import functools
 import http
 import socket
-from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -65,6 +64,16 @@ BACKLOG: Final = 1024
 QUEUED_MESSAGES: Final = 4
 
 
+class Replica(Protocol):
+    """What this replica can do."""
+
+    def can_open_sessions(self) -> bool:
+        """Whether this replica knows the present desired set of every node."""
+
+    def can_serve_edges(self) -> bool:
+        """Whether this replica knows a desired set of every node, which may be out of date."""
+
+
 class EdgeServer:
     """Listens on one address from `start` to `stop`.
 
@@ -72,8 +81,7 @@ class EdgeServer:
         sessions: serves the authenticated connections of sessions
         relays: serves the authenticated connections of relays
         authenticator: finds the node of a connection
-        may_open_sessions: whether this replica knows the present desired set of every node
-        may_relay: whether this replica knows a desired set of every node, which may be out of date
+        replica: says what this replica can do
         tls: None when a proxy in front of the GlobalManager terminates TLS
         review_s: seconds between two reviews of a live session's credential
     """
@@ -86,8 +94,7 @@ class EdgeServer:
         sessions: Sessions,
         relays: Relays,
         authenticator: Authenticator,
-        may_open_sessions: Callable[[], bool],
-        may_relay: Callable[[], bool],
+        replica: Replica,
         metrics: EdgeMetrics,
         limits: AdmissionLimits = AdmissionLimits(),  # noqa: B008 - frozen
         tls: ServerTls | None = None,
@@ -97,7 +104,7 @@ class EdgeServer:
         self._sessions = sessions
         self._relays = relays
         self._authenticator = authenticator
-        self._is_ready = {wire.SUBPROTOCOL: may_open_sessions, relay_frames.SUBPROTOCOL: may_relay}
+        self._replica = replica
         self._metrics = metrics
         self._limits = limits
         self._turnstile = Turnstile(per_pass=HANDSHAKES_PER_PASS)
@@ -109,7 +116,7 @@ class EdgeServer:
         self._arrivals = self._new_address_buckets(max_wait_s=0.0, factor=ARRIVALS)
         self._stranger_warning = RateLimitedWarning("peer not authenticated")
         self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
-        self._full_warning = RateLimitedWarning("too many peers are not authenticated yet")
+        self._refused = metrics.handshakes.labels("no room")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         if tls is not None:
@@ -226,7 +233,7 @@ class EdgeServer:
             buckets=self._new_address_buckets(max_wait_s=max_wait_s),
             turnstile=Turnstile(per_pass=HANDSHAKES_PER_PASS),
             open_s=self._limits.open_s / 2,
-            on_failure=self._metrics.handshakes.labels("no TLS").inc,
+            failures=self._metrics.handshakes.labels("no TLS"),
         )
 
     def _entrance(self, *args: Any, **kwargs: Any) -> Entrance:
@@ -236,12 +243,8 @@ class EdgeServer:
             lobby=self._lobby,
             gate=self._gate,
             arrivals=self._arrivals,
-            on_full=self._on_full,
+            refused=self._refused,
         )
-
-    def _on_full(self, address: str) -> None:
-        self._metrics.handshakes.labels("no room").inc()
-        self._full_warning.log(peer=address, unauthenticated=len(self._lobby))
 
     async def _handle(self, websocket: ServerConnection) -> None:
         connection = cast(EdgeConnection, websocket)
@@ -295,7 +298,9 @@ class EdgeServer:
             return connection.respond(
                 http.HTTPStatus.BAD_REQUEST, f"subprotocol {required} is required\n"
             )
-        if not all(self._is_ready[each]() for each in offers):
+        is_session, replica = wire.SUBPROTOCOL in offers, self._replica
+        is_ready = replica.can_open_sessions() if is_session else replica.can_serve_edges()
+        if not is_ready:
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
             now = asyncio.get_running_loop().time()

@@ -9,9 +9,9 @@ ends a connection whose peer does not read and whose send buffer is full.
 import asyncio
 import contextvars
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from websockets.exceptions import ConnectionClosed
@@ -74,13 +74,19 @@ def frame_rate(timing: DriverTiming) -> TokenBucket:
     )
 
 
+class SessionOwner(Protocol):
+    def on_hello(self, session: "SessionDriver") -> None:
+        """The Hello of the session has arrived: call its `welcome` or `close`."""
+
+    def on_report(self, session: "SessionDriver", report: wire.Report) -> bool:
+        """Returns: False when the session must read no message until its `resume`"""
+
+
 class SessionDriver:
     """The session of one node over one connection. The driver is the inbox's Sender.
 
     Args:
-        on_hello: called within `run` when the Hello has arrived; calls `welcome` or `close`
-        on_report: called within `run` with each report. When it returns False, the driver reads no
-            message until `resume`
+        owner: called within `run`
         frames: the rate of the node's frames. All sessions of the node share the bucket
         traces: None when no traces are sent
         release: of the LocalController, as it tells
@@ -93,8 +99,7 @@ class SessionDriver:
         node: NodeName,
         session_id: str,
         websocket: SessionConnection,
-        on_hello: Callable[["SessionDriver"], None],
-        on_report: Callable[["SessionDriver", wire.Report], bool],
+        owner: SessionOwner,
         timing: DriverTiming,
         frames: TokenBucket,
         metrics: EdgeMetrics,
@@ -114,8 +119,7 @@ class SessionDriver:
         self.opened_at: datetime | None = None  # None until the Hello
         self.last_report_at: datetime | None = None
         self._websocket = websocket
-        self._on_hello = on_hello
-        self._on_report = on_report
+        self._owner = owner
         self._timing = timing
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -278,7 +282,7 @@ class SessionDriver:
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
             case Reported(report):
-                if not self._on_report(self, report):
+                if not self._owner.on_report(self, report):
                     self._may_read.clear()
             case TaskAcked():
                 self._on_task_acked(event)
@@ -286,7 +290,7 @@ class SessionDriver:
                 self.synced = True
             case HelloReceived():
                 self.ledger_id = event.instance
-                self._on_hello(self)
+                self._owner.on_hello(self)
 
     def _after_session(self) -> None:
         """Wake the writer, because the session may have a message to send or may be closed."""

@@ -8,7 +8,6 @@ A report without room in the job is refused at once, because the same report wou
 Event tells the user of the job, at most once in TELL_EVERY_S.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
@@ -18,6 +17,7 @@ from edgeai.errors import EdgeAIError, Gone, TooLarge
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
+from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.rules.status import mapping
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
@@ -61,7 +61,7 @@ class _UnknownOrder(EdgeAIError):
 
 
 class StatusFold:
-    """Writes reports; implements FoldAndWrite of the inbox.
+    """Writes reports; implements ReportWriter of the inbox.
 
     Args:
         recorder: records Events about job resources
@@ -74,7 +74,7 @@ class StatusFold:
         jobs: Jobs,
         writer: StatusWriter,
         recorder: Recorder,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = elapsed,
     ) -> None:
         self._jobs = jobs
         self._writer = writer
@@ -82,7 +82,7 @@ class StatusFold:
         self._clock = clock
         self._told_at: OrderedDict[Uid, float] = OrderedDict()  # the oldest Event first
 
-    async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         served = self._jobs.find(key)
         if served is None or served.object["metadata"]["uid"] != uid:
             return Refused(GONE)

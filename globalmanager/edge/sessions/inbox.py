@@ -1,6 +1,6 @@
 """The inbox: takes reports from the sessions and writes them into the status of their objects.
 
-Sessions `offer` reports. A fixed number of writers passes each report to `fold_and_write` and then
+Sessions `offer` reports. A fixed number of writers passes each report to the report writer and then
 acknowledges the report. Only the newest report of each worker waits. Its acknowledgement also
 covers the older reports. A report changes nothing when its worker is not bound to the sending node.
 The writer checks the binding again before each write. The inbox touches no socket and writes
@@ -13,9 +13,8 @@ must not suffer.
 """
 
 import asyncio
-import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -30,7 +29,7 @@ from edgeai.errors import ProtocolError
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import Binding
+from globalmanager.edge.sessions.downstream import Binding, DesiredSets
 from globalmanager.edge.sessions.entries import (
     Entry,
     Receipt,
@@ -40,6 +39,7 @@ from globalmanager.edge.sessions.entries import (
 )
 from globalmanager.edge.sessions.pauses import Pauses
 from globalmanager.edge.sessions.ready import Ready
+from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
@@ -78,8 +78,8 @@ class Dropped(msgspec.Struct, frozen=True):
 Outcome = Done | Refused | Retry | Dropped
 
 
-class FoldAndWrite(Protocol):
-    def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Awaitable[Outcome]:
+class ReportWriter(Protocol):
+    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         """Write a report into the status of exactly the object with this uid. Done means that the
         API has stored the report.
         """
@@ -117,7 +117,7 @@ class Inbox:
     All calls come from the event loop's thread.
 
     Args:
-        binding_of: (node, uid) -> the task on that node and its workers; None: not bound there
+        desired: knows which workers are bound to which node
         clock: monotonic seconds
         traces: None when no traces are sent
     """
@@ -125,16 +125,16 @@ class Inbox:
     def __init__(
         self,
         *,
-        binding_of: Callable[[NodeName, Uid], Binding | None],
-        fold_and_write: FoldAndWrite,
+        desired: DesiredSets,
+        writer: ReportWriter,
         metrics: EdgeMetrics,
         limits: InboxLimits = InboxLimits(),  # noqa: B008 - frozen
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = elapsed,
         traces: TaskTraces | None = None,
     ) -> None:
         self._traces = traces
-        self._binding_of = binding_of
-        self._fold_and_write = fold_and_write
+        self._desired = desired
+        self._writer = writer
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
@@ -215,11 +215,11 @@ class Inbox:
 
     def ledgers_of(self, node: NodeName, uids: Iterable[Uid]) -> frozenset[str]:
         """The ledgers that have reported workers of these tasks from `node`."""
-        bindings = filter(None, (self._binding_of(node, uid) for uid in uids))
+        bindings = filter(None, (self._desired.binding_of(node, uid) for uid in uids))
         return frozenset(
             ledger
             for binding in bindings
-            for ledger in self._fold_and_write.ledgers_of(node, binding.key, binding.workers)
+            for ledger in self._writer.ledgers_of(node, binding.key, binding.workers)
         )
 
     def drop(self, sender: Sender) -> None:
@@ -232,7 +232,7 @@ class Inbox:
         """The binding of the worker to its node; None when the node may not report for the
         worker.
         """
-        binding = self._binding_of(key.node, key.uid)
+        binding = self._desired.binding_of(key.node, key.uid)
         return binding if binding is not None and key.worker in binding.workers else None
 
     # ---- reports that wait ----
@@ -334,7 +334,7 @@ class Inbox:
         )
         try:
             async with asyncio.timeout(self._limits.write_timeout_s):
-                return await self._fold_and_write(entry.task, key.uid, report)
+                return await self._writer.write(entry.task, key.uid, report)
         except TimeoutError:
             return Retry(f"not written within {self._limits.write_timeout_s:g} s")
         # a fault of one object must not stop the reports of other objects

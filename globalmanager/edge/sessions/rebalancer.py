@@ -8,9 +8,10 @@ from the claims that all replicas publish. Core runs one Rebalancer in each repl
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final, NoReturn
+from operator import attrgetter
+from typing import Final, NoReturn, Protocol
 
 from common.logs import get_logger
 from edgeai.ids import NodeName
@@ -51,10 +52,16 @@ def surplus_of(own: int, others: Sequence[int], *, is_moving: bool = False) -> i
     return own - share if own > share + slack else 0
 
 
+class Replicas(Protocol):
+    """The other replicas."""
+
+    def serving(self) -> Sequence[ServingReplica]: ...
+
+
 class Rebalancer:
     """
     Args:
-        others: the other live replicas that serve edges
+        roster: knows the other live replicas that serve edges
         clock: seconds, monotonic
     """
 
@@ -63,13 +70,13 @@ class Rebalancer:
         sessions: Sessions,
         contacts: Contacts,
         *,
-        others: Callable[[], Sequence[ServingReplica]],
+        roster: Replicas,
         metrics: EdgeMetrics,
         clock: Clock = elapsed,
     ) -> None:
         self._sessions = sessions
         self._contacts = contacts
-        self._others = others
+        self._roster = roster
         self._metrics = metrics
         self._clock = clock
         self._names: set[str] = set()  # of the other replicas
@@ -89,7 +96,7 @@ class Rebalancer:
 
     def look(self) -> None:
         """Send away one batch of nodes, if this replica has too many and no batch is under way."""
-        now, others = self._clock(), self._others()
+        now, others = self._clock(), self._roster.serving()
         if (names := {each.name for each in others}) != self._names:
             self._begin_anew(names)
         if self._sent:
@@ -104,7 +111,7 @@ class Rebalancer:
         surplus = surplus_of(own, counts, is_moving=self._is_moving)
         self._is_moving = surplus > 0
         if surplus:
-            target = min(others, key=lambda each: each.sessions)
+            target = min(others, key=attrgetter("sessions"))
             room = share_of((own, *counts)) - target.sessions
             self._send(min(surplus, room, self._batch), target, now)
 

@@ -10,15 +10,16 @@ hold, reports go to the inbox, and REST reads `snapshot`.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, Protocol
 
 import msgspec
 
 from common import wire
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
+from edgeai import times
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
@@ -55,6 +56,12 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     synced: bool
     opened_at: datetime | None
     last_report_at: datetime | None
+
+
+class Reign(Protocol):
+    """The highest known epoch, of the reign of this or another replica."""
+
+    epoch: int
 
 
 class Replacements:
@@ -106,8 +113,7 @@ class Sessions:
 
     Args:
         contacts: gets a claim for each session here, and reports newer claims of other replicas
-        epoch: returns the GlobalManager's fencing epoch for each Welcome
-        utcnow: UTC
+        elector: knows the GlobalManager's fencing epoch, for each Welcome
         traces: None when no traces are sent
     """
 
@@ -117,17 +123,17 @@ class Sessions:
         desired: DesiredSets,
         inbox: Inbox,
         contacts: Contacts,
-        epoch: Callable[[], int],
+        elector: Reign,
         metrics: EdgeMetrics,
         timing: DriverTiming = DriverTiming(),  # noqa: B008 - frozen
-        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        utcnow: times.Clock = times.utc_now,
         traces: TaskTraces | None = None,
     ) -> None:
         self._desired = desired
         self._traces = traces
         self._inbox = inbox
         self._contacts = contacts
-        self._epoch = epoch
+        self._elector = elector
         self._metrics = metrics
         self._timing = timing
         self._utcnow = utcnow
@@ -180,8 +186,7 @@ class Sessions:
             websocket=websocket,
             release=websocket.release,
             certificate_end=day_of(websocket.certificate_expires_at),
-            on_hello=self._on_hello,
-            on_report=self._on_report,
+            owner=self,
             timing=self._timing,
             frames=self._frame_rate_of(node),
             metrics=self._metrics,
@@ -224,7 +229,7 @@ class Sessions:
 
     # ---- called by a session ----
 
-    def _on_hello(self, session: SessionDriver) -> None:
+    def on_hello(self, session: SessionDriver) -> None:
         # `_opening` has this session and no other, because a replaced session is closed and sends
         # no Hello.
         del self._opening[session.node]
@@ -238,7 +243,7 @@ class Sessions:
         # is among them.
         uids = (task.uid for task in desired.values())
         session.replaces = self._inbox.ledgers_of(session.node, uids)
-        session.welcome(epoch=self._epoch(), desired=desired)
+        session.welcome(epoch=self._elector.epoch, desired=desired)
         self._metrics.sessions.set(len(self._open))
         log.info(
             "session open",
@@ -247,7 +252,7 @@ class Sessions:
             protocol_version=session.protocol_version,
         )
 
-    def _on_report(self, session: SessionDriver, report: wire.Report) -> bool:
+    def on_report(self, session: SessionDriver, report: wire.Report) -> bool:
         session.last_report_at = self._utcnow()
         return self._inbox.offer(session, report)
 

@@ -11,8 +11,7 @@ import asyncio
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
@@ -34,8 +33,12 @@ log = get_logger(__name__)
 
 DEFAULT_DOMAIN: Final = "cluster.local"
 
-ResolveService = Callable[[Uid, str, str], str]
-"""(uid of the job, namespace, name of a Service) -> the cluster IP of the job's Service, or ""."""
+
+class Services(Protocol):
+    """The Services of all jobs."""
+
+    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
+        """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
 
 
 class RelayLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,7 @@ class RelayInfo(msgspec.Struct, frozen=True):
 
 class Relays:
     """Args:
-    resolve: finds the address of a job's Service
+    services: finds the address of a job's Service
     cluster_domain: of the names of Services; "" for the default of Kubernetes, "cluster.local"
     """
 
@@ -71,7 +74,7 @@ class Relays:
         self,
         *,
         desired: DesiredSets,
-        resolve: ResolveService,
+        services: Services,
         cluster_domain: str,
         metrics: EdgeMetrics,
         timing: Timing = Timing(),  # noqa: B008 - frozen
@@ -79,7 +82,7 @@ class Relays:
         limits: RelayLimits = RelayLimits(),  # noqa: B008 - frozen
     ) -> None:
         self._desired = desired
-        self._resolve = resolve
+        self._services = services
         self._suffixes = ("", ".svc", f".svc.{cluster_domain or DEFAULT_DOMAIN}")
         self._metrics = metrics
         self._timing = timing
@@ -164,7 +167,7 @@ class Relays:
             reason = f"too many streams of namespace {namespace}"
             self._refuse(carrier, wanted.stream, Refusal.BUSY, reason)
             return
-        address = self._resolve(wanted.uid, namespace, service)
+        address = self._services.cluster_ip(wanted.uid, namespace, service)
         if not address:
             reason = f"Service {service} of namespace {namespace} has no cluster IP"
             self._refuse(carrier, wanted.stream, Refusal.UNREACHABLE, reason)

@@ -31,11 +31,11 @@ from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.inbox import (
     Done,
-    FoldAndWrite,
     Inbox,
     InboxLimits,
     Outcome,
     Refused,
+    ReportWriter,
 )
 from globalmanager.edge.sessions.quota import NodeLimits
 from globalmanager.edge.sessions.registry import Sessions
@@ -98,7 +98,7 @@ async def serving(inbox: Inbox) -> AsyncIterator[None]:
 
 
 class Statuses:
-    """An upstream.FoldAndWrite: .status of each object, in memory."""
+    """A ReportWriter: .status of each object, in memory."""
 
     def __init__(self) -> None:
         self.by_uid: dict[Uid, dict[str, Any]] = {}
@@ -110,7 +110,7 @@ class Statuses:
         self.hanging: dict[Uid, asyncio.Event] = {}  # writes about these objects hang until then
         self.hung = 0
 
-    async def __call__(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         await self.open.wait()
         self.reports.append(report)
         if (released := self.hanging.get(uid)) is not None:
@@ -153,7 +153,7 @@ class World:
         tls: ServerTls | None = None,
         relay_limits: RelayLimits | None = None,
         review_s: float = 60.0,
-        fold_and_write: FoldAndWrite | None = None,
+        writer: ReportWriter | None = None,
         node_limits: NodeLimits | None = None,
     ) -> None:
         token_file.write_text(
@@ -173,15 +173,15 @@ class World:
         self.may_relay = True
         self.epoch = 7
         self.inbox = Inbox(
-            binding_of=self.desired.binding_of,
-            fold_and_write=fold_and_write or self.statuses,
+            desired=self.desired,
+            writer=writer or self.statuses,
             metrics=self.metrics,
             limits=inbox,
         )
         self.sessions = Sessions(
             desired=self.desired,
             inbox=self.inbox,
-            epoch=lambda: self.epoch,
+            elector=self,
             contacts=self.contacts,
             metrics=self.metrics,
             timing=DriverTiming(
@@ -191,7 +191,7 @@ class World:
         self.services: dict[tuple[Uid, str, str], str] = {}  # (uid, namespace, name) -> cluster IP
         self.relays = Relays(
             desired=self.desired,
-            resolve=lambda *service: self.services.get(service, ""),
+            services=self,
             cluster_domain="",
             metrics=self.metrics,
             timing=timing,
@@ -203,14 +203,22 @@ class World:
             sessions=self.sessions,
             relays=self.relays,
             authenticator=authenticator or TokenAuthenticator(token_file),
-            may_open_sessions=lambda: self.is_ready,
-            may_relay=lambda: self.may_relay,
+            replica=self,
             metrics=self.metrics,
             limits=limits or AdmissionLimits(),
             tls=tls,
             review_s=review_s,
         )
         self._scheme = "ws" if tls is None else "wss"
+
+    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
+        return self.services.get((uid, namespace, service), "")
+
+    def can_open_sessions(self) -> bool:
+        return self.is_ready
+
+    def can_serve_edges(self) -> bool:
+        return self.may_relay
 
     def assign(self, n: int, *nodes: NodeName, **fields: Any) -> None:
         """Give task `n` to `nodes`; its object exists from then on."""

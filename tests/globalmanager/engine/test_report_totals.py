@@ -40,7 +40,9 @@ class Replica:
 
     async def receive(self, worker: str) -> None:
         counts = {"uploaded": UPLOADED[worker]}
-        outcome = await self._fold(task_key(REF), self._uid, report(worker=worker, counts=counts))
+        outcome = await self._fold.write(
+            task_key(REF), self._uid, report(worker=worker, counts=counts)
+        )
         assert outcome == Done()
 
 

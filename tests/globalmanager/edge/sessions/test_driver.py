@@ -154,24 +154,36 @@ async def test_a_message_does_not_wake_the_reader(tmp_path: Path) -> None:
         assert frames.get_waiter is waits_on
 
 
-async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> None:
-    named: list[dict[str, Any]] = []  # what each log line of the session would name
+class Faulty:
+    """The owner of a session, with a bug."""
 
-    def fail(_driver: SessionDriver, report: wire.Report) -> bool:
-        named.append(get_contextvars())
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.named: list[dict[str, Any]] = []  # what each log line of the session would name
+
+    def on_hello(self, session: SessionDriver) -> None:
+        raise AssertionError("a second Hello")
+
+    def on_report(self, _session: SessionDriver, report: wire.Report) -> bool:
+        self.taken.append(report.worker)
+        self.named.append(get_contextvars())
         raise RuntimeError(f"cannot take {report.worker}")
+
+
+async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> None:
+    faulty = Faulty()
 
     quick = World(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as a, world.peer(B) as b:
         world.assign(0, A, B)
         await async_eventually("the task", lambda: a.held and b.held)
         failing = driver_of(world, A)
-        failing._on_report = fail
+        failing._owner = faulty
         with capture_logs() as logs:
             await a.report()
             await async_eventually("the end", lambda: A not in world.sessions._open)
         await async_eventually("the peer's end", lambda: a.close_code is not None)
-        assert named == [{"node": A, "session": failing.session_id}]
+        assert faulty.named == [{"node": A, "session": failing.session_id}]
         assert [each["node"] for each in logs if each["event"] == "session failed"] == [A]
         await b.report()
         await async_eventually("the acknowledgement", lambda: len(b.acked) == 1)
@@ -179,11 +191,7 @@ async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> No
 
 async def test_after_a_message_that_fails_no_other_is_taken(tmp_path: Path) -> None:
     """Else a later report would overtake it."""
-    taken: list[str] = []
-
-    def fail(_driver: SessionDriver, report: wire.Report) -> bool:
-        taken.append(report.worker)
-        raise RuntimeError(f"cannot take {report.worker}")
+    faulty = Faulty()
 
     quick = World(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as peer:
@@ -191,14 +199,14 @@ async def test_after_a_message_that_fails_no_other_is_taken(tmp_path: Path) -> N
         await async_eventually("the task", lambda: peer.held)
         driver = driver_of(world, A)
         await async_eventually("an idle session", lambda: is_idle(driver))
-        driver._on_report = fail
+        driver._owner = faulty
         arrive = driver._websocket.reader
         assert arrive is not None
         for seq in (1, 2):  # as of one piece of the stream
             worker = WorkerName(f"w{seq}")
             report = wire.Report(seq, uid(0), worker, attempt=1, body=report_body())
             assert arrive(wire.encode(report)[0])
-        assert taken == ["w1"]
+        assert faulty.taken == ["w1"]
 
 
 @pytest.mark.parametrize("room", ["_may_read", "_answers_taken"])

@@ -63,8 +63,8 @@ class Office:
             self.statuses.by_uid[uid(n)] = {}
         self.passed_s = 0.0  # by the clock of the inbox, since the test began
         self.inbox = Inbox(
-            binding_of=self.desired.binding_of,
-            fold_and_write=self.statuses,
+            desired=self.desired,
+            writer=self.statuses,
             metrics=EdgeMetrics(self.registry),
             limits=limits,
             clock=lambda: time.monotonic() + self.passed_s,

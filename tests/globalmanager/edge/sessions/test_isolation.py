@@ -70,7 +70,7 @@ class Bench:
         self.jobs: dict[TaskKey, Served] = {}
         fold = StatusFold(jobs=self, writer=writer, recorder=Recorder(client))
         limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
-        self.world = World(token_file, limits=limits, inbox=QUICK_RETRY, fold_and_write=fold)
+        self.world = World(token_file, limits=limits, inbox=QUICK_RETRY, writer=fold)
 
     def find(self, key: TaskKey) -> Served | None:
         return self.jobs.get(key)

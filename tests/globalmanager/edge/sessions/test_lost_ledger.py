@@ -44,7 +44,7 @@ class Replica(World):
         self._store.upsert(made)
         self._writer = StatusWriter(client, lambda _type: self._store)
         fold = StatusFold(jobs=self, writer=self, recorder=Recorder(client))
-        super().__init__(token_file, fold_and_write=fold)
+        super().__init__(token_file, writer=fold)
         grants = {WORKER: wire.WorkerGrant("0" * 64)}
         body = wire.AssignmentBody(namespace=REF.namespace, name=REF.name, workers=grants)
         self.desired.assign(task_key(REF), {A: Assignment(task_key(REF), self.uid, 1, body)})

@@ -87,10 +87,13 @@ class Replica:
         self.rebalancer = Rebalancer(
             world.sessions,
             world.contacts,
-            others=lambda: self.others,
+            roster=self,
             metrics=world.metrics,
             clock=lambda: self.now,
         )
+
+    def serving(self) -> Sequence[ServingReplica]:
+        return self.others
 
     async def connect(self, *nodes: NodeName) -> None:
         for node in nodes:
