@@ -14,7 +14,7 @@ from edgeai.ids import is_subdomain
 
 # Import the Kubernetes client late, because it loads more slowly than all other commands.
 if TYPE_CHECKING:
-    from globalmanager.kube.user import UserClient
+    from edgeai.kube.user import UserClient
 
 TIMEOUT_S: Final = 10.0
 TOKEN_S: Final = 8 * 3600
@@ -76,7 +76,7 @@ async def open_in_cluster(
     """
     from edgeai.client.asynchronous import OF_A_USER
     from edgeai.forward import forwarded
-    from globalmanager.kube.user import UserClient
+    from edgeai.kube.user import UserClient
 
     if not is_subdomain(namespace):
         raise InvalidName("namespace", namespace, "letters, digits and -")
@@ -90,7 +90,7 @@ async def open_in_cluster(
 async def _token(client: "UserClient", kubeconfig: Path, account: str) -> str:
     """Raises: EdgeAIError, ApiError"""
     from edgeai.api.resources import ObjectRef
-    from globalmanager.kube.user import SERVICE_ACCOUNTS
+    from edgeai.kube.user import SERVICE_ACCOUNTS
 
     if not account:
         if token := await client.token():

@@ -7,10 +7,10 @@ from typing import Final
 
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.errors import EdgeAIError
+from edgeai.kube.errors import NotFound
+from edgeai.kube.user import UserClient
 from edgeai.system import GLOBALMANAGER, HTTP_PORT
 from edgeai.text import printable
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.user import UserClient
 
 HOST: Final = "127.0.0.1"
 _SELECTOR: Final = f"app.kubernetes.io/name={GLOBALMANAGER}"

@@ -14,14 +14,14 @@ from edgeai.client.objects import types_of
 from edgeai.doctor.edges import EDGE_LABEL, nodes_served
 from edgeai.errors import EdgeAIError
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Forbidden, NotFound
 from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE
 from globalmanager.ha.claims import Claim, ClaimsError
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Forbidden, NotFound
 
 _REMEDY_OF_URL: Final = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 

@@ -19,6 +19,8 @@ from common.tasks import TaskGroup
 from common.traces import Traces
 from common.version import VERSION
 from edgeai.errors import SettingsError
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
@@ -26,10 +28,6 @@ from globalmanager.edge.sessions.relay import Relays
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.elector import Identity
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.rootkey import get_root_key
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.metrics import Metrics
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
@@ -42,7 +40,9 @@ from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.server import RestServer
+from globalmanager.rootkey import get_root_key
 from globalmanager.settings import Settings
+from globalmanager.tokenreviews import TokenReviews
 from globalmanager.traces import TaskTraces
 
 MAX_JOB_METRICS: Final = 20_000  # 5 MB of text at each scrape, in half a second

@@ -16,6 +16,7 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
 from common.tasks import TaskGroup
 from edgeai.api.resources import NODES, ObjectRef
 from edgeai.errors import SettingsError
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import WorkerSettings
@@ -36,7 +37,6 @@ from globalmanager.ha.elector import Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules.pod_security import Level
 from globalmanager.rules.training.edge_placement import is_edge
 from globalmanager.settings import Settings

@@ -29,11 +29,11 @@ from edgeai.client.strictness import (
 )
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
+from edgeai.kube.errors import ApiError
+from edgeai.kube.remedies import OF_A_COMMAND
+from edgeai.kube.sender import ClientSettings
+from edgeai.kube.user import UserClient
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
-from globalmanager.kube.errors import ApiError
-from globalmanager.kube.remedies import OF_A_COMMAND
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.user import UserClient
 
 AnyResource = Resource[Any, Any]
 R = TypeVar("R", bound=AnyResource)

@@ -18,9 +18,9 @@ import msgspec
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient, Listing
-from globalmanager.kube.objects import NotReadable, Unreadable, read, read_event
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient, Listing
+from edgeai.kube.objects import NotReadable, Unreadable, read, read_event
 
 Word = Literal["ADDED", "MODIFIED", "DELETED"]
 WATCH_S: Final = 240.0

@@ -1,4 +1,4 @@
-"""What can go wrong beside the errors of the Kubernetes API (globalmanager.kube.errors).
+"""What can go wrong beside the errors of the Kubernetes API (edgeai.kube.errors).
 
 The text of each error names the object, the field or the problem, and what to do.
 """

@@ -13,8 +13,8 @@ import msgspec
 from edgeai.api.resources import PODS, Object, ref_of
 from edgeai.client.state import State, state_of
 from edgeai.errors import EdgeAIError
+from edgeai.kube.client import KubeClient
 from edgeai.text import printable, shortened
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules.faults import Fault
 from globalmanager.rules.pod_faults import examine
 from globalmanager.rules.remedies import Cause

@@ -18,11 +18,11 @@ from edgeai.client.pods import between, owners_of, pods_of
 from edgeai.client.state import conditions_of
 from edgeai.client.words import type_of
 from edgeai.errors import EdgeAIError
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
 from globalmanager.contract import Kind
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules.children import controllers
 from globalmanager.rules.objects import LABEL_ROLE, label_of
 from globalmanager.rules.pod_faults import first_fault

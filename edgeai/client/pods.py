@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ResourceType
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
 from globalmanager.contract import Kind
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 from globalmanager.rules.children import controllers
 from globalmanager.rules.objects import LABEL_ROLE, label_of
 from globalmanager.rules.pod_faults import first_fault

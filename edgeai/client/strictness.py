@@ -13,9 +13,9 @@ from typing import Any, Final
 from edgeai.api.resources import Object, ResourceType
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
+from edgeai.kube.errors import ApiError
+from edgeai.kube.user import Version
 from edgeai.text import printable
-from globalmanager.kube.errors import ApiError
-from globalmanager.kube.user import Version
 
 STRICT_SINCE: Final = Version(1, 25)
 TOP: Final = ("apiVersion", "kind", "metadata", "spec", "status")

@@ -9,8 +9,8 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
 from globalmanager.rules.status import condition_of
 
 DELETED: Final = "deleted"

@@ -16,7 +16,7 @@ from edgeai.doctor.finding import INSTALL, Finding, NotAllowed, Told
 from edgeai.doctor.kubernetes import kubernetes
 from edgeai.doctor.managers import clocks, leader, managers, rights
 from edgeai.doctor.node_certificates import node_certificates
-from globalmanager.kube.remedies import OF_A_COMMAND
+from edgeai.kube.remedies import OF_A_COMMAND
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
     "kubernetes": kubernetes,

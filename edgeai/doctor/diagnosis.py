@@ -17,11 +17,11 @@ from edgeai.doctor.facts import AskAbout, gather
 from edgeai.doctor.finding import Finding
 from edgeai.errors import EdgeAIError, InvalidName, SettingsError
 from edgeai.ids import is_subdomain
+from edgeai.kube.errors import ApiError
+from edgeai.kube.remedies import OF_A_COMMAND
+from edgeai.kube.sender import ClientSettings
+from edgeai.kube.user import UserClient
 from edgeai.text import printable
-from globalmanager.kube.errors import ApiError
-from globalmanager.kube.remedies import OF_A_COMMAND
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.user import UserClient
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
 DEADLINE_S: Final = 30.0

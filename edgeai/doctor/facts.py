@@ -20,10 +20,10 @@ from edgeai.api.resources import (
 )
 from edgeai.doctor.parts import installed_groups, served_groups
 from edgeai.doctor.rights import Denied, denied
+from edgeai.kube.errors import Forbidden, NotFound
+from edgeai.kube.user import About, UserClient, Version
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kube.errors import Forbidden, NotFound
-from globalmanager.kube.user import About, UserClient, Version
 
 DEFINITIONS: Final = ResourceType(
     "apiextensions.k8s.io",

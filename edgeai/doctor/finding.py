@@ -10,7 +10,7 @@ import msgspec
 from edgeai import times
 from edgeai.api.resources import Object
 from edgeai.doctor.facts import Facts, Objects
-from globalmanager.kube.errors import Forbidden
+from edgeai.kube.errors import Forbidden
 from globalmanager.rules.pod_faults import first_fault
 
 Level = Literal["ok", "warning", "error", "unknown"]

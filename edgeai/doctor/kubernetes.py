@@ -5,7 +5,7 @@ from typing import Final
 
 from edgeai.doctor.facts import Facts
 from edgeai.doctor.finding import Told
-from globalmanager.kube.user import Version
+from edgeai.kube.user import Version
 
 OLDEST: Final = Version(1, 20)
 

@@ -18,8 +18,8 @@ from edgeai.doctor.finding import (
     some,
 )
 from edgeai.doctor.parts import MANAGER, NAME_LABEL, part_of
+from edgeai.kube.errors import Forbidden
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
-from globalmanager.kube.errors import Forbidden
 from globalmanager.manifests.rbac import ACCOUNT
 
 CLOCK_S: Final = 5.0

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from edgeai.api.resources import Object
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Forbidden, NotFound
-from globalmanager.kube.tokenreviews import ACCESS_REVIEWS
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Forbidden, NotFound
 from globalmanager.manifests.rbac import ACCOUNT, base_rules, group_rules, namespace_rules
+from globalmanager.tokenreviews import ACCESS_REVIEWS
 
 Denied = tuple[str, ...] | Forbidden | None
 """The rights that are missing, in words; an error where the caller may not ask; None where the API

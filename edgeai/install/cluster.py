@@ -12,8 +12,8 @@ from edgeai.errors import Unavailable
 from edgeai.ids import Uid
 from edgeai.install.errors import InstallError
 from edgeai.install.kustomization import CLUSTER_SCOPED
-from globalmanager.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
-from globalmanager.kube.user import UserClient
+from edgeai.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from edgeai.kube.user import UserClient
 
 T = TypeVar("T")
 Say = Callable[[str], None]

@@ -180,8 +180,8 @@ def _run(
     from edgeai.errors import InvalidName
     from edgeai.ids import is_subdomain
     from edgeai.install.cluster import Cluster
+    from edgeai.kube.user import UserClient
     from edgeai.kubeconfig import kubeconfig_of
-    from globalmanager.kube.user import UserClient
 
     if not is_subdomain(namespace):
         raise InvalidName("namespace", namespace, "letters, digits and -")

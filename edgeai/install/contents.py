@@ -6,9 +6,9 @@ from typing import Final
 
 from edgeai.api.resources import Object, ResourceType
 from edgeai.install.cluster import Cluster
+from edgeai.kube.errors import NotFound
 from globalmanager.ha.elector import LEASE_NAME
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.rootkey import SECRET_NAME
+from globalmanager.rootkey import SECRET_NAME
 from globalmanager.rules.children import controllers
 
 _OF_KUBERNETES: Final = (

@@ -16,8 +16,8 @@ from edgeai import times
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.install.cluster import Cluster
 from edgeai.install.errors import InstallError
+from edgeai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from globalmanager.ha.elector import LEASES
-from globalmanager.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 LEASE: Final = "edgeai-install"
 RENEW_S: Final = 3.0

@@ -16,11 +16,11 @@ from edgeai.install import contents, lock, record
 from edgeai.install.cluster import Cluster, Name, name_of, some
 from edgeai.install.errors import InstallError
 from edgeai.install.installation import loaded, namespace_of
+from edgeai.kube.errors import NotFound
 from globalmanager.cache.informers import MANAGED
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.kinds import KINDS
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.rootkey import SECRET_NAME
+from globalmanager.rootkey import SECRET_NAME
 
 _DEFINITION: Final = "CustomResourceDefinition"
 _FIRST: Final = ("DaemonSet", "Deployment")

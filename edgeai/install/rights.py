@@ -9,7 +9,7 @@ from typing import Final
 from edgeai.api.resources import Object, ResourceType
 from edgeai.install.cluster import Cluster, Name, name_of
 from edgeai.install.errors import InstallError
-from globalmanager.kube.errors import Forbidden, NotFound
+from edgeai.kube.errors import Forbidden, NotFound
 
 _REVIEWS: Final = ResourceType(
     "authorization.k8s.io",

@@ -26,7 +26,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]:
     from edgeai.client import AsyncClient
     from edgeai.client.objects import CLASSES, types_of
-    from globalmanager.kube.errors import Forbidden, NotFound
+    from edgeai.kube.errors import Forbidden, NotFound
 
     jobs = [each for each in CLASSES if each.KIND.owns]
     async with (

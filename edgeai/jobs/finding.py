@@ -6,7 +6,7 @@ from edgeai.api.resources import ObjectRef
 from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.errors import JobNotFound
 from edgeai.client.words import parse_job, resource
-from globalmanager.kube.errors import Forbidden, NotFound
+from edgeai.kube.errors import Forbidden, NotFound
 from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 
 _LATER_KINDS = ("Dataset", "Model", SCALE_OUTS.kind, SCALE_INS.kind)

@@ -28,11 +28,11 @@ from common import logs
 from edgeai.api.resources import Object, ResourceType, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.objects import NotReadable, Unreadable, WatchEvent, read_event
 from globalmanager.cache.setaside import SetAside
 from globalmanager.cache.store import Store
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import NotReadable, Unreadable, WatchEvent, read_event
 
 log = logs.get_logger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from common import logs
 from common.tasks import TaskGroup
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, ResourceType
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Clock, Store, controller_of
 from globalmanager.contract import STORAGE_ANNOTATIONS
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME
 
 log = logs.get_logger(__name__)

@@ -11,11 +11,11 @@ from typing import Any, Self
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, NotFound
+from edgeai.kube.sender import Check
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import uid_of
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.kube.sender import Check
 
 
 class Live:

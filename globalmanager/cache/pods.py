@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from edgeai.api.resources import PODS, Object, ResourceType
-from globalmanager.kube.objects import Form
+from edgeai.kube.objects import Form
 
 MAX_POD_BYTES: Final = 16 * 1024
 """Largest part of one pod as JSON, in bytes, from which nothing is cut off. A pod of two containers

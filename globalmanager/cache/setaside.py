@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from edgeai.api.resources import ObjectRef, ResourceType
-from globalmanager.kube.objects import Unreadable
+from edgeai.kube.objects import Unreadable
 
 MAX_SET_ASIDE: Final = 1000
 """Largest number of objects whose names are kept. Names, uid and problem of one have at most 1 KiB,

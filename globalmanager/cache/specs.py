@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from edgeai.api.resources import Object
-from globalmanager.kube.objects import MAX_DEPTH, CheckedDict, is_too_deep
+from edgeai.kube.objects import MAX_DEPTH, CheckedDict, is_too_deep
 
 LARGE_BYTES: Final = 64 * 1024
 """Smallest JSON text of an object whose spec is shared, in bytes. A smaller object is decoded in

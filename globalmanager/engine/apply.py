@@ -15,6 +15,15 @@ from common import logs
 from common.tasks import TaskGroup
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError
+from edgeai.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooLarge,
+)
+from edgeai.kube.patches import merged
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of
 from globalmanager.contract import (
@@ -39,15 +48,6 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission, PodForbidden
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.successes import Success, messages
-from globalmanager.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Forbidden,
-    Invalid,
-    NotFound,
-    TooLarge,
-)
-from globalmanager.kube.patches import merged
 from globalmanager.rules import deletions, overridden
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import differences, is_being_deleted, owner_reference

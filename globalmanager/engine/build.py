@@ -6,6 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import POD_CONTROLLERS, ObjectRef, ResourceType
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.pods import FORMS
 from globalmanager.cache.specs import LargeSpecs
@@ -25,7 +26,6 @@ from globalmanager.engine.writers import build_writers
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
 from globalmanager.traces import TaskTraces
 
 _JOBS_PER_SLICE: Final = 1  # of a fan-out; a plan takes 1 to 2 ms

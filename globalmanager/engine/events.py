@@ -17,14 +17,14 @@ from common import logs
 from common.ratelimit import TokenBucket
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import AlreadyExists, NotFound
 from edgeai.text import printable
 from edgeai.times import rfc3339
 from globalmanager.contract import Event
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
 from globalmanager.ha.clock import Clock, Clocks
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import AlreadyExists, NotFound
 
 log = logs.get_logger(__name__)
 

@@ -17,14 +17,14 @@ from edgeai.api.resources import PODS, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import ApiError, Forbidden, NotFound, NotLeading
+from edgeai.kube.slots import Slots
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Execution, Fault, Kind, Observed, Result
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import ApiError, Forbidden, NotFound, NotLeading
-from globalmanager.kube.slots import Slots
 
 log = logs.get_logger(__name__)
 

@@ -15,6 +15,7 @@ import msgspec
 from common.tasks import TaskGroup
 from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
+from edgeai.kube.objects import Unreadable
 from globalmanager.cache.health import Health
 from globalmanager.cache.informer import Informer
 from globalmanager.cache.informers import Informers, Scope, Subscriber
@@ -30,7 +31,6 @@ from globalmanager.engine.reconcilers import Reconcilers
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.writers import Writers
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.objects import Unreadable
 
 STARTING: Final = "starting"
 

@@ -20,10 +20,10 @@ from typing import Final
 
 from edgeai import times
 from edgeai.api.resources import Object
+from edgeai.kube.errors import Conflict
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Observed
-from globalmanager.kube.errors import Conflict
 
 # A new job needs no GET, because a healthy watch delivers a new job within milliseconds. When the
 # clocks of the GlobalManager and the API server differ by more than this time, each new job costs

@@ -10,13 +10,13 @@ import msgspec
 from common.traces import now as traced_now
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import EdgeAIError
+from edgeai.kube.errors import TooLarge
 from edgeai.times import Clock
 from globalmanager.contract import Event, Kind, Observed, Plan, Severity, task_key
 from globalmanager.engine.apply import StillTerminating, refusal_of
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.writers import Writers
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.errors import TooLarge
 from globalmanager.traces import TaskTraces
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from common import logs
 from edgeai.api.resources import ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
+from edgeai.kube.errors import Conflict, NotLeading
 from globalmanager.contract import Kind, task_key
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import QueueClosed, WorkQueue
 from globalmanager.engine.reconcile import JobReconciler
-from globalmanager.kube.errors import Conflict, NotLeading
 
 log = logs.get_logger(__name__)
 

@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, Invalid, NotFound, TooLarge
+from edgeai.kube.patches import between, diff, merged, overlap
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import StoreOf, uid_of
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, Invalid, NotFound, TooLarge
-from globalmanager.kube.patches import between, diff, merged, overlap
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Function from the present .status to a merge patch of it; None when nothing changes."""

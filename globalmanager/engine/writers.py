@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 from edgeai.api.resources import ObjectRef
+from edgeai.kube.client import KubeClient
+from edgeai.kube.rate import Share
 from globalmanager.cache.live import Live
 from globalmanager.engine.apply import Applier
 from globalmanager.engine.drift import Drift
@@ -16,8 +18,6 @@ from globalmanager.engine.readers import Readers
 from globalmanager.engine.status import StatusWriter
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.rate import Share
 from globalmanager.rules.pod_security import Level
 
 

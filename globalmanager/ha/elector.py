@@ -24,11 +24,11 @@ from common import logs
 from edgeai import times
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, NotFound
 from edgeai.times import micro_time
 from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound
 
 log = logs.get_logger(__name__)
 

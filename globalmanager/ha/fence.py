@@ -10,8 +10,8 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from edgeai.kube.guard import Shut
 from globalmanager.ha.clock import Clock, elapsed
-from globalmanager.kube.guard import Shut
 
 
 class Fence:

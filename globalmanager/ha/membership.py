@@ -7,14 +7,14 @@ presence.
 from collections.abc import Callable
 from typing import Final
 
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import Presence
 from globalmanager.ha.roster import Roster
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
 
 _QPS: Final = 20.0  # heartbeats and claims need about two requests a second
 _BURST: Final = 40

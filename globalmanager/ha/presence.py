@@ -22,13 +22,13 @@ from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
 from edgeai.times import micro_time
 from globalmanager.cache.store import uid_of
 from globalmanager.ha import claims
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 
 log = logs.get_logger(__name__)
 

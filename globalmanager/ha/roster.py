@@ -15,6 +15,8 @@ from common.tasks import TaskGroup
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
 from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Listener, Store
 from globalmanager.ha import claims
@@ -24,8 +26,6 @@ from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.heartbeat import Heartbeat
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTATION
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 
 log = logs.get_logger(__name__)
 

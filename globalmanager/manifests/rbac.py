@@ -18,8 +18,8 @@ from globalmanager.contract import Kind, UpdateRule
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
-from globalmanager.kube.rootkey import SECRET_NAME
-from globalmanager.kube.tokenreviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from globalmanager.rootkey import SECRET_NAME
+from globalmanager.tokenreviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 
 Rule = dict[str, Any]
 

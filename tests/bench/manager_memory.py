@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from globalmanager.kube.client import KubeClient
+from edgeai.kube.client import KubeClient
 from tests.cluster.manager import GlobalManager
 from tests.globalmanager.cluster import CRDS, Cluster
 

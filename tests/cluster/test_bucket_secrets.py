@@ -4,7 +4,7 @@ from typing import Final
 
 from edgeai.api.resources import SECRETS
 from edgeai.cli.api import Object, path_of
-from globalmanager.kube.client import KubeClient
+from edgeai.kube.client import KubeClient
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager

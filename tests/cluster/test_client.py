@@ -13,8 +13,8 @@ from edgeai.api.resources import PODS
 from edgeai.cli.api import Object
 from edgeai.client import AsyncClient, Model, ModelSpec, ObjectGone, PyTorchJob, WaitTimeout
 from edgeai.client.errors import InvalidObject
+from edgeai.kube import errors
 from edgeai.status_sources import from_api
-from globalmanager.kube import errors
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.edgeai.client.conftest import condition, tell

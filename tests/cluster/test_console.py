@@ -15,10 +15,10 @@ import pytest
 from edgeai.api.resources import NODES, PODS, ObjectRef, ResourceType
 from edgeai.cli.api import Object
 from edgeai.ids import Uid
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Forbidden
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.user import SERVICE_ACCOUNTS, UserClient
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Forbidden
+from edgeai.kube.sender import ClientSettings
+from edgeai.kube.user import SERVICE_ACCOUNTS, UserClient
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.errors import RequestError
 from tests.cluster.client import Client

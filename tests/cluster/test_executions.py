@@ -12,9 +12,9 @@ import pytest
 
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.cli.api import Object
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.execution import End
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.execution import End
 from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
 from tests.waiting import async_eventually, eventually

@@ -15,14 +15,14 @@ from common import wire
 from common.wire import AUDIENCE
 from edgeai.cli.api import Object
 from edgeai.errors import Unavailable
+from edgeai.kube.client import KubeClient
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
     ReviewLimits,
     ServiceAccount,
     ServiceAccountAuthenticator,
 )
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.tokenreviews import TokenReviews
 from tests.certificates import Authority, Pair
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

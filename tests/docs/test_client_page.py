@@ -12,7 +12,7 @@ import pytest
 
 import edgeai.client
 from edgeai.client import AsyncClient, Client
-from globalmanager.kube.client import KubeClient
+from edgeai.kube.client import KubeClient
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import CRDS, Cluster
 

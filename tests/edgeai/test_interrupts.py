@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.edgeai.command import DEADLINE_S, processes_of, start
-from tests.globalmanager.kube.test_plugin import kubeconfig_with
+from tests.edgeai.kube.test_plugin import kubeconfig_with
 from tests.waiting import eventually
 
 

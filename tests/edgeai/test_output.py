@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.edgeai.command import CHECKOUT, edgeai
-from tests.globalmanager.kube.test_plugin import kubeconfig_with
+from tests.edgeai.kube.test_plugin import kubeconfig_with
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from edgeai.api.resources import NODES
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.doctor.diagnosis import diagnose
 from edgeai.errors import EdgeAIError
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Silent
-from globalmanager.kube.remedies import OF_A_COMMAND
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Silent
+from edgeai.kube.remedies import OF_A_COMMAND
 from tests.certificates import Authority
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig

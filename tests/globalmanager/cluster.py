@@ -13,6 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, TaskKey
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
+from edgeai.kube.sender import ClientSettings
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.objects.podlogs import LogSource
@@ -26,9 +29,6 @@ from globalmanager.engine.settings import EngineSettings
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig

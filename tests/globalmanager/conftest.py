@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
 

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from edgeai.kube.patches import merged
 from edgeai.times import rfc3339
-from globalmanager.kube.patches import merged
 from tests.simulation.world import World
 
 Object = dict[str, Any]

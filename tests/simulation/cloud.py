@@ -6,14 +6,14 @@ from prometheus_client import CollectorRegistry
 
 from common.tasks import TaskGroup
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
 from globalmanager.app import client_settings, end
 from globalmanager.core import Core
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.elector import Identity
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.rootkey import get_root_key
+from globalmanager.rootkey import get_root_key
 from globalmanager.settings import Settings
 from tests.simulation.api import Api
 from tests.simulation.network import End, Network

@@ -1,6 +1,6 @@
 """The way from a GlobalManager to the model of the API: requests and answers that may be lost.
 
-`ApiTransport` takes the place of globalmanager.kube.transport.Transport; everything above it is the
+`ApiTransport` takes the place of edgeai.kube.transport.Transport; everything above it is the
 shipped client. A request is carried out when it arrives, also when its sender has stopped waiting.
 """
 

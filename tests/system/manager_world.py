@@ -21,9 +21,9 @@ import yaml
 from edgeai.api.resources import NODES, SECRETS, ObjectRef, ResourceType
 from edgeai.cli.api import Object
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.samples import model, service
 from tests.globalmanager.cluster import CRDS, Cluster

@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 import yaml
 
+from edgeai.kube.client import KubeClient
 from globalmanager.edge.sessions.rebalancer import MIN_SLACK
-from globalmanager.kube.client import KubeClient
 from tests.bench.edges import node_name, token_of
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
+from edgeai.kube.client import Beginning, KubeClient
+from edgeai.kube.errors import ApiError, TooLarge
 from globalmanager.contract import Kind
 from globalmanager.engine.events import EVENTS
-from globalmanager.kube.client import Beginning, KubeClient
-from globalmanager.kube.errors import ApiError, TooLarge
 from globalmanager.rest.errors import RequestError
 from globalmanager.rules.summary import phase_of
 

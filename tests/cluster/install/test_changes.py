@@ -9,7 +9,7 @@ from edgeai.install.record import SECRET
 from edgeai.install.rendering import definitions, render
 from edgeai.install.values import values_of
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
-from globalmanager.kube.rootkey import SECRET_NAME
+from globalmanager.rootkey import SECRET_NAME
 from tests.cluster.client import Client
 from tests.cluster.conftest import CRDS
 from tests.cluster.controlplane import ControlPlane

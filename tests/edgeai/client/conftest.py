@@ -8,9 +8,9 @@ import pytest
 
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.client import AsyncClient
+from edgeai.kube.client import KubeClient
 from edgeai.times import rfc3339, utc_now
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import KubeClient
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import CRDS, Cluster
 

@@ -21,7 +21,7 @@ from edgeai.client import (
     WaitTimeout,
 )
 from edgeai.errors import SettingsError
-from globalmanager.kube import errors
+from edgeai.kube import errors
 from tests.edgeai.command import heed_interrupts
 from tests.globalmanager.cluster import Cluster
 

@@ -21,12 +21,12 @@ from edgeai.client import (
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.user import UserClient
 from edgeai.localcluster.objects import errors as refusals
 from edgeai.localcluster.objects.podlogs import LogQuery
 from globalmanager.kinds.model.types import ModelSpec
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.user import UserClient
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig

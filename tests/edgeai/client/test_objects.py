@@ -15,9 +15,9 @@ from edgeai.client import InvalidObject, JointInferenceService, Model, UnknownKi
 from edgeai.client.objects import CLASSES, plain
 from edgeai.client.words import check_document, parse_job, resource, types_named
 from edgeai.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
+from edgeai.kube import errors
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.model.types import ModelSpec
-from globalmanager.kube import errors
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 
 MODEL: Final = Model.of("small", ModelSpec(url="/m"))

@@ -11,7 +11,7 @@ from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
 from edgeai.client.strictness import dropped, templates, unknown_fields
 from edgeai.client.words import check_document
-from globalmanager.kube import errors
+from edgeai.kube import errors
 from tests.edgeai.jobs.conftest import Run, run
 
 __all__ = ["run"]

@@ -13,14 +13,14 @@ from edgeai.doctor.facts import DEFINITIONS
 from edgeai.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
 from edgeai.ids import NodeName
 from edgeai.install.credentials import CLIENT_CA
+from edgeai.kube.errors import NotFound
+from edgeai.kube.user import UserClient
 from edgeai.times import micro_time
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.user import UserClient
 from globalmanager.manifests import crds
 from tests.certificates import Authority
 

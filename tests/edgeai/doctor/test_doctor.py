@@ -26,13 +26,13 @@ from edgeai.doctor.parts import CONTROLLER, MANAGER
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from edgeai.install import certificates as made
+from edgeai.kube.errors import Forbidden
+from edgeai.kube.user import About, UserClient, Version
 from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kube.errors import Forbidden
-from globalmanager.kube.user import About, UserClient, Version
 from tests.certificates import Authority
 from tests.edgeai.command import edgeai
 from tests.edgeai.doctor.installation import (

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import AUTOSCALERS, Object, ResourceType
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Store
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually

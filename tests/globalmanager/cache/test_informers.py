@@ -13,9 +13,9 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.cache.informers import MANAGED, Informers, Scope, Subscriber
-from globalmanager.kube.client import KubeClient
 from tests.globalmanager.objects import GADGETS
 
 LABELS = {

@@ -8,10 +8,10 @@ import pytest
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, NotFound
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, uid_of
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 

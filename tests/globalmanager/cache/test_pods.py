@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import PODS, Object, ref_of
+from edgeai.kube.client import KubeClient
+from edgeai.kube.objects import Unreadable
 from edgeai.times import rfc3339
 from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
 from globalmanager.kinds.pytorchjob.framework import PYTORCH
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import Unreadable
 from globalmanager.rules.pod_faults import examine
 from globalmanager.rules.pod_security import Level, violations
 from globalmanager.rules.training.replicas import trainer

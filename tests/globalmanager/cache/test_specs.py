@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import Object, ResourceType
+from edgeai.kube.client import KubeClient
+from edgeai.kube.objects import MAX_DEPTH, NotReadable, Unreadable, decode
 from globalmanager.cache.specs import LARGE_BYTES, LargeSpecs
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import MAX_DEPTH, NotReadable, Unreadable, decode
 from tests.globalmanager.scripted_api import ScriptedApi
 
 TFJOBS = ResourceType("kubeflow.org", "v1", "tfjobs", "TFJob")

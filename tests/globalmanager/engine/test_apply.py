@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, Invalid, NotFound
 from edgeai.times import utc_now
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
@@ -32,8 +34,6 @@ from globalmanager.engine.job_metrics import JobMetrics
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission
 from globalmanager.engine.status import StatusWriter
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, Invalid, NotFound
 from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
 from globalmanager.rules.pod_security import Level
 from globalmanager.rules.status import WAITING

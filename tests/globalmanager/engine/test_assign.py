@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, Uid
+from edgeai.kube.sender import ClientSettings
 from globalmanager.contract import Assignment, Kind, Observed, WorkerSettings
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import PAUSE_S
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.readers import build_readers
-from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin

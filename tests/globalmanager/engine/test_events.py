@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import Object
+from edgeai.kube.client import KubeClient
 from globalmanager.contract import Event, Severity
 from globalmanager.engine.events import (
     COUNTED_S,
@@ -19,7 +20,6 @@ from globalmanager.engine.events import (
     event_ref,
 )
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.kube.client import KubeClient
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.patches import merged
 from globalmanager.contract import (
     Execution,
     Fault,
@@ -27,8 +29,6 @@ from globalmanager.engine.executions import MAX_IN_NAMESPACE, Executions
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.patches import merged
 from tests.globalmanager.cluster import run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says

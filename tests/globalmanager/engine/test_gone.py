@@ -8,8 +8,8 @@ import pytest
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
+from edgeai.kube.errors import NotFound
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.errors import NotFound
 from tests.globalmanager.cluster import (
     TOKEN,
     Cluster,

@@ -6,11 +6,11 @@ from typing import Final
 import pytest
 
 from edgeai.api.resources import Object, ResourceType
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Invalid
 from globalmanager.contract import Create, Plan
 from globalmanager.engine.events import EVENTS
 from globalmanager.kinds.pytorchjob import KIND as PYTORCH_JOB
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Invalid
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.engine.test_apply import Bench

@@ -8,12 +8,12 @@ from typing import Final
 import pytest
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, NotFound, ServerError
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store
 from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.engine.owners import Owners
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound, ServerError
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 

@@ -8,6 +8,7 @@ import pytest
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import TaskKey, Uid
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Served, task_key
 from globalmanager.edge.sessions.fold import StatusFold
@@ -15,7 +16,6 @@ from globalmanager.edge.sessions.inbox import Done
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.kube.client import KubeClient
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, Cluster, User

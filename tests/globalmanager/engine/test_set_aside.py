@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Malformed
+from edgeai.kube.objects import MAX_OBJECT_BYTES, Unreadable
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.setaside import MAX_SET_ASIDE, SetAside
 from globalmanager.cache.store import Store
 from globalmanager.engine.events import EVENTS
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Malformed
-from globalmanager.kube.objects import MAX_OBJECT_BYTES, Unreadable
 from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make

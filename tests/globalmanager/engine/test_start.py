@@ -7,11 +7,8 @@ import pytest
 
 from edgeai.api.resources import SECRETS
 from edgeai.errors import SettingsError
-from globalmanager.cache.health import Health
-from globalmanager.contract import WorkerSettings
-from globalmanager.engine.build import build_engine
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import (
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import (
     AlreadyExists,
     ApiError,
     Forbidden,
@@ -19,8 +16,11 @@ from globalmanager.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from globalmanager.kube.retry import retry_until_answered
-from globalmanager.kube.rootkey import SECRET_NAME, get_root_key
+from globalmanager.cache.health import Health
+from globalmanager.contract import WorkerSettings
+from globalmanager.engine.build import build_engine
+from globalmanager.retry import retry_until_answered
+from globalmanager.rootkey import SECRET_NAME, get_root_key
 from tests.globalmanager.cluster import Cluster, Edge, open_fence
 from tests.globalmanager.gadgets import GADGET
 from tests.waiting import async_eventually

@@ -11,11 +11,11 @@ from aiohttp import web
 from common.tasks import TaskGroup
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import Conflict, NotFound
+from edgeai.kube.sender import ClientSettings
 from globalmanager.cache.store import Store
 from globalmanager.engine.status import NotKept, PatchOf, StatusWriter, status_of
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import Conflict, NotFound
-from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, User
 from tests.globalmanager.gadgets import gadget
 from tests.globalmanager.objects import GADGETS

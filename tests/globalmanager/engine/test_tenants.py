@@ -16,9 +16,9 @@ from aiohttp import web
 
 from edgeai.api.resources import DEPLOYMENTS, PODS, REPLICASETS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
 from globalmanager.contract import Assignment, Observed, Plan, UpdateRule
 from globalmanager.engine.settings import EngineSettings
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules import children, pod_state
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget

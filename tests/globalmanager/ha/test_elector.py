@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually
 

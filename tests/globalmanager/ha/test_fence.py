@@ -8,12 +8,12 @@ from typing import Final
 import pytest
 
 from edgeai.api.resources import PODS, ObjectRef
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotLeading
+from edgeai.kube.guard import Shut
 from globalmanager.ha import clock as module
 from globalmanager.ha.clock import elapsed
 from globalmanager.ha.fence import Fence
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotLeading
-from globalmanager.kube.guard import Shut
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually
 

@@ -9,13 +9,13 @@ from typing import Final
 import pytest
 from aiohttp import web
 
+from edgeai.kube.client import KubeClient
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.ha.presence import object_name
-from globalmanager.kube.client import KubeClient
 from tests.globalmanager.scripted_api import Answer, ScriptedApi
 from tests.waiting import async_eventually
 

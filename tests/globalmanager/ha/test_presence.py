@@ -7,11 +7,11 @@ import msgspec
 from aiohttp import web
 
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
 from globalmanager.ha import claims
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity
 from globalmanager.ha.presence import Presence
-from globalmanager.kube.client import KubeClient
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually
 

@@ -11,6 +11,8 @@ import pytest
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import Contacts, ServingReplica
@@ -18,8 +20,6 @@ from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
 from globalmanager.ha.roster import Roster
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
 from tests.globalmanager.cluster import Cluster
 from tests.waiting import async_eventually
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid
+from edgeai.kube.client import Beginning
 from globalmanager.cache.health import Health
 from globalmanager.edge.identity.remembered import Remembered
 from globalmanager.edge.sessions.registry import SessionInfo
@@ -19,7 +20,6 @@ from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.jobs import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import Beginning
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
 from globalmanager.rest.console.actions import CallersApi

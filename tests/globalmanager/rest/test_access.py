@@ -9,12 +9,12 @@ from aiohttp.test_utils import make_mocked_request
 
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
+from edgeai.kube.client import KubeClient
 from globalmanager.app import access_of
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.access import AccessLimits, Caller, KubernetesAccess, OpenAccess, Reading
 from globalmanager.rest.errors import RequestError
 from globalmanager.settings import Settings
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
 from tests.globalmanager.scripted_api import ScriptedApi

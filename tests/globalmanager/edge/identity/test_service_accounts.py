@@ -13,14 +13,14 @@ import pytest
 from common import wire
 from common.wire import AUDIENCE
 from edgeai.errors import Unavailable
+from edgeai.kube.client import KubeClient
 from globalmanager.edge.identity.handshake import Handshake, Unauthenticated
 from globalmanager.edge.identity.service_accounts import (
     MAX_TOKEN_CHARS,
     ReviewLimits,
     ServiceAccountAuthenticator,
 )
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.tokenreviews import TokenReviews
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
 from tests.globalmanager.edge.world import A, World, dial
 from tests.globalmanager.scripted_api import ScriptedApi

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Kind, Observed, Served, WorkerSettings, task_key
 from globalmanager.edge.door.admission import AdmissionLimits
@@ -27,7 +28,6 @@ from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
-from globalmanager.kube.client import KubeClient
 from globalmanager.rules.stored import stored_bytes
 from globalmanager.rules.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from tests.globalmanager.cluster import CRDS, Cluster

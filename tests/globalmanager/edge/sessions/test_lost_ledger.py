@@ -14,13 +14,13 @@ import pytest
 from common import wire
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import TaskKey, Uid, WorkerName
+from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Assignment, Served, task_key
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.kube.client import KubeClient
 from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.tokenreviews import TokenReviews
+from edgeai.kube.client import KubeClient
 from globalmanager.rest.access import KubernetesAccess
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import TYPES, World, object_of
 from tests.globalmanager.scripted_api import ScriptedApi

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.tokenreviews import TokenReviews
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import KubernetesAccess
 from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import World
 from tests.globalmanager.rest.console.conftest import BEN, Browser

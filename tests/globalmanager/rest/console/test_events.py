@@ -8,13 +8,13 @@ import pytest
 from aiohttp import web
 
 from edgeai.api.resources import AUTOSCALERS, ObjectRef
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.tokenreviews import TokenReviews
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import KubernetesAccess
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.console.events import MAX_ROWS, EventLimits, Events
 from globalmanager.rest.fair_rate import Rate
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import TYPES, World
 from tests.globalmanager.rest.console.conftest import BEN, Browser

@@ -13,15 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError
+from edgeai.kube.client import KubeClient
 from edgeai.times import rfc3339, utc_now
 from globalmanager.app import job_metrics_of, past_of
 from globalmanager.engine.job_values import JobValues
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.tokenreviews import TokenReviews
 from globalmanager.rest.access import KubernetesAccess
 from globalmanager.rest.console.past import Past, PastLimits, expression
 from globalmanager.rest.fair_rate import Rate
 from globalmanager.settings import Settings
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, TYPES, World, object_of
 from tests.globalmanager.rest.console.conftest import Browser

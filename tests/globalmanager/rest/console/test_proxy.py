@@ -6,14 +6,14 @@ import pytest
 from multidict import CIMultiDict
 
 from edgeai.errors import SettingsError
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.sender import ClientSettings
-from globalmanager.kube.tokenreviews import TokenReviews
+from edgeai.kube.client import KubeClient
+from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import MAX_TOKEN_CHARS, KubernetesAccess
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.errors import RequestError
+from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import World
 from tests.globalmanager.rest.console.conftest import Browser

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
-from globalmanager.kube import nesting
+from edgeai.kube import nesting
 
 MAX_DEPTH: Final = 100
 """Largest number of nesting levels in an object. A CRD's schema, the deepest object that people

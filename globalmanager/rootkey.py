@@ -13,9 +13,9 @@ from typing import Final
 from common import logs
 from edgeai.api.resources import SECRETS, Object, ObjectRef
 from edgeai.errors import SettingsError
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import NotFound
-from globalmanager.kube.retry import ProblemListener, ignore, retry_until_answered
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import NotFound
+from globalmanager.retry import ProblemListener, ignore, retry_until_answered
 
 log = logs.get_logger(__name__)
 

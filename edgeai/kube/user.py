@@ -17,10 +17,10 @@ import aiohttp
 import msgspec
 
 from edgeai.api.resources import ObjectRef, ResourceType
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.objects import NotReadable, decode
-from globalmanager.kube.sender import ApiRequest, request_for
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.objects import NotReadable, decode
+from edgeai.kube.sender import ApiRequest, request_for
 
 SERVICE_ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
 PROTOCOL: Final = "v4.channel.k8s.io"

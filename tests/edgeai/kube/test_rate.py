@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgeai.errors import Overloaded
-from globalmanager.kube.rate import PARTS, Share, SharedRate
+from edgeai.kube.rate import PARTS, Share, SharedRate
 
 QPS = 100.0
 BURST = 20

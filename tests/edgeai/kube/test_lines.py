@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.kube.lines import LineSplitter
+from edgeai.kube.lines import LineSplitter
 
 
 @given(

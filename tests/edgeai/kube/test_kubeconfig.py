@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from edgeai.errors import SettingsError
-from globalmanager.kube.client import KubeClient
+from edgeai.kube.client import KubeClient
 from tests.globalmanager.scripted_api import write_kubeconfig
 
 GOOD = yaml.safe_load(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from edgeai.errors import SettingsError
-from globalmanager.kube.user import UserClient
+from edgeai.kube.user import UserClient
 from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.waiting import async_eventually
 

@@ -13,11 +13,11 @@ from common.tasks import TaskGroup
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, ObjectRef
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.lines import MAX_LINE_BYTES
-from globalmanager.kube.rate import Share
-from globalmanager.kube.sender import ClientSettings
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.lines import MAX_LINE_BYTES
+from edgeai.kube.rate import Share
+from edgeai.kube.sender import ClientSettings
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 from tests.waiting import async_eventually

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.errors import Unavailable
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
+from edgeai.kube.execution import MAX_OUTPUT_BYTES, End, NotStarted, exit_code_of
 from globalmanager.ha.fence import Fence
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.execution import MAX_OUTPUT_BYTES, End, NotStarted, exit_code_of
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually

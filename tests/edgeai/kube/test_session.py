@@ -5,9 +5,9 @@ import socket
 from pathlib import Path
 
 from edgeai.api.resources import PODS, ObjectRef
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.session import RECEIVE_BYTES
-from globalmanager.kube.transport import open_transport
+from edgeai.kube.client import KubeClient
+from edgeai.kube.session import RECEIVE_BYTES
+from edgeai.kube.transport import open_transport
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 REF = ObjectRef(PODS, "ns", "a")

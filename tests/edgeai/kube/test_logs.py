@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from edgeai.api.resources import PODS, ObjectRef
-from globalmanager.kube import errors
-from globalmanager.kube.client import KubeClient
+from edgeai.kube import errors
+from edgeai.kube.client import KubeClient
 from tests.globalmanager.scripted_api import ScriptedApi
 
 POD = ObjectRef(PODS, "default", "a")

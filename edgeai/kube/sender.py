@@ -21,12 +21,12 @@ import msgspec
 
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError, Unavailable
-from globalmanager.kube import errors, execution
-from globalmanager.kube.guard import Guard, Shut
-from globalmanager.kube.rate import Share, SharedRate
-from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
-from globalmanager.kube.slots import Slots
-from globalmanager.kube.transport import Distrusted, HandshakeRefused, Transport, UnknownHost
+from edgeai.kube import errors, execution
+from edgeai.kube.guard import Guard, Shut
+from edgeai.kube.rate import Share, SharedRate
+from edgeai.kube.remedies import OF_A_PROCESS, Remedies
+from edgeai.kube.slots import Slots
+from edgeai.kube.transport import Distrusted, HandshakeRefused, Transport, UnknownHost
 
 _CONTAINER_NOT_FOUND: Final = b"container not found"
 RequestHook = Callable[[str, str, float], None]

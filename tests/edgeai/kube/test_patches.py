@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.kube.patches import between, diff, merged, overlap, without_nulls
+from edgeai.kube.patches import between, diff, merged, overlap, without_nulls
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
     "same": ({"a": 1}, {"a": 1}, None),

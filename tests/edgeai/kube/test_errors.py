@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from edgeai.errors import Unavailable
-from globalmanager.kube import errors
+from edgeai.kube import errors
 
 CASES = [
     (400, "BadRequest", errors.ApiError),

@@ -52,5 +52,5 @@ if not TYPE_CHECKING:
     ApiClient, Configuration = client.ApiClient, client.Configuration
     config = importlib.import_module(f"{_ROOT}.config")
     # The library knows no other way to say how an exec plugin is run.
-    plugin = importlib.import_module("globalmanager.kube.plugin")
+    plugin = importlib.import_module("edgeai.kube.plugin")
     importlib.import_module(f"{_ROOT}.config.kube_config").ExecProvider = plugin.Plugin

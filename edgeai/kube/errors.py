@@ -28,7 +28,7 @@ import msgspec
 
 from edgeai import errors
 from edgeai.errors import EdgeAIError, Unavailable
-from globalmanager.kube.remedies import OF_A_PROCESS, Remedies
+from edgeai.kube.remedies import OF_A_PROCESS, Remedies
 
 MAX_RETRY_AFTER_S: Final = 300.0
 _MAX_MESSAGE_CHARS: Final = 1000

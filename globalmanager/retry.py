@@ -7,7 +7,7 @@ from typing import TypeVar
 from common import logs
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
-from globalmanager.kube.errors import ApiError
+from edgeai.kube.errors import ApiError
 
 log = logs.get_logger(__name__)
 

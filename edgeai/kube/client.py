@@ -16,10 +16,10 @@ import msgspec
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import Uid
-from globalmanager.kube import errors, execution
-from globalmanager.kube.guard import Guard
-from globalmanager.kube.lines import lines_of, log_lines
-from globalmanager.kube.objects import (
+from edgeai.kube import errors, execution
+from edgeai.kube.guard import Guard
+from edgeai.kube.lines import lines_of, log_lines
+from edgeai.kube.objects import (
     Form,
     NotReadable,
     Page,
@@ -28,8 +28,8 @@ from globalmanager.kube.objects import (
     items_of,
     read,
 )
-from globalmanager.kube.rate import Share
-from globalmanager.kube.sender import (
+from edgeai.kube.rate import Share
+from edgeai.kube.sender import (
     ApiRequest,
     Check,
     ClientSettings,
@@ -38,7 +38,7 @@ from globalmanager.kube.sender import (
     no_check,
     request_for,
 )
-from globalmanager.kube.transport import Transport, open_transport
+from edgeai.kube.transport import Transport, open_transport
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # every JSON text is YAML

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from edgeai.errors import SettingsError
-from globalmanager.kube.kubeconfig import check
-from globalmanager.kube.library import ApiClient, Configuration, config
-from globalmanager.kube.session import plain_session
+from edgeai.kube.kubeconfig import check
+from edgeai.kube.library import ApiClient, Configuration, config
+from edgeai.kube.session import plain_session
 
 USER_AGENT: Final = "edgeai-globalmanager"
 _IN_CLUSTER: Final = "in-cluster configuration"

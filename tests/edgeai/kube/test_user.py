@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from globalmanager.kube import errors
-from globalmanager.kube.user import About, UserClient, Version
+from edgeai.kube import errors
+from edgeai.kube.user import About, UserClient, Version
 from tests.globalmanager.scripted_api import Answer, ScriptedApi, write_kubeconfig
 
 DATE = "Mon, 23 Nov 2026 18:00:00 GMT"

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from edgeai.api.resources import NODES, ObjectRef
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.transport import proxy_of_environment
+from edgeai.kube.client import KubeClient
+from edgeai.kube.transport import proxy_of_environment
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
 
 UNREACHABLE = "http://api.test:6443"

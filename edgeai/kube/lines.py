@@ -10,9 +10,9 @@ from typing import Final
 
 import aiohttp
 
-from globalmanager.kube import errors
-from globalmanager.kube.objects import MAX_OBJECT_BYTES
-from globalmanager.kube.sender import ApiRequest
+from edgeai.kube import errors
+from edgeai.kube.objects import MAX_OBJECT_BYTES
+from edgeai.kube.sender import ApiRequest
 
 MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object and the event that wraps it
 MAX_LOG_LINE_BYTES: Final = 64 * 1024

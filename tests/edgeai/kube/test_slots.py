@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.tasks import TaskGroup
-from globalmanager.kube.slots import Slots
+from edgeai.kube.slots import Slots
 
 pytestmark = pytest.mark.looptime
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.errors import Unavailable
-from globalmanager.kube.client import KubeClient
-from globalmanager.kube.errors import ApiError, NotFound
+from edgeai.kube.client import KubeClient
+from edgeai.kube.errors import ApiError, NotFound
 
 TOKEN_REVIEWS: Final = ResourceType(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False

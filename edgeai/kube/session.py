@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 
-from globalmanager.kube.library import ApiClient
+from edgeai.kube.library import ApiClient
 
 # The library's own session has this buffer size. A watch event of the largest object fits.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024

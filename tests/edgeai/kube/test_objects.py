@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from globalmanager.kube.objects import (
+from edgeai.kube.objects import (
     MAX_DEPTH,
     MAX_OBJECT_BYTES,
     NotReadable,
