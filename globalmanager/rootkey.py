@@ -5,23 +5,33 @@ secrets, also after a restart. app calls this module once, at the start. The roo
 in a log or an error.
 """
 
+import asyncio
 import base64
 import binascii
 import secrets
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from common import logs
 from edgeai.api.resources import SECRETS, Object, ObjectRef
-from edgeai.errors import SettingsError
+from edgeai.backoff import Backoff
+from edgeai.errors import SettingsError, Unavailable
 from edgeai.kube.client import KubeClient
-from edgeai.kube.errors import NotFound
-from globalmanager.retry import ProblemListener, ignore, retry_until_answered
+from edgeai.kube.errors import ApiError, NotFound
 
 log = logs.get_logger(__name__)
+
+T = TypeVar("T")
+
+ProblemListener = Callable[[str], None]
 
 SECRET_NAME: Final = "edgeai-worker-key"
 KEY_FIELD: Final = "key"
 KEY_BYTES: Final = 32
+
+
+def ignore(_problem: str) -> None:
+    """A ProblemListener that does nothing."""
 
 
 async def get_root_key(
@@ -70,3 +80,31 @@ def _key_of(ref: ObjectRef, secret: Object) -> bytes:
             "a new key made (running workers then need new pods)",
         )
     return key
+
+
+async def retry_until_answered(
+    what: str, attempt: Callable[[], Awaitable[T]], *, on_problem: ProblemListener = ignore
+) -> T:
+    """Call `attempt` until it returns a result.
+
+    The function also retries after a refusal of the API. A refusal means that a right, a credential
+    or a namespace is missing. When an administrator adds it, a waiting process goes on sooner than
+    a restarted process.
+
+    Args:
+        what: name of the step, for the log
+        on_problem: called with the problem after each failed attempt, for /readyz
+    Raises: every exception of `attempt` except Unavailable and ApiError
+    """
+    logged = ""
+    backoff = Backoff(base_s=0.2, max_s=5.0, floor_s=0.05)
+    while True:
+        try:
+            return await attempt()
+        except (Unavailable, ApiError) as error:
+            delay_s = backoff.next_s(at_least_s=getattr(error, "retry_after_s", 0.0))
+            on_problem(str(error))
+            if str(error) != logged:
+                log.warning("start waits for the Kubernetes API", step=what, problem=str(error))
+            logged = str(error)
+            await asyncio.sleep(delay_s)

@@ -37,7 +37,7 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """The two questions to the Kubernetes API. kube.tokenreviews implements them.
+    """The two questions to the Kubernetes API. globalmanager.tokenreviews implements them.
 
     Both methods raise Unavailable for every failure. So only an answer of the API can refuse a
     node.

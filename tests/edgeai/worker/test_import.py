@@ -31,4 +31,5 @@ def test_files_beside_the_users_program_hide_no_module_of_edgeai(tmp_path: Path)
     (tmp_path / "examples").mkdir()
     for name in ("common.py", "kube.py", "examples/__init__.py"):
         (tmp_path / name).write_text("raise RuntimeError('the file of the user')\n")
-    subprocess.run([sys.executable, "-c", "import edgeai.worker"], check=True, cwd=tmp_path)
+    program = [sys.executable, "-c", "import edgeai.api, edgeai.kube.client, edgeai.worker"]
+    subprocess.run(program, check=True, cwd=tmp_path)

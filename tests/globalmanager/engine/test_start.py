@@ -19,8 +19,7 @@ from edgeai.kube.errors import (
 from globalmanager.cache.health import Health
 from globalmanager.contract import WorkerSettings
 from globalmanager.engine.build import build_engine
-from globalmanager.retry import retry_until_answered
-from globalmanager.rootkey import SECRET_NAME, get_root_key
+from globalmanager.rootkey import SECRET_NAME, get_root_key, retry_until_answered
 from tests.globalmanager.cluster import Cluster, Edge, open_fence
 from tests.globalmanager.gadgets import GADGET
 from tests.waiting import async_eventually
