@@ -36,6 +36,7 @@ from globalmanager.kinds.trainingjob.table import Table, WorkerState, observe
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import children, lifecycle, status
 from globalmanager.rules.elastic.host_list import HostList, next_list
+from globalmanager.rules.elastic.words import MAY_SCALE
 from globalmanager.rules.lifecycle import Timers
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import Truth
@@ -43,8 +44,6 @@ from globalmanager.rules.training import stalls
 from globalmanager.rules.training.conditions import Conditions
 from globalmanager.rules.training.plan import written_plan
 
-_MAY_SCALE: Final = (State.RUNNING, State.SCALING)
-"""The states in which a scaler can begin."""
 _AT_WORK: Final = (
     State.WORKERS_CREATED,
     State.WORKERS_READY,
@@ -151,7 +150,7 @@ def _decision(job: Present) -> _Decision:
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
     replaced = replacement.replace(job, table)
     view = View(job, replaced.table, listed.hosts, table.next_index)
-    scaled = scalers.execute(view, waiting, may_begin=job.state in _MAY_SCALE)
+    scaled = scalers.execute(view, waiting, may_begin=job.state in MAY_SCALE)
     # The state and the list of hosts follow from the workers that the job wants from now on.
     table = scaled.table
     situation = _situation(job, table, is_scaling=bool(scaled.current))
@@ -259,8 +258,9 @@ def _suspended(job: Present) -> Plan:
     others = tuple(deletion for deletion in deletions if deletion.ref != launcher_ref)
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
-    deletion_stages = (first, others) if job.state is State.SUSPENDED else ()
-    stages = (*(stage for stage in deletion_stages if stage), *scalers.queued(job.observed))
+    stages = scalers.queued(job.observed, job.now)
+    if job.state is State.SUSPENDED:
+        stages = (*(stage for stage in (first, others) if stage), *stages)
     timers = stalls.stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
 

@@ -74,9 +74,9 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     return tuple(islice(ready, _MAX_WRITES))
 
 
-def queued(observed: Observed) -> Stages:
+def queued(observed: Observed, now: datetime) -> Stages:
     """What the scalers of a suspended job are told, which wait until the job runs again."""
-    words = tuple(_words(observed, unfinished(observed)))
+    words = tuple(_words(observed, unfinished(observed), now))
     return tuple(stage for stage in (adoptions(observed), words) if stage)
 
 
@@ -109,7 +109,7 @@ def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scali
     patches, events = _told(view, current, step)
     resize = _from_replicas(view, waiting)
     others = [scaler for scaler in waiting if scaler is not current]
-    stages = ((*_words(view.job.observed, others), *patches), step.deletions)
+    stages = ((*_words(view.job.observed, others, view.job.now), *patches), step.deletions)
     is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
     return Scaling(
         step.table,
@@ -156,20 +156,15 @@ def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
 # ---- what scalers are told ----------------------------------------------------------------------
 
 
-def _words(observed: Observed, waiting: Sequence[Current]) -> Iterator[PatchStatus]:
+def _words(observed: Observed, waiting: Sequence[Current], now: datetime) -> Iterator[PatchStatus]:
     """What created scalers wait for, when that has changed. Their own kind says it first."""
-    text = _reason_to_wait(observed)
+    job: TrainingJob | None = observed.spec
+    text = scaler_status.reason_to_wait(observed.object)
+    if job is not None and job.is_suspended:
+        text = f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
     stale = (scaler for scaler in waiting if _message(scaler.object) != text and scaler.is_created)
     for scaler in islice(stale, _MAX_WRITES):
-        yield _patch(scaler, {"message": text})
-
-
-def _reason_to_wait(observed: Observed) -> str:
-    """The words name no other scaler: else the end of each would change the status of all."""
-    job: TrainingJob | None = observed.spec
-    if job is not None and job.is_suspended:
-        return f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
-    return scaler_status.reason_to_wait(observed.ref.name)
+        yield _patch(scaler, scaler_status.waits(scaler.object, text, now))
 
 
 def _message(scaler: Object) -> object:

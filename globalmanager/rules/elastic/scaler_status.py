@@ -12,17 +12,20 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.text import printable
 from edgeai.times import rfc3339
 from globalmanager.contract import Column, Event, Job, Kind, Observed, Plan, Schema, Severity
 from globalmanager.rules.children import controllers
 from globalmanager.rules.elastic.scalers import Scaler, job_of
-from globalmanager.rules.elastic.words import SCALER_ENDS, TRAINING_JOBS, ScalerState
+from globalmanager.rules.elastic.words import MAY_SCALE, SCALER_ENDS, TRAINING_JOBS, ScalerState
+from globalmanager.rules.faults import STALLED
 from globalmanager.rules.objects import is_being_deleted
 from globalmanager.rules.status import (
     LIST_BY_TYPE,
     MAX_MESSAGE_CHARS,
     Time,
     Truth,
+    condition_of,
     mapping,
     mappings,
 )
@@ -161,11 +164,12 @@ def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     if stranger:
         message = f"is not executed, because {stranger} controls it: create it without owners"
         return _waiting(scaler, "NotAdopted", message)
-    job = job_of(scaler)
-    if observed.references:
+    job = next(iter(observed.references.values()), None)
+    if job is not None:
         return _created(observed, job, now)
     where = f"namespace {observed.ref.namespace}"
-    message = f"waits for TrainingJob {job} (spec.selector.name), which does not exist in {where}"
+    text = f"TrainingJob {job_of(scaler)}"
+    message = f"waits for {text} (spec.selector.name), which does not exist in {where}"
     return _waiting(scaler, "JobNotFound", message)
 
 
@@ -175,7 +179,8 @@ def _refused(observed: Observed, message: str, now: datetime) -> Plan:
     return Plan(status=fields, events=(event(kind, ScalerState.FAILED, message),))
 
 
-def _created(observed: Observed, job: str, now: datetime) -> Plan:
+def _created(observed: Observed, job: Object, now: datetime) -> Plan:
+    # From then on the plan of the job says what the scaler waits for.
     if state_of(observed.object) is not None:
         return Plan()
     message = reason_to_wait(job)
@@ -183,12 +188,28 @@ def _created(observed: Observed, job: str, now: datetime) -> Plan:
     return Plan(status=reached(observed.object, kind, ScalerState.CREATED, message, now))
 
 
-def reason_to_wait(job: str) -> str:
-    """What a created scaler of the job waits for."""
-    return (
-        f"waits until TrainingJob {job} is Running and has executed the scalers that were created "
-        "before"
-    )
+def reason_to_wait(job: Object) -> str:
+    """What a created scaler of the job waits for, with the fault of a job that does not start. No
+    other scaler is named: else the end of each would change the status of all.
+    """
+    known, name = mapping(job.get("status")), job["metadata"]["name"]
+    text = f"waits until TrainingJob {name} is Running and has executed the scalers that were"
+    text = f"{text} created before"
+    fault = condition_of(job, STALLED).get("message")
+    # A job that runs executes scalers whatever its other faults are.
+    if fault and known.get("phase") not in MAY_SCALE:
+        text = f"{text}; TrainingJob {name} is stalled: {printable(str(fault))}"
+    return text[:MAX_MESSAGE_CHARS]
+
+
+def waits(scaler: Object, message: str, now: datetime) -> dict[str, Any]:
+    """The fields of .status with which a created scaler waits for something else than before."""
+    conditions = [
+        {**entry, "message": message, "lastUpdateTime": rfc3339(now)}
+        for entry in _entries(scaler)
+        if entry.get("type") == ScalerState.CREATED
+    ]
+    return {"message": message, **({"conditions": conditions[:1]} if conditions else {})}
 
 
 def _waiting(scaler: Object, reason: str, message: str) -> Plan:

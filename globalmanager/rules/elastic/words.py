@@ -35,4 +35,6 @@ class ScalerState(enum.StrEnum):
     FAILED = "ScaleFailed"
 
 
+MAY_SCALE: Final = ("Running", "Scaling")
+"""The phases of a TrainingJob in which a scaler can begin."""
 SCALER_ENDS: Final = (ScalerState.SUCCEEDED, ScalerState.FAILED)

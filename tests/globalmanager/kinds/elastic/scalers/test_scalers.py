@@ -111,6 +111,17 @@ def test_a_scaler_of_a_job_that_exists_says_at_once_that_it_waits_and_then_leave
     assert (plan.status, plan.events, plan.actions) == (None, (), ())
 
 
+def test_a_scaler_names_the_fault_of_its_job_with_its_first_word() -> None:
+    world = World(SCALE_OUT, from_yaml(OUT))
+    job = ObjectRef(TRAINING_JOBS, "default", "elastic-training")
+    stalled = {"type": "Stalled", "status": "True", "message": "pod a: ErrImagePull: none"}
+    state = {"phase": "WorkersCreated", "conditions": [stalled]}
+    metadata = {"name": job.name, "namespace": "default"}
+    world._others[job] = {"metadata": metadata, "status": state}
+    text = world.apply(world.plan()).status["message"]
+    assert text.endswith("TrainingJob elastic-training is stalled: pod a: ErrImagePull: none")
+
+
 @pytest.mark.parametrize("phase", ["Scaling", "ScriptExecuted", "ScaleSucceeded", "ScaleFailed"])
 def test_a_scaler_that_has_begun_is_left_to_its_job(phase: str) -> None:
     given = {**from_yaml(OUT), "spec": {}, "status": {"phase": phase}}

@@ -543,6 +543,27 @@ def test_a_scaler_of_a_suspended_job_says_that_it_waits_and_is_executed_after_th
     assert world.history("out") == OUT
 
 
+def test_a_scaler_of_a_job_that_cannot_start_names_the_fault_of_the_job() -> None:
+    world = ElasticWorld(example()).settle().scale_out(1).settle()
+    waits = world.state("out")["message"]
+    assert waits.startswith("waits until TrainingJob elastic-training is Running")
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    image = {"containerStatuses": [{"name": "mnist-elastic", "state": waiting}]}
+    world.pods_become("Pending", worker(0), **image).settle(at(5)).settle(at(5))
+    fault = world.condition("Stalled")["message"]
+    assert "no such image" in fault
+    text = f"{waits}; TrainingJob elastic-training is stalled: {fault}"
+    (created,) = world.state("out")["conditions"]
+    assert (world.state("out")["message"], created["message"]) == (text, text)
+    assert created["lastTransitionTime"] < created["lastUpdateTime"]
+    world.scale_out(1, "later").settle(at(6))
+    assert world.state("later")["message"] == text
+    for second in (7, 8, 9):
+        world.pods_become("Running").settle(at(second))
+    assert world.history("out")[:2] == ["Created", "Scaling"]
+    assert "stalled" not in world.state("later")["message"]
+
+
 def test_another_worker_that_is_lost_while_scaling_out_is_replaced() -> None:
     world = training().scale_out(1).settle().pods_become("Failed", worker(0), reason="Evicted")
     world.settle().pods_become("Running").settle(at(READ)).settle(at(2 * READ))
