@@ -65,7 +65,7 @@ class BoundedConnections:
         self._what = what
         self._on_cut = on_cut
         self._arrivals = arrivals
-        self._warning = RateLimitedWarning("too many connections, one of them was cut")
+        self._warning = RateLimitedWarning("too many connections, closed one")
 
     def __len__(self) -> int:
         return len(self._connections)

@@ -151,7 +151,7 @@ class WaitingRoom:
         self._on_delay = on_delay
         self._waiting = 0
         self._closed = asyncio.Event()
-        self._warning = RateLimitedWarning("too many requests of one source, they wait")
+        self._warning = RateLimitedWarning("too many requests from one source, delaying them")
 
     def __len__(self) -> int:
         """Number of requests that wait."""

@@ -14,14 +14,14 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
         float, Setting("longest pause between two frames to the other side, seconds")
     ] = 15.0
     session_silence_s: Annotated[
-        float, Setting("the other side is gone after this time without a frame, seconds")
+        float, Setting("time without a frame after which the other side counts as gone, seconds")
     ] = 40.0
 
     traces_endpoint: Annotated[
         str,
         Setting(
-            "URL of an OpenTelemetry collector, http://HOST:4318, that gets the way of each task "
-            "as a trace; empty: none"
+            "URL of an OpenTelemetry collector, http://HOST:4318, that receives a trace of each "
+            "task; empty: none"
         ),
     ] = ""
 

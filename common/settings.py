@@ -170,7 +170,7 @@ def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(source, f"cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise SettingsError(source, f"is no YAML: {' '.join(str(error).split())}") from error
+        raise SettingsError(source, f"is not valid YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -192,7 +192,7 @@ def _parse(field: Field, text: str, source: str) -> Any:
     if origin is dict:
         pairs = [item.partition("=") for item in text.split(",") if item.strip()]
         if not all(equals for _, equals, _ in pairs):
-            raise SettingsError(source, f"{text!r} is no list of key=value")
+            raise SettingsError(source, f"{text!r} is not a list of key=value")
         return _convert(field, {key.strip(): value.strip() for key, _, value in pairs}, source)
     return _convert(field, text, source)
 
@@ -216,7 +216,7 @@ def split_address(text: str, source: str) -> tuple[str, int]:
     """Split "host:port" or "[v6]:port" into (host, port). Raises: SettingsError naming `source`"""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdecimal() and int(port) <= 65535):
-        raise SettingsError(source, f"{text!r} is no HOST:PORT, port 0-65535")
+        raise SettingsError(source, f"{text!r} is not HOST:PORT, port 0-65535")
     return host.strip("[]"), int(port)
 
 
@@ -238,4 +238,4 @@ def check_url(source: str, url: str, *, like: str) -> None:
     except ValueError:
         is_url = False
     if not is_url or "@" in parts.netloc or parts.query or parts.fragment:
-        raise SettingsError(source, f"is no URL like {like}, without credentials")
+        raise SettingsError(source, f"is not a URL like {like}, without credentials")

@@ -40,7 +40,7 @@ IsolatedEdges = Annotated[
     bool,
     typer.Option(
         "--isolated-edges",
-        help="let the edges reach nothing but the edge port of the GlobalManager; needs root",
+        help="let edge nodes reach only the edge port of the GlobalManager; needs root",
     ),
 ]
 
@@ -81,13 +81,13 @@ def _reuse(running: environment.Environment, edges: int | None) -> None:
     present = len(running.cluster.nodes) - 1  # one node is the cloud node
     what = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
     if edges not in (None, present):
-        raise EdgeAIError(f"a local cluster runs {what}, not {edges}; end it with: edgeai down")
-    typer.echo(f"edgeai: the local cluster runs already {what}", err=True)
+        raise EdgeAIError(f"a local cluster runs {what}, not {edges}; stop it with: edgeai down")
+    typer.echo(f"edgeai: the local cluster is already running {what}", err=True)
 
 
 @app.command()
 def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
-    """Stop the local cluster and all that runs in it, and remove its state."""
+    """Stop the local cluster with everything in it, and remove its state."""
     is_stopped = environment.down(state_dir)
     if output is Output.JSON:
         options.print_json({"stopped": is_stopped})
@@ -98,9 +98,7 @@ def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
 @app.command("open")
 def open_console(
     state_dir: StateDir,
-    browser: Annotated[
-        bool, typer.Option(help="start a browser, and not only print the address")
-    ] = True,
+    browser: Annotated[bool, typer.Option(help="open the address in a browser")] = True,
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="where edgeai is installed")
@@ -112,7 +110,7 @@ def open_console(
             help="log in as this ServiceAccount; default: the token of the kubeconfig",
         ),
     ] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: a free one")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="local port; 0: any free port")] = 0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Open the web console, already logged in. Print its address.
@@ -161,9 +159,9 @@ def show_status(
     kubeconfig: Kubeconfig = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show nodes, sessions, tasks, jobs and scalers, as the GlobalManager's REST tells them.
+    """Show nodes, sessions, tasks, jobs and scalers, as reported by the GlobalManager's REST API.
 
-    Where no REST is in reach, the Kubernetes API tells what it has.
+    If REST is not reachable, print what the Kubernetes API has.
     """
     from edgeai import status_sources
 
@@ -218,7 +216,7 @@ def show_doctor(
 ) -> None:
     """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
 
-    The exit code is 1 when there is an error, else 2 when something could not be looked at.
+    The exit code is 1 when there is an error, else 2 when something could not be checked.
     """
     # Import the Kubernetes client late, because it loads more slowly than all other commands.
     from edgeai.doctor import diagnosis
@@ -237,7 +235,7 @@ def show_doctor(
 @demo.command("joint-inference")
 def demo_joint_inference(
     keep: Annotated[
-        bool, typer.Option(help="leave everything running, and say how to look at it")
+        bool, typer.Option(help="leave everything running and print how to inspect it")
     ] = False,
     isolated_edges: IsolatedEdges = False,
     output: OutputOption = Output.TABLE,
@@ -267,7 +265,7 @@ def demo_distributed_training(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Train one network in three processes with PyTorch. One process is killed on the way."""
+    """Train one network in three processes with PyTorch. One process is killed during training."""
     with _needs_extra():
         from edgeai.demo import distributed_training
     raise typer.Exit(distributed_training.run(output, python=python))
@@ -275,7 +273,7 @@ def demo_distributed_training(
 
 @demo.command("elastic-training")
 def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
-    """Train one network while workers come and go. One of them is killed on the way."""
+    """Train one network while workers come and go. One of them is killed during training."""
     with _needs_extra():
         from edgeai.demo import elastic_training
     raise typer.Exit(elastic_training.run(output))

@@ -22,8 +22,8 @@ TOKEN_S: Final = 8 * 3600
 _MAX_CODE_BYTES: Final = 4096
 _ACCOUNT: Final = "--service-account NAMESPACE/NAME"
 _REFUSALS: Final = {
-    http.HTTPStatus.SEE_OTHER: "it does not accept the token; is this of another cluster?",
-    http.HTTPStatus.NOT_FOUND: "it is switched off (--console off)",
+    http.HTTPStatus.SEE_OTHER: "it does not accept the token; does it belong to another cluster?",
+    http.HTTPStatus.NOT_FOUND: "it is disabled (--console off)",
 }
 
 
@@ -44,7 +44,7 @@ def login_address(rest_url: str, token: str) -> str:
     except urllib.error.HTTPError as error:
         error.close()
         why = _REFUSALS.get(http.HTTPStatus(error.code), str(error))
-        raise EdgeAIError(f"the console at {rest_url} gives no code: {why}") from error
+        raise EdgeAIError(f"the console at {rest_url} does not give a login code: {why}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         problem = f"the GlobalManager does not answer at {rest_url}: {error}"
         raise EdgeAIError(problem) from error
@@ -69,7 +69,7 @@ async def open_in_cluster(
 
     Args:
         account: NAMESPACE/NAME of the ServiceAccount to log in as; "" for the kubeconfig's token
-        port: of this machine; 0: a free one
+        port: local port; 0: any free port
         show: gets the address that logs a browser in
         say: tells the user what goes wrong meanwhile
     Raises: EdgeAIError

@@ -39,7 +39,7 @@ class Environment(msgspec.Struct, frozen=True):
     def remedy(self) -> str:
         """What a user can do when the GlobalManager does not answer."""
         pods = f"kubectl --kubeconfig {self.kubeconfig} --namespace {system.NAMESPACE} get pods"
-        return f"see whether its pod runs: {pods}; or start anew: edgeai down, then edgeai up"
+        return f"see whether its pod runs: {pods}; or start again: edgeai down, then edgeai up"
 
     def rest_url(self) -> str:
         """Base URL of the GlobalManager's REST."""

@@ -1,7 +1,7 @@
 """Every error that edgeai raises on purpose.
 
 EdgeAIError
-├── InvalidName         a name that is no RFC 1123 name
+├── InvalidName         a name that is not an RFC 1123 name
 ├── SettingsError       a flag, environment variable or configuration key is wrong; exit code 2
 ├── StateError          the state directory cannot be used; exit code 3
 ├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code

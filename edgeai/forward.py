@@ -88,7 +88,7 @@ class Forward:
 async def forwarded(client: UserClient, namespace: str, port: int, say: Say) -> AsyncIterator[str]:
     """The URL of the GlobalManager's REST on this machine, for as long as the `with` lasts.
 
-    Args: port: of this machine; 0: a free one
+    Args: port: local port; 0: any free port
     Raises: EdgeAIError
     """
     forward = Forward(client, namespace, say)

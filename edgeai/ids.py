@@ -40,7 +40,7 @@ def is_subdomain(text: str) -> bool:
 def parse_task_key(key: str) -> TaskRef:
     """Split "<plural>.<group>/<namespace>/<name>".
 
-    Raises: InvalidName if a part is missing or is no RFC 1123 name; so no part of a valid key
+    Raises: InvalidName if a part is missing or is not an RFC 1123 name; so no part of a valid key
         contains "..", "/" or NUL
     """
     resource, _, rest = key.partition("/")

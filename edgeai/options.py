@@ -23,7 +23,9 @@ class Output(enum.StrEnum):
 StateDir = Annotated[
     Path,
     typer.Option(
-        "--state-dir", default_factory=default_state_dir, help="where all its state is kept"
+        "--state-dir",
+        default_factory=default_state_dir,
+        help="directory for the state of the local cluster",
     ),
 ]
 Kubeconfig = Annotated[

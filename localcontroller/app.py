@@ -103,7 +103,9 @@ async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None
                 reserve_bytes=settings.ledger_reserve_bytes,
             )
         except LedgerFull as error:
-            log.error("cannot open the ledger yet", reason=str(error), retry_in_s=NO_SPACE_RETRY_S)
+            log.error(
+                "cannot open the ledger, retrying", reason=str(error), retry_in_s=NO_SPACE_RETRY_S
+            )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(NO_SPACE_RETRY_S):
                 await stop.wait()

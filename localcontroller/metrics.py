@@ -25,7 +25,7 @@ class Metrics:
         )
         self.worker_requests_delayed = Counter(
             "localcontroller_worker_requests_delayed",
-            "Requests to the worker API that waited, because there were too many of one sender",
+            "Requests to the worker API that waited, because one sender sent too many",
             registry=self.registry,
         )
         self.connections = Gauge(

@@ -95,7 +95,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     ] = 60.0
     worker_silence_factor: Annotated[
         float,
-        Setting("a worker is lost after this number of promised heartbeat intervals in silence"),
+        Setting("number of missed heartbeat intervals after which a worker counts as lost"),
     ] = 3.0
     ledger_max_bytes: Annotated[int, Setting("largest size of the ledger file, bytes")] = (
         64 * 1024 * 1024
@@ -117,7 +117,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
         Setting(
             "the process ends when a credential file has been missing, or has the token of another "
             "pod, or an expired one that is rejected, for this time, and the GlobalManager is in "
-            "reach, seconds; a restarted container then mounts its files anew"
+            "reach, seconds; a restarted container then mounts its files again"
         ),
     ] = 300.0
 
@@ -144,7 +144,9 @@ _POSITIVE = (
 def check(settings: Settings) -> None:
     """Raises: SettingsError, which names the first setting that cannot work."""
     if not is_subdomain(settings.node_name):
-        raise _settings_error("node_name", f"{settings.node_name!r} is no RFC 1123 name of a Node")
+        raise _settings_error(
+            "node_name", f"{settings.node_name!r} is not an RFC 1123 name of a Node"
+        )
     urls = settings.global_manager_urls
     for url in urls:
         _check_url("global_manager", url, ("ws", "wss"))
@@ -156,7 +158,7 @@ def check(settings: Settings) -> None:
     host, _ = split_address(settings.status_address, "flag --status-address")
     if not is_loopback(host):
         raise _settings_error(
-            "status_address", f"{host!r} is no loopback address; use 127.0.0.1 or ::1"
+            "status_address", f"{host!r} is not a loopback address; use 127.0.0.1 or ::1"
         )
     _check_numbers(settings)
     _check_networks(settings)
@@ -175,7 +177,7 @@ def _check_tls(settings: Settings) -> None:
             "--edge-plaintext allow",
         )
     if settings.client_certificate is not None:
-        raise _settings_error("client_certificate", "is of no use with ws://; use wss://HOST:PORT")
+        raise _settings_error("client_certificate", "has no effect with ws://; use wss://HOST:PORT")
 
 
 def _check_numbers(settings: Settings) -> None:

@@ -121,7 +121,7 @@ class AsyncClient:
         By server-side apply: fields that others have set stay, and a field that this client has
         applied before and that is not there any more goes.
 
-        Args: is_forced: take over fields that somebody else has set to other values
+        Args: is_forced: take over fields that another client has set to other values
         Raises: Conflict, which names these fields; InvalidObject for a field that the kind does not
             have
         """
@@ -254,7 +254,7 @@ class AsyncClient:
         Args:
             worker: only of this worker: a pod, the end of its name, or a role
             follow: go on until the job has ended or is gone
-            tail: only so many lines of each container
+            tail: print at most this many last lines of each container
         """
         read = logs.follow_logs if follow else logs.read_logs
         document = await self.kube.get(self._ref(job))

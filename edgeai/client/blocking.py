@@ -22,7 +22,7 @@ _INSIDE: Final = (
     "it was called by a condition of its own wait, which would wait for itself; look only at the "
     "object that the condition gets"
 )
-_FORKED: Final = "this process is a fork of the one that has made it; make a Client here"
+_FORKED: Final = "this process was forked from the one that made it; make a new Client here"
 
 
 def _blocking(

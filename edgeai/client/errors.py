@@ -27,7 +27,7 @@ class UnknownKind(EdgeAIError):
 
     def __init__(self, what: str, word: str, known: str) -> None:
         self.word = word
-        super().__init__(f"{what}: {word!r} is no kind of edgeai; use one of {known}")
+        super().__init__(f"{what}: {word!r} is not a kind of edgeai; use one of {known}")
 
 
 class InvalidObject(EdgeAIError):
@@ -58,5 +58,5 @@ class ObjectGone(EdgeAIError):
 
     def __init__(self, ref: ObjectRef, uid: str, *, is_replaced: bool) -> None:
         self.ref, self.uid = ref, uid
-        now = "and created anew" if is_replaced else "and is gone"
-        super().__init__(f"{ref}: the object with uid {uid} was deleted {now}; get it anew")
+        now = "and created again" if is_replaced else "and is gone"
+        super().__init__(f"{ref}: the object with uid {uid} was deleted {now}; get it again")

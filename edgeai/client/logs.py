@@ -134,7 +134,7 @@ def _explained(source: _Source, error: EdgeAIError) -> str:
         return f"has not started yet: {fault.message if fault else 'no container runs'}"
     told = getattr(error, "message", "") or str(error)
     return (
-        f"node {node} gives no log stream ({told}); on KubeEdge switch on cloudStream and "
+        f"node {node} does not stream logs ({told}); on KubeEdge enable cloudStream and "
         "edgeStream (docs/kubeedge.md), or read the log on the node: crictl logs"
     )
 

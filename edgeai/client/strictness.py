@@ -121,7 +121,7 @@ def _refusal(what: str, owner: str, fields: Sequence[str], names: Iterable[str])
     """Args: owner: what does not have the fields; names: of the fields that it has"""
     # Somebody else may have written the file: its words go to a terminal.
     first, *others = (printable(field)[:_MAX_CHARS] for field in fields[:_MAX_NAMED])
-    problem = f"is no field of {owner}"
+    problem = f"is not a field of {owner}"
     problem += f", nor is {', nor '.join(others)}" if others else ""
     problem += f", and {len(fields) - _MAX_NAMED} more" if len(fields) > _MAX_NAMED else ""
     similar = difflib.get_close_matches(first.rpartition(".")[2], names, n=1, cutoff=0.6)

@@ -64,7 +64,9 @@ def check_document(document: Any, what: str) -> Object:
     Raises: UnknownKind, InvalidObject
     """
     if not isinstance(document, Mapping):
-        raise InvalidObject(what, "the whole", "is no mapping", "write apiVersion, kind, metadata")
+        raise InvalidObject(
+            what, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
+        )
     head = (document.get("apiVersion"), document.get("kind"))
     types = [type_ for each in CLASSES for type_ in each.KIND.types]
     if head not in [(type_.api_version, type_.kind) for type_ in types]:

@@ -151,7 +151,7 @@ def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -
                 changed_s, before = time.monotonic(), seen.progress
             if time.monotonic() - changed_s > STILL_S:
                 status = held.get("status")
-                raise DemoFailed(f"the job has told nothing new for {STILL_S:g} s: {status}")
+                raise DemoFailed(f"the job has reported nothing new for {STILL_S:g} s: {status}")
             time.sleep(POLL_S)
 
 

@@ -39,7 +39,7 @@ def findings(facts: Facts) -> list[Finding]:
     namespace nothing is there that could be looked at.
     """
     if facts.is_namespace_there is False:
-        message = f"namespace {facts.namespace} is not there, so edgeai is not installed in it"
+        message = f"namespace {facts.namespace} does not exist, so edgeai is not installed in it"
         return [Finding("globalmanager", "error", message, f"{INSTALL}; {_ELSEWHERE}")]
     found = []
     for name, check in CHECKS.items():

@@ -40,10 +40,10 @@ def definition_problem(installed: Object | None, wanted: Object) -> str:
     served = {each["name"] for each in installed["spec"]["versions"] if each.get("served")}
     missing = {each["name"] for each in wanted["spec"]["versions"]} - served
     if missing:
-        return f"does not serve version {', '.join(sorted(missing))}; it is of an older release"
+        return f"does not serve version {', '.join(sorted(missing))}; it is from an older release"
     absent = _absent_fields(_spec_fields(installed), _spec_fields(wanted))
     if absent:
-        return f"has no field {absent}, so the API server drops it; it is of an older release"
+        return f"has no field {absent}, so the API server drops it; it is from an older release"
     return ""
 
 

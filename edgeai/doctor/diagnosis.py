@@ -53,7 +53,7 @@ async def diagnose(
                 "type its command, which is in the kubeconfig below users, and see what it says"
             )
             return [Finding("api", "error", message, remedy)]
-        message = f"the Kubernetes API of {kubeconfig} has not told all within {deadline_s:g} s"
+        message = f"the Kubernetes API of {kubeconfig} did not answer within {deadline_s:g} s"
         return [Finding("api", "error", message, _silent(kubeconfig))]
     except (SettingsError, InvalidName) as error:
         return [Finding("api", "error", str(error))]

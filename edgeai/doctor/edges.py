@@ -47,7 +47,7 @@ def edges(facts: Facts) -> Iterator[Told]:
     for node in lost[:MAX_NAMED]:
         why = pod_problem([pods[node]])
         pod = pods[node]["metadata"]["name"]
-        log = f"its LocalController says why: kubectl -n {facts.namespace} logs {pod}"
+        log = f"see the log of its LocalController: kubectl -n {facts.namespace} logs {pod}"
         message = f"{node} has no session with a GlobalManager"
         yield "error", f"{message}: {why}" if why else message, look(facts) if why else log
     if len(lost) > MAX_NAMED:

@@ -13,7 +13,7 @@ OLDEST: Final = Version(1, 20)
 def kubernetes(facts: Facts) -> Iterator[Told]:
     version = facts.version
     if version is None or version.major == 0:  # as builds without a release tell
-        yield "ok", "the API server tells no release"
+        yield "ok", "the API server does not report its version"
     elif version < OLDEST:
         message = f"Kubernetes {version} is older than {OLDEST}, the oldest that edgeai supports"
         yield "error", message, "upgrade the cluster"

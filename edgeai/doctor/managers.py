@@ -102,7 +102,7 @@ def clocks(facts: Facts) -> Iterator[Told]:
 
 def rights(facts: Facts) -> Iterator[Told]:
     if facts.denied is None:
-        yield "ok", "this API server gives all rights to everybody it knows"
+        yield "ok", "this API server grants every right to every user"
         return
     if isinstance(facts.denied, Forbidden):
         raise NotAllowed(facts.denied.message or str(facts.denied))

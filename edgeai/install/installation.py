@@ -329,7 +329,7 @@ async def _wait_for_session(cluster: Cluster) -> None:
         return session_missing(nodes.items, leases.items, claims.items, now)
 
     remedy = (
-        f"its LocalController says why: kubectl -n {cluster.namespace} logs "
+        f"see the log of its LocalController: kubectl -n {cluster.namespace} logs "
         "daemonset/localcontroller; edgeai doctor says more; type the same command to go on"
     )
     await cluster.wait("a session of an edge node", missing, remedy=remedy)

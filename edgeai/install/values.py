@@ -185,7 +185,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ValuesError(source, f"cannot be read: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValuesError(source, f"is no YAML: {' '.join(str(error).split())}") from error
+        raise ValuesError(source, f"is not valid YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):

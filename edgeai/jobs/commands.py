@@ -63,13 +63,13 @@ def logs(
     state_dir: StateDir,
     job: Job,
     worker: Annotated[
-        str, typer.Option("--worker", help="only of this pod, end of a pod's name, or role")
+        str, typer.Option("--worker", help="only pods with this name, end of a name, or role")
     ] = "",
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="go on until the job has ended, or Ctrl-C")
+        bool, typer.Option("-f", "--follow", help="keep printing until the job ends, or Ctrl-C")
     ] = False,
     tail: Annotated[
-        int | None, typer.Option(min=0, help="only so many lines of each container")
+        int | None, typer.Option(min=0, help="print at most this many last lines of each container")
     ] = None,
     kubeconfig: Kubeconfig = None,
     namespace: Namespace = "",
@@ -98,7 +98,7 @@ def logs(
         return number
 
     if not asyncio.run(read()):
-        fits = f"no pod of {job!r} fits --worker {worker}, or it has no log yet"
+        fits = f"no pod of {job!r} matches --worker {worker}, or it has no log yet"
         which = fits if worker else "no pod has a log yet"
         typer.echo(f"edgeai: {printable(which)}; see `edgeai describe {printable(job)}`", err=True)
 
@@ -113,21 +113,21 @@ def submit(
     state_dir: StateDir,
     file: Annotated[Path, typer.Argument(metavar="FILE", help='YAML; "-" is the standard input')],
     wait: Annotated[
-        bool, typer.Option("--wait", help="until each object has succeeded or failed")
+        bool, typer.Option("--wait", help="wait until each object has succeeded or failed")
     ] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout-s", min=0.1, help="seconds to wait for all of it")
+        float, typer.Option("--timeout-s", min=0.1, help="seconds to wait for all objects together")
     ] = 600.0,
     force: Annotated[
-        bool, typer.Option("--force", help="take over fields that somebody else has set")
+        bool, typer.Option("--force", help="take over fields that another client has set")
     ] = False,
     kubeconfig: Kubeconfig = None,
     namespace: Namespace = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Apply the objects of a file. With --wait, tell how they go on.
+    """Apply the objects of a file. With --wait, print their progress.
 
-    The exit code is 0 when all is well, 1 when an object failed or was refused, and 2 at the
+    The exit code is 0 on success, 1 when an object failed or was refused, and 2 at the
     deadline.
     """
     from edgeai.client.state import state_of

@@ -50,10 +50,10 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
         loaded = [each for each in yaml.safe_load_all(text) if each is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "")
-        problem = f"cannot be read: {why}" if why else "is no UTF-8 text"
+        problem = f"cannot be read: {why}" if why else "is not UTF-8 text"
         raise InvalidObject(f"file {file}", "the whole", problem, "name a YAML file") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = f"is no YAML ({' '.join(str(error).split())[:300]})"
+        problem = f"is not valid YAML ({' '.join(str(error).split())[:300]})"
         raise InvalidObject(f"file {file}", "the whole", problem, "correct it") from error
     if not loaded:
         raise InvalidObject(f"file {file}", "the whole", "has no document", "write one")

@@ -298,7 +298,7 @@ def _check_form(token: str) -> None:
     """Raises: Unauthenticated"""
     is_word = token.isascii() and token.isprintable() and " " not in token
     if not token or len(token) > MAX_TOKEN_CHARS or not is_word:
-        raise Unauthenticated("the bearer token is no token of the Kubernetes API")
+        raise Unauthenticated("the bearer token is not a token of the Kubernetes API")
 
 
 def _unauthorized(reason: str) -> RequestError:
@@ -319,4 +319,6 @@ def check_names(*names: str) -> None:
     """Raises: RequestError for a name that no object can have, before anybody is asked about it"""
     for name in names:
         if not is_subdomain(name):
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r} is no name of an object")
+            raise RequestError(
+                http.HTTPStatus.NOT_FOUND, f"{name[:64]!r} is not a valid object name"
+            )

@@ -48,8 +48,8 @@ _GROUP: Final = Parameter(
 )
 _OBJECT: Final = (_NAMESPACE, _PLURAL, _NAME, _GROUP)
 _PAGE: Final = (
-    Parameter("limit", "query", "largest number of items; without it: all"),
-    Parameter("continue", "query", "metadata.continue of the page before"),
+    Parameter("limit", "query", "largest number of items; default: all"),
+    Parameter("continue", "query", "metadata.continue of the previous page"),
 )
 _NO_ACCESS: Final = (
     http.HTTPStatus.UNAUTHORIZED,
@@ -310,7 +310,7 @@ class Api:
         known = ", ".join(sorted(str(type_) for type_ in self._types))
         requested = plural if group is None else f"{plural}.{group}"
         raise RequestError(
-            http.HTTPStatus.NOT_FOUND, f"{requested}: not served here; served are {known}"
+            http.HTTPStatus.NOT_FOUND, f"{requested}: not served here; the served types are {known}"
         )
 
     def _require_populated(self) -> None:

@@ -48,7 +48,7 @@ class Window(NamedTuple, Generic[K]):
         """Raises: RequestError"""
         limit, continue_ = request.query.get("limit", ""), request.query.get("continue", "")
         if limit and not (limit.isdecimal() and len(limit) <= 9):
-            problem = f"limit: {limit[:64]!r} is no number of items"
+            problem = f"limit: {limit[:64]!r} is not a number of items"
             raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
         count = min(int(limit or 0), MAX_LIMIT)
         return cls(count or None, _decoded(continue_, key_type) if continue_ else None)

@@ -79,7 +79,7 @@ class BucketSource:
         except NotModifiedError as error:
             if self._etag:
                 return None
-            text = f"{where}: the server answers 304 to what has no condition"
+            text = f"{where}: the server answers 304 to a request without a condition"
             raise SourceError("Unavailable", text) from error
         except TimeoutError as error:
             raise SourceError("Unavailable", f"{where}: no answer in time") from error
@@ -87,7 +87,7 @@ class BucketSource:
             raise SourceError("NotFound", f"{where}: there is no such object") from error
         except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
             raise SourceError(
-                "Forbidden", f"{where}: the bucket wants other keys; check spec.credentialName"
+                "Forbidden", f"{where}: the bucket rejects the keys; check spec.credentialName"
             ) from error
         except (BaseError, OSError, ValueError) as error:
             raise SourceError("Unavailable", f"{where}: {_problem_text(error, keys)}") from error

@@ -169,7 +169,7 @@ class DatasetHook:
             try:
                 tasks = await self._ledger.tasks(PLURAL)
             except Unavailable as error:
-                log.warning("cannot read tasks yet", reason=str(error))
+                log.warning("cannot read tasks, retrying", reason=str(error))
                 await asyncio.sleep(self._timeouts.ledger_retry_s)
                 continue
             self._watch_only(group, factory, tasks)
@@ -225,7 +225,7 @@ class DatasetHook:
             except NotGranted:
                 return  # the task was withdrawn, or an older GlobalManager grants no such worker
             except EdgeAIError as error:
-                log.warning("cannot note samples yet", task=dataset.key, reason=str(error))
+                log.warning("cannot record samples, retrying", task=dataset.key, reason=str(error))
                 await asyncio.sleep(self._timeouts.ledger_retry_s)
 
 

@@ -105,7 +105,9 @@ class WebSource:
         except TimeoutError as error:
             raise SourceError("Unavailable", f"{where}: no answer in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceError("Unavailable", f"{where}: ended before its end") from error
+            raise SourceError(
+                "Unavailable", f"{where}: the connection closed before the end of the data"
+            ) from error
 
     async def _count_if_changed(
         self,

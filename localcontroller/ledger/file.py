@@ -303,7 +303,7 @@ def _prepare_connection(db: sqlite3.Connection, directory: Path) -> None:
     if (journal, synchronous) != ("wal", 2):
         raise StateError(
             directory,
-            f"its file system gives no durable ledger (journal {journal}, sync {synchronous})",
+            f"its file system keeps no durable ledger (journal {journal}, sync {synchronous})",
             "put it on a local disk",
         )
     db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")

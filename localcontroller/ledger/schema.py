@@ -21,7 +21,7 @@ class SchemaTooNew(EdgeAIError):
 
     def __init__(self, *, needed: int, known: int) -> None:
         """Args: numbers of migration steps"""
-        super().__init__(f"needs schema {needed}, this localcontroller knows {known}")
+        super().__init__(f"needs schema {needed}, this localcontroller supports {known}")
 
 
 def update_schema(connection: sqlite3.Connection) -> bool:

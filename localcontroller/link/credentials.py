@@ -241,7 +241,7 @@ def _check_readable(path: Path | None) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password; give it without one")
+    raise ValueError("the key is encrypted; use one without a password")
 
 
 def _reason(error: Exception) -> str:

@@ -260,7 +260,7 @@ class Link:
             if loop.time() - since_s >= self._credential_lost_s and await self._answers():
                 self.lost = (
                     f"{problem.text}, for {self._credential_lost_s:g} s by now; a restart of the "
-                    "container mounts its files anew"
+                    "container mounts its files again"
                 )
                 raise CredentialLost(self.lost)
 

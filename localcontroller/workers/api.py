@@ -181,7 +181,7 @@ class WorkerApi:
         digest = hashlib.sha256(request.match_info["secret"].encode()).hexdigest()
         grant = self._ledger.grant(digest)
         if grant is None or worker not in grant.workers:
-            raise NotGranted("this URL gives no right to report as that worker on this node")
+            raise NotGranted("this URL does not allow reports as that worker on this node")
         return grant, worker
 
     async def _body(self, request: web.Request) -> bytes:

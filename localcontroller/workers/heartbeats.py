@@ -118,7 +118,7 @@ async def watch_heartbeats(
                 await _report_lost(ledger, heartbeats, uid, worker, deadline)
             except EdgeAIError as error:
                 log.warning(
-                    "cannot note lost worker yet", uid=uid, worker=worker, reason=str(error)
+                    "cannot record lost worker, retrying", uid=uid, worker=worker, reason=str(error)
                 )
                 heartbeats.postpone(uid, worker, deadline, retry_s)
 
@@ -130,7 +130,7 @@ async def _load_deadlines(ledger: Ledger, heartbeats: Heartbeats, retry_s: float
             rows = await ledger.workers()
             break
         except Unavailable as error:
-            log.warning("cannot read workers yet", reason=str(error))
+            log.warning("cannot read workers, retrying", reason=str(error))
             await asyncio.sleep(retry_s)
     for row in rows:
         if row.worker.status == "running":

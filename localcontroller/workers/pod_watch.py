@@ -172,9 +172,9 @@ class PodWatch:
         try:
             await self._judge(pods)
         except EdgeAIError as error:  # the next list judges the pods again
-            log.warning("cannot note the state of pods yet", reason=str(error))
+            log.warning("cannot record pod states, retrying", reason=str(error))
         except Exception:  # an unexpected error must not end the task; the next list judges again
-            log.exception("pods of new tasks not judged")
+            log.exception("pods of new tasks not evaluated")
 
     async def _on_event(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":

@@ -126,7 +126,7 @@ class Proxy:
         digest = hashlib.sha256(request.password.encode()).hexdigest()
         grant = self._ledger.grant(digest)
         if grant is None or request.user not in grant.workers:
-            reason = "the proxy wants a worker of this node and its secret"
+            reason = "the proxy accepts only workers of this node, with their secret"
             await self._turn_away(connection, 407, reason)
             return
         try:

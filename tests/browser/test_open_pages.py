@@ -131,7 +131,7 @@ def test_a_form_for_a_job_that_was_made_anew_changes_nothing(
     page.locator("[name=uid]").first.evaluate("(field, uid) => field.value = uid", first)
     page.get_by_label("Type the name").fill("anew")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_text("was deleted and made anew since its page was loaded").wait_for()
+    page.get_by_text("was deleted and created again after its page was loaded").wait_for()
     page.get_by_role("link", name="Back to the job").click()
     page.wait_for_url(f"**{path}")
     running.api.delete(f"{SERVICES}/anew")

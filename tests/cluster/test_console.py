@@ -225,7 +225,7 @@ def test_metrics_of_jobs_become_series_when_a_setting_says_so(
         series = {f"{{{labels}}}": 75.0}
         eventually("a series", lambda: manager.metric("edgeai_job_metric") == series)
         curve = json.loads(Browser(manager)(f"/jobs/{type_}/{namespace}/digits/curve")[1])
-        assert (curve["times"], "Prometheus does not tell" in curve["note"]) == ([], True)
+        assert (curve["times"], "Prometheus has no answer" in curve["note"]) == ([], True)
     finally:
         manager.stop()
 

@@ -64,7 +64,7 @@ def test_text_becomes_the_declared_type(argv: list[str], field: str, value: obje
         (["--qsp", "1"], None, "flag --qsp: is unknown; did you mean --qps?"),
         (["--qps=much"], None, "flag --qps: 'much' is no number"),
         (["--level", "loud"], None, "flag --level: 'loud' is no debug | info"),
-        (["--images", "a"], None, "flag --images: 'a' is no list of key=value"),
+        (["--images", "a"], None, "flag --images: 'a' is not a list of key=value"),
         (["--qps"], None, "command line: argument --qps: expected one argument"),
         (["stray"], None, "flag stray: is unknown"),
         ([], {}, "flag --node-name: is required: name of the node (or set NODENAME"),
@@ -85,7 +85,7 @@ def test_mistake_is_named(argv: list[str], env: dict[str, str] | None, says: str
         ("qps: {a: 1}", "key qps: {'a': 1} is no number"),
         ("caFile: 5", "key caFile: 5 is no path"),
         ("- a", "must be a map of keys"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_mistake_in_the_file_is_named(tmp_path: Path, text: str, says: str) -> None:

@@ -214,9 +214,9 @@ async def test_a_service_account_logs_in_where_it_is_named(
 @pytest.mark.parametrize(
     ("status", "problem"),
     [
-        (404, r"switched off \(--console off\)"),
+        (404, r"disabled \(--console off\)"),
         (303, "does not accept the token"),
-        (418, "gives no code: HTTP Error 418"),
+        (418, "does not give a login code: HTTP Error 418"),
     ],
 )
 async def test_a_console_that_gives_no_code_is_told(

@@ -35,7 +35,7 @@ def test_up_again_tells_the_path(running: Environment, wanted: tuple[str, ...]) 
     """The shell hides the status of `export KUBECONFIG="$(edgeai up)"`: the path is what counts."""
     ended = edgeai("up", "--state-dir", str(running.state_dir), *wanted)
     assert (ended.returncode, ended.stdout) == (0, f"{running.kubeconfig}\n")
-    assert f"runs already in {running.state_dir}, process {running.cluster.pid}" in ended.stderr
+    assert f"already running in {running.state_dir}, process {running.cluster.pid}" in ended.stderr
 
 
 def test_up_again_with_other_edges_says_what_runs_and_how_to_end_it(running: Environment) -> None:

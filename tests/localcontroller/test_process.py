@@ -310,7 +310,7 @@ async def test_sigterm_ends_a_process_that_waits_for_disk_space(tmp_path: Path) 
     try:
         await async_eventually(
             "a failed try to open the ledger",
-            lambda: controller.logged("cannot open the ledger yet"),
+            lambda: controller.logged("cannot open the ledger, retrying"),
         )
         assert await controller.end(signal.SIGTERM) == 0
     finally:

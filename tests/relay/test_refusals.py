@@ -38,7 +38,7 @@ async def test_a_stranger_is_asked_for_a_secret(world: RelayWorld, who: dict[str
     status, reader, writer = await world.connect(**who)
     assert (status, await message_of(reader)) == (
         407,
-        "the proxy wants a worker of this node and its secret",
+        "the proxy accepts only workers of this node, with their secret",
     )
     assert world.accepted == 0
     writer.close()

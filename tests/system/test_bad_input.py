@@ -53,7 +53,7 @@ from tests.waiting import PATIENCE_S, eventually
         (
             "localcontroller",
             ["--node-name", "EDGE 0", "--global-manager", "ws://127.0.0.1:1"],
-            "localcontroller: flag --node-name: 'EDGE 0' is no RFC 1123 name of a Node",
+            "localcontroller: flag --node-name: 'EDGE 0' is not an RFC 1123 name of a Node",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def _ask_for_certificates(context: ssl.SSLContext, bundle: Path) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password; give it without one")
+    raise ValueError("the key is encrypted; use one without a password")
 
 
 def _unusable(files: str, error: Exception) -> SettingsError:

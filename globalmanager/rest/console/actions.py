@@ -133,7 +133,7 @@ def check_name(form: Mapping[str, Any], name: str) -> None:
 
 def _replicas(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text) <= MAX_REPLICAS):
-        problem = f"replicas: {text[:20]!r} is no number from 0 to {MAX_REPLICAS}"
+        problem = f"replicas: {text[:20]!r} is not a number from 0 to {MAX_REPLICAS}"
         raise RequestError(HTTPStatus.BAD_REQUEST, problem)
     return int(text)
 

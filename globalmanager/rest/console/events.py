@@ -134,7 +134,7 @@ class Events:
         shown = sorted(events, key=_last, reverse=True)[: limits.events]
         if is_more:
             return shown, [
-                f"{name} has more events than the {limits.read} read; newer ones may miss."
+                f"{name} has more events than the {limits.read} read; newer ones may be missing."
             ]
         is_cut = len(shown) < len(events)
         return shown, [f"{name} has more events than the {len(shown)} shown."] * is_cut

@@ -267,7 +267,7 @@ class Console:
         self._rate.take(request)
         ref, job = self._job(request, visit.sight)
         if self._past is None:
-            problem = "nobody remembers curves: set --console-prometheus-url"
+            problem = "no Prometheus is configured: set --console-prometheus-url"
             raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
         curve = await self._past.curve(visit.caller.tenant, ref, job)
         return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
@@ -306,8 +306,8 @@ class Console:
         if verb is None or kind is None or not uid:
             raise RequestError(http.HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
         if uid != job["metadata"].get("uid"):
-            problem = f"{ref} was deleted and made anew since its page was loaded"
-            remedy = "nothing was done; look at its page, then decide"
+            problem = f"{ref} was deleted and created again after its page was loaded"
+            remedy = "nothing was changed; load its page again"
             raise RequestError(http.HTTPStatus.CONFLICT, f"{problem}: {remedy}")
         reading = Reading(verb, ref.type, ref.namespace, ref.name)
         await self._reviews.check(request, visit.caller, reading)
@@ -372,7 +372,7 @@ class Console:
         check_origin(request)  # a link of another site could log in somebody else
         token = self._logins.token_of(code) if is_from_this_machine(request) else ""
         if not token:
-            problem = "the code is used or too old: run `edgeai open` again"
+            problem = "the code was used before or has expired: run `edgeai open` again"
             raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
         response = see("/")
         self._logins.begin(request, response, token)

@@ -65,7 +65,7 @@ class PageRate:
         try:
             self._buckets.of(request.remote or "", now).reserve(now)
         except Overloaded as error:
-            problem = "too many pages of your address: wait a few seconds, then load this again"
+            problem = "too many pages from your address: wait a few seconds, then reload"
             raise RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, problem) from error
 
 

@@ -113,7 +113,7 @@ class Logins:
     def check_form(self, session: Session, value: str) -> None:
         """Raises: RequestError"""
         if not hmac.compare_digest(self.form_key(session).encode(), value.encode()):
-            problem = "the form is of another session: load its page again"
+            problem = "the form belongs to another session: load its page again"
             raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
 
     # ---- `edgeai open` ----

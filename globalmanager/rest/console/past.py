@@ -109,7 +109,7 @@ class Past:
             return await self._ask(ref, job, now)
         except (aiohttp.ClientError, TimeoutError, OSError, _Unusable, msgspec.MsgspecError) as why:
             self._warning.log(url=self._url, problem=str(why)[:200] or type(why).__name__)
-            note = "Prometheus does not tell what was before this page was opened."
+            note = "Prometheus has no answer for the time before this page was opened."
             return Curve(now=now, note=note)
         finally:
             self._asking -= 1

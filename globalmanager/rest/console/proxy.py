@@ -34,7 +34,7 @@ class ProxyLogin:
 
     def __init__(self, header: str = "") -> None:
         if header and not _NAME.fullmatch(header):
-            raise SettingsError(_SETTING, f"{header[:80]!r} is no name of a header")
+            raise SettingsError(_SETTING, f"{header[:80]!r} is not the name of a header")
         if _NO_TOKEN.search(header):
             problem = (
                 f"{header!r} carries no token, and a name that a header carries is never trusted; "

@@ -139,7 +139,9 @@ def node(board: Board, sight: Sight, asked: Asked) -> Page:
     name = asked.path["name"]
     row = board.node(sight, NodeName(name))
     if row is None:
-        raise RequestError(http.HTTPStatus.NOT_FOUND, f"node {name}: no such node, or not for you")
+        raise RequestError(
+            http.HTTPStatus.NOT_FOUND, f"node {name}: no such node, or you may not see it"
+        )
     workers = [
         (job, worker)
         for job in board.jobs(sight)
@@ -163,7 +165,7 @@ def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]
     ref = None if type_ is None else ObjectRef(type_, namespace, name)
     object_ = None if ref is None else board.job(sight, ref)
     if ref is None or object_ is None:
-        problem = f"{asked.path['type']} {namespace}/{name}: no such job, or not for you"
+        problem = f"{asked.path['type']} {namespace}/{name}: no such job, or you may not see it"
         raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
     return ref, object_
 

@@ -83,7 +83,9 @@ class Visits:
         """
         namespace = request.query.get("namespace", "")
         if namespace and not is_subdomain(namespace):
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is no namespace")
+            raise RequestError(
+                http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is not a valid namespace"
+            )
         sees_nodes = await self._may(request, caller, Reading("list", NODES))
         types = await self._types(request, caller, namespace)
         if not types and not namespace:

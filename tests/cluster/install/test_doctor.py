@@ -320,5 +320,5 @@ def test_what_is_broken_is_named(
 def test_a_namespace_that_is_not_there_is_named(well: Installation) -> None:
     found = asyncio.run(diagnose(well.plane.kubeconfig, "elsewhere"))
     (finding,) = [each for each in found if each.level != "ok"]
-    assert "namespace elsewhere is not there" in finding.message
+    assert "namespace elsewhere does not exist" in finding.message
     assert "--namespace" in finding.remedy

@@ -143,7 +143,7 @@ async def test_a_fork_is_told_to_make_a_client_of_its_own(cluster: Cluster) -> N
     """A pool of processes forks, and the thread of the client stays behind."""
     process = await start_program(FORKED, cluster)
     said = [each.decode() for each in await process.communicate()]
-    assert "make a Client here" in said[0], said[1]
+    assert "make a new Client here" in said[0], said[1]
     assert (process.returncode, said[1]) == (0, "")
 
 

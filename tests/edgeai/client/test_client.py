@@ -119,7 +119,7 @@ async def test_a_wait_never_takes_another_object_for_the_one_that_is_meant(
     await client.delete(old)
     new = await client.apply(MODEL)
     await tell(client, new.ref, condition("Accepted", "True", "Valid"))
-    with pytest.raises(ObjectGone, match="created anew"):
+    with pytest.raises(ObjectGone, match="created again"):
         await client.wait(old, "Accepted")
 
 
@@ -306,7 +306,7 @@ async def test_a_node_without_log_streams_says_so_and_the_others_go_on(
     cluster.serve_logs(Logs(**{"digits-b": ["2026-01-01T00:00:02Z two"]}))
     notice, line = [each async for each in client.logs(made)]
     assert notice.is_notice
-    assert "node edge0 gives no log stream" in notice.text
+    assert "node edge0 does not stream logs" in notice.text
     assert "crictl" in notice.text
     assert line.text == "two"
 

@@ -125,12 +125,12 @@ def test_a_name_that_is_no_name_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (None, "is no mapping"),
-        ([1], "is no mapping"),
-        ({"kind": "Pod", "apiVersion": "v1"}, "'Pod of v1' is no kind of edgeai"),
+        (None, "is not a mapping"),
+        ([1], "is not a mapping"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "'Pod of v1' is not a kind of edgeai"),
         ({"kind": "Model", "apiVersion": "edgeai.io/v9"}, "Model of edgeai.io/v1alpha1"),
         ({"kind": "Model", "apiVersion": "edgeai.io/v1alpha1"}, "metadata.name is missing"),
-        ({"kind": {}, "apiVersion": [], "metadata": 3}, "is no kind of edgeai"),
+        ({"kind": {}, "apiVersion": [], "metadata": 3}, "is not a kind of edgeai"),
     ],
 )
 def test_a_document_that_is_no_object_is_refused(document: Any, words: str) -> None:

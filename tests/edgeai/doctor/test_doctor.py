@@ -429,7 +429,7 @@ async def test_a_namespace_that_is_not_there_is_named(
     cluster: Cluster, installation: Installation
 ) -> None:
     (finding,) = bad(await found_at(cluster, "elsewhere"))
-    assert "namespace elsewhere is not there" in finding.message
+    assert "namespace elsewhere does not exist" in finding.message
     assert "--namespace" in finding.remedy
 
 

@@ -74,13 +74,13 @@ def test_an_assignment_changes_no_map_of_the_caller() -> None:
 FILES: Final = {
     "not a map": ("- 1\n", "must be a map"),
     "a text": ("hello\n", "must be a map"),
-    "no YAML": ("a: [", "is no YAML"),
-    "a tab": ("a:\n\t- b\n", "is no YAML"),
+    "no YAML": ("a: [", "is not valid YAML"),
+    "a tab": ("a:\n\t- b\n", "is not valid YAML"),
     "a key twice": ("replicas: 2\ntag: a\nreplicas: 3\n", "'replicas' is there twice"),
     "an inner key twice": ("digests:\n  a: 1\n  a: 2\n", "'a' is there twice"),
-    "an object of Python": ("tag: !!python/object:os.system {}\n", "is no YAML"),
-    "no text": ("\xff\x00", "is no YAML"),
-    "very deep": ("[" * 5000, "is no YAML"),
+    "an object of Python": ("tag: !!python/object:os.system {}\n", "is not valid YAML"),
+    "no text": ("\xff\x00", "is not valid YAML"),
+    "very deep": ("[" * 5000, "is not valid YAML"),
     "very large": ("tag: " + "a" * 256 * 1024, "has more than 262144 bytes; is it another file?"),
 }
 

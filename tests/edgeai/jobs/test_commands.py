@@ -128,7 +128,7 @@ async def test_a_job_in_good_order_waits_for_nothing(client: AsyncClient, run: R
     ("job", "words"),
     [
         ("none", "there is none in namespace default; `edgeai status` lists"),
-        ("pods/a", "'pods' is no kind of edgeai; use one of jointinferenceservice (jis, ji)"),
+        ("pods/a", "'pods' is not a kind of edgeai; use one of jointinferenceservice (jis, ji)"),
         ("A B", "JOB 'A B' is invalid"),
         ("jis/\x1b[2J", "is invalid"),
     ],
@@ -181,7 +181,7 @@ async def test_the_logs_of_all_workers_have_their_names_before_them(
     assert '"node":"edge0","time":"2026-01-01T00:00:01Z"' in line
     none = await run("logs", "digits", "--worker", "cloud")
     assert (none.code, none.out) == (0, "")
-    assert "no pod of 'digits' fits --worker cloud, or it has no log yet;" in none.error
+    assert "no pod of 'digits' matches --worker cloud, or it has no log yet;" in none.error
 
 
 async def test_an_edge_node_without_log_streams_says_so(
@@ -189,7 +189,7 @@ async def test_an_edge_node_without_log_streams_says_so(
 ) -> None:
     await with_pod(client, await service(client, run))
     cluster.serve_logs(Logs())
-    assert "node edge0 gives no log stream" in (await run("logs", "digits")).out
+    assert "node edge0 does not stream logs" in (await run("logs", "digits")).out
 
 
 # ---- submit --------------------------------------------------------------------------------------
@@ -212,12 +212,12 @@ async def test_a_file_of_several_documents_is_applied_in_order(
     ("text", "words"),
     [
         ("", "has no document; write one"),
-        ("a: [", "is no YAML"),
-        (f"{MODEL}---\nkind: Pod\napiVersion: v1\n", "document 2 of -: 'Pod of v1' is no kind"),
-        (f"{MODEL}---\n- 1\n", "document 2 of -: the whole is no mapping"),
+        ("a: [", "is not valid YAML"),
+        (f"{MODEL}---\nkind: Pod\napiVersion: v1\n", "document 2 of -: 'Pod of v1' is not a kind"),
+        (f"{MODEL}---\n- 1\n", "document 2 of -: the whole is not a mapping"),
         (MODEL.replace("small}", "S}"), "document 1 of -: metadata.name 'S' is no name"),
         (MODEL.replace("small}", '"a\\e[2J"}'), "metadata.name 'a\\x1b[2J' is no name"),
-        ("!!python/object/apply:os.system [id]", "is no YAML"),
+        ("!!python/object/apply:os.system [id]", "is not valid YAML"),
     ],
 )
 async def test_a_file_that_is_wrong_is_named_before_anything_is_applied(
@@ -238,7 +238,7 @@ async def test_an_object_of_another_namespace_than_the_one_asked_for_is_refused(
 async def test_a_file_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     assert "No such file" in (await run("submit", str(tmp_path / "none.yaml"))).error
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    assert "is no UTF-8 text" in (await run("submit", str(tmp_path / "binary"))).error
+    assert "is not UTF-8 text" in (await run("submit", str(tmp_path / "binary"))).error
     assert "Is a directory" in (await run("submit", str(tmp_path))).error
 
 
@@ -299,7 +299,7 @@ async def test_an_object_of_the_same_name_is_not_waited_for(client: AsyncClient)
     new = await client.apply(Model(MODEL_OBJECT))
     await tell(client, new.ref, condition("Accepted", "True", "Valid"))
     code, _ = await wait_for_all(client, made, 20, lines.append)
-    assert (code, "created anew" in lines[-1]) == (1, True)
+    assert (code, "created again" in lines[-1]) == (1, True)
 
 
 # ---- status --------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ async def test_a_name_that_only_the_second_group_has_is_found(world: World) -> N
 NOT_FOUND = {
     "object": (f"/api/v1/namespaces/ns/{JI}/nope", f"{JI} ns/nope: no such object in edgeai.io"),
     "status": (f"/api/v1/namespaces/ns/{JI}/nope/status", f"{JI} ns/nope: no such object"),
-    "plural": ("/api/v1/podz", "podz: not served here; served are"),
+    "plural": ("/api/v1/podz", "podz: not served here; the served types are"),
     "group": (f"/api/v1/{JI}?group=x.io", f"{JI}.x.io: not served here"),
     "path": ("/api/v2/nodes", "GET /api/v2/nodes: Not Found; see /openapi.json"),
 }

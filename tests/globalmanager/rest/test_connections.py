@@ -84,7 +84,7 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
                 assert (await world.get("/healthz"))[0] == 200
             answers = b"".join(answer_so_far(each) for each in flood)
             assert answers.count(b" 200 OK") == 5
-    assert "too many requests of one source" in capsys.readouterr().out
+    assert "too many requests from one source" in capsys.readouterr().out
 
 
 async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> None:

@@ -297,7 +297,7 @@ async def test_a_report_that_is_not_granted_is_not_repeated(ledger: Ledger, data
         await world.check_again()
 
 
-CANNOT_READ = "cannot read tasks yet"
+CANNOT_READ = "cannot read tasks, retrying"
 
 
 def events(logs: Sequence[Mapping[str, Any]]) -> list[Any]:

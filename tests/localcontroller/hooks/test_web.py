@@ -122,7 +122,7 @@ PROBLEMS: dict[str, tuple[Answer, str, str]] = {
     "401": (status(401), "Forbidden", "answers 401"),
     "403": (status(403), "Forbidden", "answers 403"),
     "500": (status(500), "Unavailable", "answers 500"),
-    "cut": (cut, "Unavailable", "ended before its end"),
+    "cut": (cut, "Unavailable", "the connection closed before the end of the data"),
     "redirected for ever": (loop, "Unavailable", "more than 5 redirections"),
 }
 

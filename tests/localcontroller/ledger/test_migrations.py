@@ -105,7 +105,7 @@ async def test_a_ledger_two_releases_ahead_is_refused_by_name_and_left_alone(
         await Ledger.open(state_dir)
     assert str(refusal.value) == (
         f"state directory {state_dir}: {LEDGER} needs schema {KNOWN + 1}, this localcontroller "
-        f"knows {KNOWN}; install the release that ran here last, or the one before it; or move "
+        f"supports {KNOWN}; install the release that ran here last, or the one before it; or move "
         "the file away to start from what the cloud knows, without what it was not told yet"
     )
     assert (state_dir / LEDGER).read_bytes() == before

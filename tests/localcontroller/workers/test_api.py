@@ -327,7 +327,7 @@ async def test_a_message_without_the_right_is_refused(case: str, node: Node) -> 
     secret, worker = STRANGERS[case]
     status, answer = await node.status(message(), worker=worker, secret=secret)
     assert status == 403
-    assert answer["message"] == "this URL gives no right to report as that worker on this node"
+    assert answer["message"] == "this URL does not allow reports as that worker on this node"
     assert await node.ledger.workers() == []
 
 

@@ -203,7 +203,7 @@ async def test_a_form_of_an_earlier_job_of_the_name_changes_nothing(
     form = {**await form_of(browser), "uid": "u0", "replicas": "5", "name": "digits"}
     answer = await browser.post(f"{DIGITS}/{action}", **form)
     assert (answer.status, changes(scripted)) == (409, [])
-    assert "was deleted and made anew since its page was loaded" in answer.text
+    assert "was deleted and created again after its page was loaded" in answer.text
     assert f'<a href="{DIGITS}">Back to the job</a>' in answer.text
 
 

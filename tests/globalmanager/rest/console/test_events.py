@@ -250,7 +250,7 @@ async def test_a_list_that_ends_early_is_told(
     await browser.log_in("ann's")
     text = (await browser.get(EVENTS, **PART)).text
     assert text.count("happened") == 3
-    assert "digits has more events than the 3 read; newer ones may miss" in text
+    assert "digits has more events than the 3 read; newer ones may be missing" in text
 
 
 async def test_one_load_shows_a_bounded_number_of_events(

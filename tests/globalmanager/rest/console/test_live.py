@@ -193,7 +193,7 @@ async def test_the_page_of_a_deleted_job_says_so(
         stream.text = ""
         await stream.until("it has been deleted since, or your rights have changed")
         await stream.until("event: beat")
-        assert "no such job, or not for you" in stream.text
+        assert "no such job, or you may not see it" in stream.text
         assert "<h1>" not in stream.text
         assert 'id="job"' not in stream.text  # by it the page knows what forms may offer
         guarded.cluster.objects.append(gone)

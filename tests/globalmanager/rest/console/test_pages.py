@@ -71,7 +71,7 @@ async def test_a_viewer_of_one_namespace_learns_nothing_of_another(
     assert "b/faces" in texts[1]
     for path in (JOB, f"/jobs/{JI}.edgeai.io/a/no-such-job", f"{JOB}?namespace=a"):
         answer = await browser.get(path)
-        assert (answer.status, "no such job, or not for you" in answer.text) == (404, True)
+        assert (answer.status, "no such job, or you may not see it" in answer.text) == (404, True)
     for path in ("/nodes/node-1", "/nodes/no-such-node"):
         assert (await browser.get(path)).status == 404
     assert "You may not list nodes" in texts[0]

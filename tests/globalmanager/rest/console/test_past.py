@@ -36,7 +36,7 @@ REF = ObjectRef(TYPE, "a", "digits")
 CURVE = f"/jobs/{TYPE}/a/digits/curve"
 JOB = object_of("digits", namespace="a")
 JOB["metadata"]["creationTimestamp"] = MADE
-NOTHING = "Prometheus does not tell"
+NOTHING = "Prometheus has no answer"
 
 
 def series(key: str, *points: tuple[float, str]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ async def test_without_a_prometheus_a_page_asks_for_nothing(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("prometheus:9090", "is no URL like http://prometheus:9090"),
+        ("prometheus:9090", "is not a URL like http://prometheus:9090"),
         ("http://user:secret@prometheus", "without credentials"),
         ("http://:secret@prometheus", "without credentials"),
     ],

@@ -193,8 +193,8 @@ async def test_off_by_default(scripted_client: KubeClient, authority: Authority)
         ("x-auth-request-EMAIL", "is never trusted"),
         ("X-Forwarded-Groups", "is never trusted"),
         ("Cookie", "is never trusted"),
-        ("X Token", "is no name of a header"),
-        ("X-Token:", "is no name of a header"),
+        ("X Token", "is not the name of a header"),
+        ("X-Token:", "is not the name of a header"),
     ],
 )
 def test_a_name_that_carries_no_token_is_refused(name: str, problem: str) -> None:
