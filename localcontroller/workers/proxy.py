@@ -3,7 +3,7 @@
 A worker names itself and its secret as user and password of the proxy. The proxy opens a stream of
 the relay for each request. The GlobalManager decides whether the worker's assignment names the
 target. CONNECT carries any protocol. A request with an absolute URL is passed on with the path
-alone, and its connection carries nothing after the request (`proxy_body`).
+alone, and its connection carries nothing after the request.
 """
 
 import asyncio
@@ -23,10 +23,9 @@ from edgeai.ids import WorkerName, parse_task_key
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant
 from localcontroller.metrics import Metrics
-from localcontroller.workers.proxy_body import MalformedBody
-from localcontroller.workers.proxy_head import (
+from localcontroller.workers.proxy_request import (
     MAX_HEAD_BYTES,
-    MalformedHead,
+    MalformedRequest,
     ProxyRequest,
     is_for_proxy,
     parse,
@@ -212,7 +211,7 @@ class ProxyConnection(asyncio.Protocol):
                 request = parse(head + end)
                 if request.framing is not None:
                     rest = request.framing(rest)
-            except (MalformedHead, MalformedBody) as error:
+            except MalformedRequest as error:
                 self._proxy.turn_away(self, 400, str(error))
             else:
                 self._proxy.begin(self, request, rest)

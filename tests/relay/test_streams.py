@@ -96,7 +96,7 @@ async def test_a_worker_that_dies_ends_its_connection_to_the_service(world: Rela
             f"GET /ws HTTP/1.1\r\nHost: {HOST}:%d\r\nUpgrade: websocket\r\nConnection: Upgrade",
         ),
         (
-            f"GET http://{HOST}:%d/ HTTP/1.1\r\nhost: kubernetes.default\r\nHOST: other",
+            f"GET http://{HOST}:%d/ HTTP/1.1\r\nHost: kubernetes.default",
             f"GET / HTTP/1.1\r\nHost: {HOST}:%d\r\nConnection: close",
         ),
     ],

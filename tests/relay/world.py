@@ -160,7 +160,8 @@ class RelayWorld:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Send the head of a request to the proxy, as this worker."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
-        writer.write(f"{head}\r\n{authorization(worker, secret)}\r\n\r\n".encode())
+        host = "" if "\r\nHost:" in head else "\r\nHost: any"
+        writer.write(f"{head}{host}\r\n{authorization(worker, secret)}\r\n\r\n".encode())
         return reader, writer
 
     async def connect(

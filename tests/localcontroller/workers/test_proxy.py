@@ -68,6 +68,7 @@ async def asked(port: int) -> asyncio.StreamWriter:
     """Ask the proxy as a worker, and read the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     pair = base64.b64encode(f"{WORKER}:{SECRET}".encode()).decode()
-    writer.write(f"CONNECT a:1 HTTP/1.1\r\nProxy-Authorization: Basic {pair}\r\n\r\n".encode())
+    head = f"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
+    writer.write(head.encode())
     assert b" 502 " in await reader.readline()
     return writer

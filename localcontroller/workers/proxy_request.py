@@ -1,9 +1,8 @@
-"""Reads the head of a request to the proxy: CONNECT, or a request with an absolute URL (RFC 9110,
-7.3; RFC 9112, 3.2).
+"""Reads a request to the proxy: CONNECT, or a request with an absolute URL.
 
-`proxy` calls `parse` with the bytes up to the empty line. The forwarded head of a request with an
-absolute URL has the path alone, the Host of that URL whatever the worker gave, and no header that
-is for the proxy. A head that does not say for certain where its request ends is refused.
+Sources: RFC 9110, 7.3; RFC 9112, 3.2. h11 parses. The forwarded head of a request with an absolute
+URL has the path alone, the Host of that URL whatever the worker gave, and no header that is for the
+proxy. A head that does not say for certain where its request ends is refused.
 """
 
 import base64
@@ -12,15 +11,14 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+import h11
 import msgspec
 
 from edgeai.errors import EdgeAIError
-from localcontroller.workers.proxy_body import Chunked, Framing, Sized
 
 MAX_HEAD_BYTES: Final = 16 * 1024
+"""Also of a line between chunks, and of a trailer."""
 
-_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_SIZE: Final = re.compile(rb"[0-9]{1,15}\Z")
 _HOST: Final = re.compile(r"[0-9a-z]([-.0-9a-z]*[0-9a-z])?\.?\Z")
 _FOR_PROXY_ALONE: Final = frozenset(
     {
@@ -34,11 +32,44 @@ _FOR_PROXY_ALONE: Final = frozenset(
     }
 )
 _HTTP_PORT: Final = 80
+_QUOTATION: Final = re.compile(r":? (?:bytearray|b['\"])")  # of a header, which may hold a secret
 _UPGRADE: Final = b"upgrade"
 
 
-class MalformedHead(EdgeAIError):
-    """The proxy cannot read the head. The text says why, and never quotes a header."""
+class MalformedRequest(EdgeAIError):
+    """The proxy cannot read the request. The text says why, and never quotes a header."""
+
+
+class Framing:
+    """Finds the end of a request, so that its connection carries nothing after it.
+
+    The bytes pass on as they came.
+
+    Args: parser: has read the head
+    """
+
+    def __init__(self, parser: h11.Connection) -> None:
+        self._parser = parser
+        self._is_over = False
+
+    def __call__(self, data: bytes) -> bytes:
+        """Args: data: the next bytes of the connection. Returns: those that belong to the request.
+
+        Raises: MalformedRequest
+        """
+        if self._is_over:
+            return b""
+        if data:  # no data are the end of the connection for h11
+            self._parser.receive_data(data)
+        try:
+            while (event := self._parser.next_event()) is not h11.NEED_DATA:
+                if isinstance(event, h11.EndOfMessage):
+                    self._is_over = True
+                    after, _ = self._parser.trailing_data
+                    return data[: len(data) - len(after)]
+        except h11.RemoteProtocolError:
+            raise MalformedRequest("the body is no body of HTTP/1.1") from None
+        return data
 
 
 class ProxyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,36 +96,34 @@ def is_for_proxy(first: bytes) -> bool:
 
 
 def parse(head: bytes) -> ProxyRequest:
-    """Args: head: up to and with the empty line. Raises: MalformedHead"""
-    line, *rest = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    """Args: head: up to and with the empty line. Raises: MalformedRequest"""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+    parser.receive_data(head)
     try:
-        method, url, version = line.split(b" ")
-    except ValueError:
-        raise MalformedHead("the request line has not three parts") from None
-    if not _TOKEN.match(method) or version not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise MalformedHead("the request line is not HTTP/1.1")
-    headers = [_header(each) for each in rest]
+        request = parser.next_event()
+    except h11.RemoteProtocolError as error:
+        reason = _QUOTATION.split(str(error))[0]
+        raise MalformedRequest(f"the head is no head of HTTP/1.1: {reason}") from None
+    if not isinstance(request, h11.Request):
+        raise MalformedRequest("the head is no head of HTTP/1.1")
+    headers = request.headers.raw_items()
     user, password = _credentials(headers)
-    is_connect = method == b"CONNECT"
-    host, port, path = _authority(url) if is_connect else _absolute(url)
-    forwarded = b"" if is_connect else _forwarded(method, path, _host(host, port), headers)
+    is_connect = request.method == b"CONNECT"
+    host, port, path = (_authority if is_connect else _absolute)(request.target)
     is_tunnel = is_connect or bool(_values(headers, _UPGRADE))
+    if not is_tunnel:
+        _check_framing(request, headers)
     return ProxyRequest(
         is_connect=is_connect,
         host=host,
         port=port,
         user=user,
         password=password,
-        forwarded=forwarded,
-        framing=None if is_tunnel else _framing(version, headers),
+        forwarded=b""
+        if is_connect
+        else _forwarded(request.method, path, _host(host, port), headers),
+        framing=None if is_tunnel else Framing(parser),
     )
-
-
-def _header(line: bytes) -> tuple[bytes, bytes]:
-    name, colon, value = line.partition(b":")
-    if not colon or not _TOKEN.match(name) or b"\0" in value or b"\r" in value or b"\n" in value:
-        raise MalformedHead("a header is malformed")
-    return name, value.strip(b" \t")
 
 
 def _values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
@@ -102,25 +131,20 @@ def _values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
     return [value for name, value in headers if name.lower() == wanted]
 
 
-def _framing(version: bytes, headers: list[tuple[bytes, bytes]]) -> Framing:
-    """How the end of the body is found (RFC 9112, 6.3). Raises: MalformedHead"""
-    sizes = _values(headers, b"content-length")
-    encodings = _values(headers, b"transfer-encoding")
-    if encodings:
-        if sizes or version != b"HTTP/1.1" or [each.lower() for each in encodings] != [b"chunked"]:
-            reason = "a body has Content-Length, or Transfer-Encoding: chunked alone, in HTTP/1.1"
-            raise MalformedHead(reason)
-        return Chunked()
-    if len(sizes) > 1 or not all(_SIZE.match(each) for each in sizes):
-        raise MalformedHead("header Content-Length is not one number")
-    return Sized(int(sizes[0]) if sizes else 0)
+def _check_framing(request: h11.Request, headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what h11 reads and another reader may read otherwise (RFC 9112, 6.3)."""
+    if not _values(headers, b"transfer-encoding"):
+        return
+    if _values(headers, b"content-length") or request.http_version != b"1.1":
+        reason = "a body has Content-Length, or Transfer-Encoding: chunked alone, in HTTP/1.1"
+        raise MalformedRequest(reason)
 
 
 def _credentials(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     """User and password of Proxy-Authorization; ("", "") without the header."""
     given = _values(headers, b"proxy-authorization")
     if len(given) > 1:
-        raise MalformedHead("header Proxy-Authorization came more than once")
+        raise MalformedRequest("header Proxy-Authorization came more than once")
     scheme, _, encoded = (given[0] if given else b"").partition(b" ")
     if scheme.lower() != b"basic":
         return "", ""
@@ -142,9 +166,9 @@ def _absolute(url: bytes) -> tuple[str, int, bytes]:
         parts = urlsplit(url.decode("ascii"))
         host, port = parts.hostname or "", parts.port or _HTTP_PORT
     except ValueError:
-        raise MalformedHead("the URL is malformed") from None
+        raise MalformedRequest("the URL is malformed") from None
     if parts.scheme != "http" or parts.username is not None:
-        raise MalformedHead("the URL must begin with http://HOST; for https use CONNECT")
+        raise MalformedRequest("the URL must begin with http://HOST; for https use CONNECT")
     query = f"?{parts.query}" if parts.query else ""
     return *_checked(host.encode(), str(port).encode()), f"{parts.path or '/'}{query}".encode()
 
@@ -153,7 +177,7 @@ def _checked(host: bytes, port: bytes) -> tuple[str, int]:
     name = host.decode("ascii", errors="replace").lower()
     is_port = port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535
     if not is_port or len(name) > 253 or not _HOST.match(name):
-        raise MalformedHead("the target is not HOST:PORT of a Service")
+        raise MalformedRequest("the target is not HOST:PORT of a Service")
     return name, int(port)
 
 
