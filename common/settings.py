@@ -75,7 +75,7 @@ class Field(msgspec.Struct, frozen=True):
 def _without_none(type_: Any) -> Any:
     """`Path` for `Path | None`. None means that the setting is not given; no user can write it."""
     if isinstance(type_, types.UnionType):
-        (type_,) = (each for each in get_args(type_) if each is not types.NoneType)
+        (type_,) = (arg for arg in get_args(type_) if arg is not types.NoneType)
     return type_
 
 

@@ -68,7 +68,7 @@ class Field(NamedTuple):
         cells = [f"`{self.path}`", self.type, self.bounds, default, self.meaning]
         if self.path.startswith("status."):
             cells = [cells[0], cells[1], cells[4]]
-        return f"| {' | '.join(_cell(each) for each in cells)} |"
+        return f"| {' | '.join(_cell(cell) for cell in cells)} |"
 
 
 def _cell(text: str) -> str:
@@ -114,7 +114,7 @@ def _without_none(info: Any) -> Any:
     if isinstance(info, msgspec.inspect.Metadata):
         return _without_none(info.type)
     if isinstance(info, msgspec.inspect.UnionType):
-        found = [each for each in info.types if not isinstance(each, msgspec.inspect.NoneType)]
+        found = [type_ for type_ in info.types if not isinstance(type_, msgspec.inspect.NoneType)]
         return _without_none(found[0]) if len(found) == 1 else info
     return info
 
@@ -259,7 +259,9 @@ def _explained(name: str) -> list[str]:
 def _fields_of(kind: Kind, type_: ResourceType, schema: Schema) -> list[Field]:
     versions = crd(kind, type_)["spec"]["versions"]
     (whole,) = (
-        each["schema"]["openAPIV3Schema"] for each in versions if each["name"] == type_.version
+        version["schema"]["openAPIV3Schema"]
+        for version in versions
+        if version["name"] == type_.version
     )
     return [
         *fields(whole["properties"]["spec"], schema.spec, "spec."),
@@ -292,7 +294,10 @@ def _rules(schema: Schema) -> list[str]:
         "",
         "| field | rule |",
         "|---|---|",
-        *(f"| `{each.field}` | {_cell(each.message)} |" for each in schema.validations),
+        *(
+            f"| `{validation.field}` | {_cell(validation.message)} |"
+            for validation in schema.validations
+        ),
         "",
     ]
 

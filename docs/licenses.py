@@ -94,7 +94,7 @@ def sbom(role: str) -> dict[str, Any]:
             "version": version,
             "purl": f"pkg:pypi/{name}@{version}",
             "licenses": [{"expression": license_of(name)}],
-            "hashes": [{"alg": "SHA-256", "content": each} for each in hashes],
+            "hashes": [{"alg": "SHA-256", "content": hash_} for hash_ in hashes],
         }
         for name, version, hashes in locked(role)
     ]

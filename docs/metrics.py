@@ -97,7 +97,7 @@ UNITS: Final = {
 
 def metrics_of(registry: CollectorRegistry) -> list[Metric]:
     """The metrics of a registry, by name."""
-    found = [metric for each in registry._collector_to_names for metric in _metrics(each)]
+    found = [metric for name in registry._collector_to_names for metric in _metrics(name)]
     return sorted(found)
 
 

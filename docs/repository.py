@@ -47,7 +47,7 @@ def _with_folders(entries: list[Any], docs: Path) -> Iterator[Any]:
             }
         elif entry.endswith("/*.md"):
             pages = sorted((docs / entry).parent.glob("*.md"))
-            yield from (str(each.relative_to(docs)) for each in pages if each.stem != "README")
+            yield from (str(page.relative_to(docs)) for page in pages if page.stem != "README")
         else:
             yield entry
 
@@ -105,7 +105,7 @@ def _content(path: Path) -> str:
     if path.suffix == ".md":
         return text
     if path.suffix == ".ipynb":
-        return "\n\n".join(_cell(each) for each in json.loads(text)["cells"]) + "\n"
+        return "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"]) + "\n"
     return f"# {name}\n\n~~~~~~{_LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n~~~~~~\n"
 
 

@@ -60,12 +60,14 @@ def page() -> str:
     statuses: dict[str, str] = {}
     for path, operations in told["paths"].items():
         route = operations["get"]
-        parameters |= {_shown(each): each["description"] for each in route["parameters"]}
+        parameters |= {
+            _shown(parameter): parameter["description"] for parameter in route["parameters"]
+        }
         statuses |= {each: answer["description"] for each, answer in route["responses"].items()}
         lines.append(_row(path, route))
     lines += ["", "| parameter | meaning |", "|---|---|"]
     lines += [f"| {name} | {meaning} |" for name, meaning in parameters.items()]
-    told_by = ", ".join(f"{each} {statuses[each]}" for each in sorted(statuses))
+    told_by = ", ".join(f"{status} {statuses[status]}" for status in sorted(statuses))
     why = "[ErrorView](#errorview) says why, and [ReadyView](#readyview) of `/readyz`."
     lines += ["", f"Statuses: {told_by}. {why}", ""]
     lines += ["`/openapi.json` describes all of it for programs.", "", "## Types", ""]
@@ -88,7 +90,7 @@ def _row(path: str, route: dict[str, Any]) -> str:
         f"`{path}`",
         route["summary"],
         _type(content["schema"]),
-        " ".join(_shown(each) for each in route["parameters"]),
+        " ".join(_shown(parameter) for parameter in route["parameters"]),
         ", ".join(sorted(answers)),
     ]
     return f"| {' | '.join(cells)} |"

@@ -160,9 +160,9 @@ def largest(resource: str, design: Design) -> float:
     def load(edges: float) -> float:
         replicas = max(design.shards * design.clusters, math.ceil(edges / EDGES_OF_A_REPLICA))
         (found,) = (
-            each.load
-            for each in demands(Fleet(edges, replicas), design)
-            if each.resource == resource
+            demand.load
+            for demand in demands(Fleet(edges, replicas), design)
+            if demand.resource == resource
         )
         return found
 
@@ -278,7 +278,7 @@ def limits() -> Iterator[str]:
     """The number of edges at which each resource gives out."""
     yield "| resource | " + " | ".join(design.name for design in STEPS) + " |"
     yield "|---" * (1 + len(STEPS)) + "|"
-    for resource in (each.resource for each in demands(FLEETS[0], TODAY)):
+    for resource in (demand.resource for demand in demands(FLEETS[0], TODAY)):
         cells = (_number(largest(resource, design)) for design in STEPS)
         yield f"| {resource} | " + " | ".join(cells) + " |"
     ages = (f"{written_every_s(FLEETS[-1], design):,.0f} s" for design in STEPS)

@@ -38,7 +38,7 @@ class Forward:
     async def choose(self) -> None:
         """Choose a pod that is ready. Raises: EdgeAIError, ApiError"""
         listing = await self._client.list(PODS, namespace=self._namespace, label_selector=_SELECTOR)
-        names = {each["metadata"]["name"]: each for each in listing.items if _is_ready(each)}
+        names = {item["metadata"]["name"]: item for item in listing.items if _is_ready(item)}
         if not names:
             count = len(listing.items)
             found = f"none of {count} pods is ready" if count else "there is no pod"
@@ -109,13 +109,13 @@ async def forwarded(client: UserClient, namespace: str, port: int, say: Say) -> 
 def _is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     is_ending = "deletionTimestamp" in pod["metadata"]
-    states = {each.get("type"): each.get("status") for each in conditions}
+    states = {condition.get("type"): condition.get("status") for condition in conditions}
     return states.get("Ready") == "True" and not is_ending
 
 
 def _port_of(pod: Object) -> int:
     """The port that the pod calls http."""
-    ports = (each for one in pod["spec"]["containers"] for each in one.get("ports") or ())
+    ports = (port for one in pod["spec"]["containers"] for port in one.get("ports") or ())
     return next(
-        (int(each["containerPort"]) for each in ports if each.get("name") == "http"), HTTP_PORT
+        (int(port["containerPort"]) for port in ports if port.get("name") == "http"), HTTP_PORT
     )

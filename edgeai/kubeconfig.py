@@ -57,7 +57,7 @@ def namespace_of(kubeconfig: Path) -> str:
     """
     try:
         content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        contexts = {each["name"]: each["context"] for each in content["contexts"]}
+        contexts = {context["name"]: context["context"] for context in content["contexts"]}
         return str(contexts[content["current-context"]].get("namespace") or "default")
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError):
         return "default"

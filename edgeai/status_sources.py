@@ -81,10 +81,10 @@ async def from_api(kubeconfig: Path) -> Status:
         )
     has_sessions = not any(str(each) in text for text in unknown for each in (LEASES, CONFIG_MAPS))
     served = _served(leases, config_maps, unknown) if has_sessions else None
-    found = [one for each in objects for one in each]
+    found = [object_ for group in objects for object_ in group]
     scalers = [one for one in found if one["kind"] in _SCALERS]
     jobs = [one for one in found if one["kind"] not in _SCALERS]
-    return Status([_node(each, served) for each in nodes], jobs, scalers, unknown)
+    return Status([_node(node, served) for node in nodes], jobs, scalers, unknown)
 
 
 _SCALERS: Final = ("ScaleOut", "ScaleIn")

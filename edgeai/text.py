@@ -6,7 +6,7 @@ _SPACES: Final = "\t\n\r\v\f\x85\u2028\u2029"
 _DIRECTIONS: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _TABLE: Final = {
     **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *map(ord, _DIRECTIONS), 0xFEFF)),
-    **{ord(each): " " for each in _SPACES},
+    **{ord(space): " " for space in _SPACES},
 }
 _LONG_WORD: Final = 40  # characters
 

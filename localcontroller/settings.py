@@ -124,7 +124,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     @property
     def global_manager_urls(self) -> tuple[str, ...]:
         addresses = (each.strip() for each in self.global_manager.split(","))
-        return tuple(_with_scheme(each) for each in addresses)
+        return tuple(_with_scheme(address) for address in addresses)
 
 
 MIN_LEDGER_BYTES = 1024 * 1024

@@ -98,7 +98,7 @@ class _Follower:
 
     def _take_list(self, listing: Listing) -> Iterator[Change]:
         type_ = self._selection.type
-        listed = {ref_of(type_, each): each for each in listing.items}
+        listed = {ref_of(type_, item): item for item in listing.items}
         kept = {each.ref(type_) for each in listing.unreadable}
         for ref in [ref for ref in self._known if ref not in listed and ref not in kept]:
             yield Change("DELETED", self._known.pop(ref))

@@ -140,7 +140,9 @@ def _explained(source: _Source, error: EdgeAIError) -> str:
 
 
 def _sources(pod: Object) -> list[_Source]:
-    return [_Source(pod, str(each["name"])) for each in pod["spec"].get("containers") or ()]
+    return [
+        _Source(pod, str(container["name"])) for container in pod["spec"].get("containers") or ()
+    ]
 
 
 # ---- follow -------------------------------------------------------------------------------------
@@ -250,9 +252,9 @@ def _controllers(pod: Object, *, of_kubernetes: bool = False) -> set[str]:
     """
     kinds = [type_.kind for pair in POD_CONTROLLERS.items() for type_ in pair]
     return {
-        str(each.get("uid"))
-        for each in controllers(pod)
-        if not of_kubernetes or each.get("kind") in kinds
+        str(controller.get("uid"))
+        for controller in controllers(pod)
+        if not of_kubernetes or controller.get("kind") in kinds
     }
 
 

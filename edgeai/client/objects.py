@@ -226,4 +226,4 @@ CLASSES: Final[tuple[type[Resource[Any, Any]], ...]] = (
 
 def types_of(classes: Iterable[type[Resource[Any, Any]]] = CLASSES) -> tuple[ResourceType, ...]:
     """The types that the API server stores, of these kinds."""
-    return tuple(type_ for each in classes for type_ in each.KIND.resources)
+    return tuple(type_ for class_ in classes for type_ in class_.KIND.resources)

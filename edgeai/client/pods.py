@@ -56,7 +56,7 @@ async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
     owners = {str(job["metadata"]["uid"])}
     for type_ in between(kind):
         children = (await kube.list(type_, namespace=namespace)).items
-        uids = {str(each["metadata"]["uid"]) for each in owned(children, owners)}
+        uids = {str(child["metadata"]["uid"]) for child in owned(children, owners)}
         owners |= uids  # the local cluster has nothing between a Deployment and its pods
         if uids:
             listed = await _served(kube, POD_CONTROLLERS[type_], namespace)
@@ -80,7 +80,9 @@ async def _served(kube: KubeClient, type_: ResourceType, namespace: str) -> list
 def owned(objects: Iterable[Object], owners: Set[str]) -> list[Object]:
     """The objects whose controller has one of these uids."""
     return [
-        each for each in objects if any(owner.get("uid") in owners for owner in controllers(each))
+        object_
+        for object_ in objects
+        if any(owner.get("uid") in owners for owner in controllers(object_))
     ]
 
 

@@ -23,9 +23,9 @@ def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
     name, _, group = word.lower().partition(".")
     found = tuple(
         type_
-        for each in CLASSES
-        for type_ in each.KIND.resources
-        if name in _names(each, type_) and group in ("", type_.group)
+        for class_ in CLASSES
+        for type_ in class_.KIND.resources
+        if name in _names(class_, type_) and group in ("", type_.group)
     )
     if not found:
         raise UnknownKind(what, word[:_MAX_SHOWN_CHARS], _known())
@@ -40,9 +40,9 @@ def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, 
 def _known() -> str:
     """Every kind with its short names: "federatedlearningjob (flj, fl)"."""
     told = []
-    for each in CLASSES:
-        short = ", ".join(one for names in each.KIND.short_names.values() for one in names)
-        told.append(f"{each.KIND.singular} ({short})" if short else each.KIND.singular)
+    for class_ in CLASSES:
+        short = ", ".join(one for names in class_.KIND.short_names.values() for one in names)
+        told.append(f"{class_.KIND.singular} ({short})" if short else class_.KIND.singular)
     return ", ".join(told)
 
 
@@ -68,7 +68,7 @@ def check_document(document: Any, what: str) -> Object:
             what, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
         )
     head = (document.get("apiVersion"), document.get("kind"))
-    types = [type_ for each in CLASSES for type_ in each.KIND.types]
+    types = [type_ for class_ in CLASSES for type_ in class_.KIND.types]
     if head not in [(type_.api_version, type_.kind) for type_ in types]:
         shown = f"{head[1]} of {head[0]}"
         raise UnknownKind(what, shown[:_MAX_SHOWN_CHARS], _with_groups())
@@ -93,8 +93,8 @@ def type_of(kind: Kind, object_: Object) -> ResourceType:
 
 def resource(object_: Object) -> Resource[Any, Any]:
     """The typed object of one that `apply_document` returns. Raises: UnknownKind"""
-    for each in CLASSES:
-        for type_ in each.KIND.types:
+    for class_ in CLASSES:
+        for type_ in class_.KIND.types:
             if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):
-                return each(object_)
+                return class_(object_)
     raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _known())

@@ -25,7 +25,9 @@ CA: Final = "globalmanager-ca"
 def certificates(facts: Facts) -> Iterator[Told]:
     """The certificates of the edge port, in the Secrets that the GlobalManager mounts."""
     managers = part_of(readable(facts.deployments), MANAGER)
-    mounts = {name for each in managers for source, name in mounted(each) if source == "secret"}
+    mounts = {
+        name for manager in managers for source, name in mounted(manager) if source == "secret"
+    }
     try:
         authorities = _authorities(facts)
     except ValueError as error:
@@ -61,10 +63,14 @@ def _chain_problem(
     while True:
         if told := _date_problem(current, now):
             return told
-        issuers = [each for each in authorities if each == current or _has_signed(each, current)]
+        issuers = [
+            authority
+            for authority in authorities
+            if authority == current or _has_signed(authority, current)
+        ]
         if issuers or not authorities:
             return _date_problem(issuers[0], now) if issuers else None
-        following = next((each for each in others if _has_signed(each, current)), None)
+        following = next((other for other in others if _has_signed(other, current)), None)
         if following is None:
             issuer = current.issuer.rfc4514_string()
             return "error", f"{issuer} has signed it, and ConfigMap {CA} has no such CA"
@@ -88,9 +94,9 @@ def _authorities(facts: Facts) -> tuple[Certificate, ...]:
     """The CAs that edges trust; none where the ConfigMap is missing, which another check tells.
     Raises: ValueError
     """
-    for each in readable(facts.config_maps):
-        if each["metadata"]["name"] == CA:
-            text = (each.get("data") or {}).get("ca.crt") or ""
+    for config_map in readable(facts.config_maps):
+        if config_map["metadata"]["name"] == CA:
+            text = (config_map.get("data") or {}).get("ca.crt") or ""
             return tuple(load_pem_x509_certificates(text.encode()))
     return ()
 

@@ -34,11 +34,14 @@ def definition_problem(installed: Object | None, wanted: Object) -> str:
     if installed is None:
         return "is not installed, though others of its group are"
     conditions = (installed.get("status") or {}).get("conditions") or ()
-    for each in conditions:
-        if (each["type"], each["status"]) in (("NamesAccepted", "False"), ("Established", "False")):
-            return f"is not served: {each.get('message') or each.get('reason')}"
-    served = {each["name"] for each in installed["spec"]["versions"] if each.get("served")}
-    missing = {each["name"] for each in wanted["spec"]["versions"]} - served
+    for condition in conditions:
+        if (condition["type"], condition["status"]) in (
+            ("NamesAccepted", "False"),
+            ("Established", "False"),
+        ):
+            return f"is not served: {condition.get('message') or condition.get('reason')}"
+    served = {version["name"] for version in installed["spec"]["versions"] if version.get("served")}
+    missing = {version["name"] for version in wanted["spec"]["versions"]} - served
     if missing:
         return f"does not serve version {', '.join(sorted(missing))}; it is from an older release"
     absent = _absent_fields(_spec_fields(installed), _spec_fields(wanted))
@@ -49,7 +52,7 @@ def definition_problem(installed: Object | None, wanted: Object) -> str:
 
 def _spec_fields(definition: Object) -> Any:
     """The schema of the stored version."""
-    stored = next(each for each in definition["spec"]["versions"] if each.get("storage"))
+    stored = next(version for version in definition["spec"]["versions"] if version.get("storage"))
     return (stored.get("schema") or {}).get("openAPIV3Schema") or {}
 
 

@@ -63,13 +63,13 @@ def nodes_served(
     replica writes its Lease and its ConfigMap under one name. Raises: claims.ClaimsError
     """
     live = {
-        each["metadata"]["name"] for each in leases if not is_silent(each.get("spec") or {}, now)
+        lease["metadata"]["name"] for lease in leases if not is_silent(lease.get("spec") or {}, now)
     }
     found: dict[NodeName, claims.Claim] = {}
-    for each in config_maps:
-        labels = each["metadata"].get("labels") or {}
-        if REPLICA_LABEL in labels and each["metadata"]["name"] in live:
-            text = (each.get("data") or {}).get(CLAIMS_FIELD, "")
+    for config_map in config_maps:
+        labels = config_map["metadata"].get("labels") or {}
+        if REPLICA_LABEL in labels and config_map["metadata"]["name"] in live:
+            text = (config_map.get("data") or {}).get(CLAIMS_FIELD, "")
             for node, claim in (claims.decode(text) if text else claims.NO_CLAIMS).items():
                 if node not in found or claim.order > found[node].order:
                     found[node] = claim

@@ -11,8 +11,8 @@ from edgeai.doctor.parts import CONTROLLER, MANAGER, name_label
 def files(facts: Facts) -> Iterator[Told]:
     """A pod whose Secret or ConfigMap is missing waits without a word in its status."""
     present = {
-        "secret": {each["metadata"]["name"] for each in readable(facts.secrets)},
-        "configMap": {each["metadata"]["name"] for each in readable(facts.config_maps)},
+        "secret": {secret["metadata"]["name"] for secret in readable(facts.secrets)},
+        "configMap": {config_map["metadata"]["name"] for config_map in readable(facts.config_maps)},
     }
     missing = [
         (owner, source, name)

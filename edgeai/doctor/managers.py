@@ -34,15 +34,17 @@ def managers(facts: Facts) -> Iterator[Told]:
         message = f"no Deployment with {NAME_LABEL}={MANAGER} in namespace {facts.namespace}"
         yield "error", message, f"{INSTALL}; or name its namespace with --namespace"
         return
-    for each in deployments:
-        name = f"Deployment {facts.namespace}/{each['metadata']['name']}"
-        wanted = (each.get("spec") or {}).get("replicas", 1)
-        available = (each.get("status") or {}).get("availableReplicas", 0)
+    for deployment in deployments:
+        name = f"Deployment {facts.namespace}/{deployment['metadata']['name']}"
+        wanted = (deployment.get("spec") or {}).get("replicas", 1)
+        available = (deployment.get("status") or {}).get("availableReplicas", 0)
         if wanted == 0:
             scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
             yield "error", f"{name} is scaled to 0, so no job makes progress", scale
         elif available < wanted:
-            why = pod_problem(part_of(pods, MANAGER)) or _refused(each) or "no pod says why yet"
+            why = (
+                pod_problem(part_of(pods, MANAGER)) or _refused(deployment) or "no pod says why yet"
+            )
             level: Level = "warning" if available else "error"
             yield level, f"{name} has {available} of {wanted} replicas: {why}", look(facts)
         else:
@@ -52,12 +54,12 @@ def managers(facts: Facts) -> Iterator[Told]:
 def _refused(deployment: Object) -> str:
     """Why the API server takes no pod of the Deployment, such as a quota; "" where it does."""
     conditions = (deployment.get("status") or {}).get("conditions") or ()
-    failures = (each for each in conditions if each.get("type") == "ReplicaFailure")
-    return next((str(each.get("message") or each.get("reason")) for each in failures), "")
+    failures = (condition for condition in conditions if condition.get("type") == "ReplicaFailure")
+    return next((str(failure.get("message") or failure.get("reason")) for failure in failures), "")
 
 
 def leader(facts: Facts) -> Iterator[Told]:
-    leases = {each["metadata"]["name"]: each for each in readable(facts.leases)}
+    leases = {lease["metadata"]["name"]: lease for lease in readable(facts.leases)}
     spec = (leases.get(LEASE_NAME) or {}).get("spec") or {}
     remedy = f"see why in the log: kubectl -n {facts.namespace} logs deployment/{MANAGER}"
     if not spec.get("holderIdentity"):
@@ -84,10 +86,10 @@ def clocks(facts: Facts) -> Iterator[Told]:
         message = f"this machine's clock is {abs(own_s):.0f} s {where} the API server's"
         yield "warning", message, "set both clocks by NTP; ages that are shown here are wrong"
     ahead: set[str] = set()
-    for each in readable(facts.leases):
-        if REPLICA_LABEL not in (each["metadata"].get("labels") or {}):
+    for lease in readable(facts.leases):
+        if REPLICA_LABEL not in (lease["metadata"].get("labels") or {}):
             continue
-        spec = each.get("spec") or {}
+        spec = lease.get("spec") or {}
         ahead_s = -age_s(spec.get("renewTime"), facts.clock)
         if ahead_s > CLOCK_S:
             holder = str(spec.get("holderIdentity"))

@@ -32,11 +32,14 @@ _READ_REMEDY: Final = "replace ca.crt by the CA of the nodes' certificates, as P
 
 def node_certificates(facts: Facts) -> Iterator[Told]:
     managers = part_of(readable(facts.deployments), MANAGER)
-    names = {name for each in managers for source, name in mounted(each) if source == "configMap"}
+    names = {
+        name for manager in managers for source, name in mounted(manager) if source == "configMap"
+    }
     bundles = [
-        each
-        for each in readable(facts.config_maps)
-        if each["metadata"]["name"] in names - {SERVER_CA} and _KEY in (each.get("data") or {})
+        config_map
+        for config_map in readable(facts.config_maps)
+        if config_map["metadata"]["name"] in names - {SERVER_CA}
+        and _KEY in (config_map.get("data") or {})
     ]
     if not bundles:
         yield "ok", "nodes prove who they are without certificates"
@@ -50,10 +53,10 @@ def node_certificates(facts: Facts) -> Iterator[Told]:
 
 
 def _authorities(facts: Facts, bundles: list[Object]) -> Iterator[Told]:
-    for each in bundles:
-        name = f"ConfigMap {facts.namespace}/{each['metadata']['name']}"
+    for bundle in bundles:
+        name = f"ConfigMap {facts.namespace}/{bundle['metadata']['name']}"
         try:
-            found = load_pem_x509_certificates(str(each["data"][_KEY]).encode())
+            found = load_pem_x509_certificates(str(bundle["data"][_KEY]).encode())
         except ValueError as error:
             yield "error", f"{name}: {_KEY} cannot be read: {error}", _READ_REMEDY
             continue

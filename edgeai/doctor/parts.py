@@ -18,12 +18,12 @@ def name_label(object_: Object) -> str:
 
 def part_of(objects: Iterable[Object], name: str) -> list[Object]:
     """The objects whose label says that they belong to this part of edgeai."""
-    return [each for each in objects if name_label(each) == name]
+    return [object_ for object_ in objects if name_label(object_) == name]
 
 
 def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
     """The API groups of edgeai of which at least one definition is installed."""
-    names = {each["metadata"]["name"] for each in definitions}
+    names = {definition["metadata"]["name"] for definition in definitions}
     types = [type_ for kind in KINDS for type_ in kind.resources]
     return tuple(dict.fromkeys(type_.group for type_ in types if str(type_) in names))
 

@@ -21,8 +21,8 @@ async def denied(client: KubeClient, namespace: str, groups: Iterable[str]) -> D
     """Ask the API about each right, those for the jobs of `groups` included."""
     everywhere = [*base_rules(), *(rule for group in groups for rule in group_rules(group))]
     asked = [
-        *(each for rule in everywhere for each in _attributes(rule, "")),
-        *(each for rule in namespace_rules() for each in _attributes(rule, namespace)),
+        *(attribute for rule in everywhere for attribute in _attributes(rule, "")),
+        *(attribute for rule in namespace_rules() for attribute in _attributes(rule, namespace)),
     ]
     slots = asyncio.Semaphore(_AT_ONCE)
 

@@ -28,7 +28,7 @@ async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]
     from edgeai.client.objects import CLASSES, types_of
     from edgeai.kube.errors import Forbidden, NotFound
 
-    jobs = [each for each in CLASSES if each.KIND.owns]
+    jobs = [class_ for class_ in CLASSES if class_.KIND.owns]
     async with (
         asyncio.timeout(DEADLINE_S),
         await AsyncClient.open(kubeconfig, namespace) as client,
@@ -44,5 +44,5 @@ async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]
             continue
         if isinstance(answer, BaseException):
             raise answer
-        found |= {str(each["metadata"]["name"]) for each in answer.items}
+        found |= {str(item["metadata"]["name"]) for item in answer.items}
     return sorted(name for name in found if name.startswith(incomplete))

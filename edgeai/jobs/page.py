@@ -75,7 +75,7 @@ def described(
         conditions=conditions_of(job.object),
         workers=workers_of(job.object, pods, now),
         waits_for=state.waits_for,
-        logs=[Excerpt(each.text, each.worker, each.log) for each in state.faults if each.log],
+        logs=[Excerpt(fault.text, fault.worker, fault.log) for fault in state.faults if fault.log],
         todo=_todo(state.faults),
     )
 
@@ -128,13 +128,13 @@ def _conditions(conditions: Iterable[Condition], now: datetime) -> Any:
     headers = ("CONDITION", "STATUS", "SINCE", "REASON", "")
     rows = [
         (
-            each.type,
-            Text(each.status, style="green" if each.good else "red"),
-            _since(each.since, now),
-            each.reason,
-            each.message,
+            condition.type,
+            Text(condition.status, style="green" if condition.good else "red"),
+            _since(condition.since, now),
+            condition.reason,
+            condition.message,
         )
-        for each in conditions
+        for condition in conditions
     ]
     return table("conditions", headers, rows)
 
@@ -150,15 +150,15 @@ def _workers(workers: Iterable[Worker]) -> Any:
     headers = ("WORKER", "ROLE", "NODE", "PHASE", "ATTEMPT", "RESTARTS", "COUNTS", "")
     rows = [
         (
-            each.name,
-            each.role or "-",
-            each.node or "-",
-            each.phase or "-",
-            "-" if each.attempt is None else str(each.attempt),
-            str(each.restarts),
-            ", ".join(f"{name} {number:g}" for name, number in each.counts.items()) or "-",
-            Text(each.problem, style="yellow"),
+            worker.name,
+            worker.role or "-",
+            worker.node or "-",
+            worker.phase or "-",
+            "-" if worker.attempt is None else str(worker.attempt),
+            str(worker.restarts),
+            ", ".join(f"{name} {number:g}" for name, number in worker.counts.items()) or "-",
+            Text(worker.problem, style="yellow"),
         )
-        for each in workers
+        for worker in workers
     ]
     return table("workers", headers, rows)

@@ -112,8 +112,10 @@ async def wait_for_all(
 
     Args: tell: called with a line for each change of a phase or of what an object waits for
     """
-    states = {each.ref: state_of(each.object) for each in objects}
-    waits = [asyncio.create_task(_wait(client, each, timeout_s, states, tell)) for each in objects]
+    states = {object_.ref: state_of(object_.object) for object_ in objects}
+    waits = [
+        asyncio.create_task(_wait(client, object_, timeout_s, states, tell)) for object_ in objects
+    ]
     codes: list[int] = []
     try:
         for wait in asyncio.as_completed(waits):
@@ -125,7 +127,7 @@ async def wait_for_all(
             task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
     code = FAILED if FAILED in codes else max(codes, default=SUCCEEDED)
-    return code, [submitted(each, states[each.ref]) for each in objects]
+    return code, [submitted(object_, states[object_.ref]) for object_ in objects]
 
 
 async def _wait(

@@ -89,7 +89,9 @@ class AddressFilter:
     def __init__(self, allowed: Collection[Network]) -> None:
         self._allowed = allowed
         proxies = [urlsplit(url) for scheme, url in getproxies().items() if scheme != "no"]
-        self._proxies = {address for each in proxies for address in _addresses(each.hostname or "")}
+        self._proxies = {
+            address for proxy in proxies for address in _addresses(proxy.hostname or "")
+        }
 
     def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
         """A socket for one result of getaddrinfo. Raises: AddressRefused"""

@@ -93,7 +93,7 @@ class Heartbeats:
 
     def wait_s(self) -> float:
         """Seconds until the next deadline; 0 if a deadline has passed."""
-        due_s = min((each.due_s for each in self._deadlines.values()), default=float("inf"))
+        due_s = min((deadline.due_s for deadline in self._deadlines.values()), default=float("inf"))
         return min(MAX_SLEEP_S, max(0.0, due_s - self._now()))
 
     def _set(self, uid: Uid, worker: WorkerName, deadline: Deadline) -> None:
