@@ -79,7 +79,7 @@ def page() -> str:
 
 def _routes() -> tuple[Route, ...]:
     nothing: Any = None  # the routes are the same, whatever is behind them
-    parts = ("access", "cache", "sessions", "contacts", "is_populated", "health", "registry")
+    parts = ("access", "cache", "sessions", "contacts", "replica", "registry")
     return Api(**dict.fromkeys(parts, nothing), types=(), version="").routes
 
 

@@ -122,8 +122,7 @@ class Manager:
             sessions=self._core.sessions,
             contacts=self._core.contacts,
             types=engine.jobs.types,
-            is_populated=engine.initially_assigned.is_set,
-            health=self._core.health,
+            replica=self._core,
             registry=metrics.registry,
             version=VERSION,
         )
@@ -145,7 +144,7 @@ class Manager:
                 types=engine.jobs.types,
             ),
             live=self._live,
-            is_populated=engine.initially_assigned.is_set,
+            replica=self._core,
             version=VERSION,
         )
         self._rest = RestServer(

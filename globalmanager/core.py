@@ -64,6 +64,7 @@ class Core:
         clocks: Clocks = Clocks(),  # noqa: B008 - immutable
         traces: TaskTraces | None = None,
     ) -> None:
+        self._edge_url = settings.edge_url
         self.fence = fence = Fence(clocks.elapsed)
         self.contacts = contacts = Contacts(clocks.utcnow, clocks.elapsed)
         self.desired = desired = DesiredSets()
@@ -115,7 +116,7 @@ class Core:
             timing=lease_timing(settings),
             fence=fence,
             contacts=contacts,
-            edge_url=lambda: settings.edge_url if self.can_open_sessions() else None,
+            edge_side=self,
             clocks=clocks,
         )
         elector = self.membership.elector
@@ -171,11 +172,19 @@ class Core:
         unknown, complaints = self.membership.unknown(), self.membership.complaints()
         return Health(health.ready and not unknown, (*unknown, *health.reasons, *complaints))
 
+    def is_populated(self) -> bool:
+        """Whether the caches have every job that existed at the start."""
+        return self.engine.initially_assigned.is_set()
+
+    def edge_url(self) -> str | None:
+        """This replica's own URL for edges, or ""; None while it serves no edges."""
+        return self._edge_url if self.can_open_sessions() else None
+
     def can_serve_edges(self) -> bool:
         """Whether this replica knows the desired set of every node, and the sessions of the other
         replicas.
         """
-        return self.engine.initially_assigned.is_set() and not self.membership.unknown()
+        return self.is_populated() and not self.membership.unknown()
 
     def can_open_sessions(self) -> bool:
         """Whether this replica also knows the newest tasks. A node that comes from another replica

@@ -97,7 +97,7 @@ def build_engine(
         metrics=metrics,
     )
     informers.subscribe(engine)
-    contacts.subscribe(contact=engine.contact_changed, clash=engine.clash)
+    contacts.subscribe(engine)
     readers.caches.open()
     return engine
 

@@ -30,12 +30,13 @@ from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.reconcilers import Reconcilers
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.writers import Writers
+from globalmanager.ha.contacts import ContactSubscriber
 from globalmanager.ha.fence import Fence
 
 STARTING: Final = "starting"
 
 
-class Engine(Subscriber):
+class Engine(Subscriber, ContactSubscriber):
     """Reconciles all resources of the served kinds.
 
     Args:

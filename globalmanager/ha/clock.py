@@ -1,5 +1,6 @@
 """The clock by which replicas, sessions and reigns age."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -14,6 +15,11 @@ _CLOCK_ID: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def elapsed() -> float:
     """Seconds of a clock that nobody can adjust and that goes on while the machine sleeps."""
     return time.clock_gettime(_CLOCK_ID)
+
+
+def loop_time() -> float:
+    """Seconds of the clock of the running event loop."""
+    return asyncio.get_running_loop().time()
 
 
 class Clocks(NamedTuple):

@@ -5,25 +5,19 @@ replicas. The engine, presence and REST read contacts. Contacts calls its subscr
 change. This module does no I/O. All calls come from the event loop's thread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import date, datetime, timedelta
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
+from edgeai import times
 from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim, Claims
 from globalmanager.ha.clock import Clock, elapsed
-
-NodeListener = Callable[[NodeName], None]
-ClaimListener = Callable[[NodeName, Claim], None]
-
-
-def _ignore(*_news: object) -> None:
-    """A listener that does nothing."""
-
 
 _STEP_S: Final = 1.0  # a smaller difference of the two clocks is not a changed wall clock
 
@@ -44,7 +38,7 @@ class _ContactsByNode(Mapping[NodeName, Contact]):
     """
 
     def __init__(
-        self, changes: Mapping[NodeName, _Change], clock: Clock, utcnow: Callable[[], datetime]
+        self, changes: Mapping[NodeName, _Change], clock: Clock, utcnow: times.Clock
     ) -> None:
         self._changes = changes
         self._clock = clock
@@ -74,11 +68,22 @@ class ServingReplica(NamedTuple):
     sessions: int
 
 
-class _Subscriber(NamedTuple):
-    contact: NodeListener
-    newer_claim: ClaimListener
-    clash: NodeListener
-    own_claims: Callable[[], None]
+class ContactSubscriber:
+    """Gets the news of Contacts. A subclass overrides the methods whose news it needs. A method
+    must return at once.
+    """
+
+    def contact_changed(self, node: NodeName) -> None:
+        """The node got its first session, or lost its last session."""
+
+    def newer_claim(self, node: NodeName, claim: Claim) -> None:
+        """Another replica has a newer session of the node than this replica."""
+
+    def clash(self, node: NodeName) -> None:
+        """Two LocalControllers use the name of the node, at any replica."""
+
+    def own_claims_changed(self) -> None:
+        """The claims of this replica have changed."""
 
 
 class Contacts:
@@ -91,7 +96,7 @@ class Contacts:
 
     def __init__(
         self,
-        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        utcnow: times.Clock = times.utc_now,
         clock: Clock = elapsed,
     ) -> None:
         self._utcnow = utcnow
@@ -103,25 +108,10 @@ class Contacts:
         self._told_clashes: dict[tuple[str, NodeName], int] = {}
         self._changes: dict[NodeName, _Change] = {}  # the last change of each node's contact
         self._connected: set[NodeName] = set()
-        self._subscribers: list[_Subscriber] = []
+        self._subscribers: list[ContactSubscriber] = []
 
-    def subscribe(
-        self,
-        *,
-        contact: NodeListener = _ignore,
-        newer_claim: ClaimListener = _ignore,
-        clash: NodeListener = _ignore,
-        own_claims: Callable[[], None] = _ignore,
-    ) -> None:
-        """Call these listeners at each change from now on. A listener must return at once.
-
-        Args:
-            contact: called when a node gets its first session or loses its last session
-            newer_claim: called when another replica has a newer session of a node than this replica
-            clash: called when two LocalControllers use the name of a node, at any replica
-            own_claims: called when the claims of this replica have changed
-        """
-        self._subscribers.append(_Subscriber(contact, newer_claim, clash, own_claims))
+    def subscribe(self, subscriber: ContactSubscriber) -> None:
+        self._subscribers.append(subscriber)
 
     # ---- questions ----
 
@@ -145,7 +135,7 @@ class Contacts:
     def elsewhere(self, node: NodeName) -> Claim | None:
         """The newest claim for `node` by another live replica."""
         found = [claims[node] for claims in self._claims_of_others.values() if node in claims]
-        return max(found, key=lambda claim: claim.order, default=None)
+        return max(found, key=attrgetter("order"), default=None)
 
     def certificate_ends_on(self, node: NodeName) -> date | None:
         """The day on which the client certificate of the node's session, or its CA, ends. None
@@ -228,11 +218,11 @@ class Contacts:
             (self._connected.add if connected else self._connected.discard)(node)
             self._changes[node] = _Change(connected, since, self._clock() - ago_s)
             for subscriber in self._subscribers:
-                subscriber.contact(node)
+                subscriber.contact_changed(node)
 
     def _own_claims_changed(self) -> None:
         for subscriber in self._subscribers:
-            subscriber.own_claims()
+            subscriber.own_claims_changed()
 
     def _tell_newer_claims(self, claims: Claims, nodes: Iterable[NodeName]) -> None:
         for node in nodes:

@@ -15,7 +15,6 @@ import random
 import secrets
 import socket
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import msgspec
@@ -112,7 +111,7 @@ class Elector:
         fence: Fence,
         timing: LeaseTiming | None = None,
         clock: Clock = elapsed,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: times.Clock = times.utc_now,
     ) -> None:
         self._client = client
         self._ref = ObjectRef(LEASES, namespace, LEASE_NAME)

@@ -14,29 +14,34 @@ within seconds after the network is back.
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from common import logs
 from edgeai.errors import EdgeAIError
+from globalmanager.ha.clock import loop_time
 
 log = logs.get_logger(__name__)
 
+_REDIAL_DEADLINE_S: Final = 2.0
 _TRY_EVERY_S: Final = 1.0  # shortest pause in seconds between two attempts to dial
 _MAX_PATIENCE_S: Final = 60.0  # longest silence in seconds before the client opens new connections
+
+
+class Client(Protocol):
+    async def redial(self, *, deadline_s: float) -> None:
+        """Open new connections. Raises: EdgeAIError while the server does not answer"""
 
 
 class Heartbeat:
     """Watches the changes of the replicas' Leases.
 
     Args:
-        redial: opens new connections to the API server; raises EdgeAIError while the server does
-            not answer
+        client: opens new connections to the API server
         silence_s: longer than any pause between two changes of Leases on a healthy connection
     """
 
-    def __init__(self, redial: Callable[[], Awaitable[None]], *, silence_s: float) -> None:
-        self._redial = redial
+    def __init__(self, client: Client, *, silence_s: float) -> None:
+        self._client = client
         self._silence_s = silence_s
         # The silence after which the client dials anew. The time doubles after each new connection
         # without a change of a Lease. In that case the connection is healthy, but no replica can
@@ -46,14 +51,14 @@ class Heartbeat:
 
     def heard(self) -> None:
         """Note that a Lease has changed."""
-        self._since = _now()
+        self._since = loop_time()
         self._patience_s = self._silence_s
 
     async def run(self) -> None:
         """Dial anew after each long silence, until this task is cancelled."""
-        self._since = _now()
+        self._since = loop_time()
         while True:
-            left_s = self._since + self._patience_s - _now()
+            left_s = self._since + self._patience_s - loop_time()
             if left_s > 0:
                 await asyncio.sleep(min(left_s, self._silence_s))  # `heard` may shorten the silence
             else:
@@ -66,18 +71,15 @@ class Heartbeat:
         began, patience_s = self._since, self._patience_s
         while True:
             try:
-                await self._redial()
+                await self._client.redial(deadline_s=_REDIAL_DEADLINE_S)
                 break
             except EdgeAIError as error:
                 log.debug("the API server does not answer on a new line", problem=str(error))
             # The pause is random, because all replicas lose an API server at the same moment.
             await asyncio.sleep(random.uniform(1.0, 1.5) * _TRY_EVERY_S)
-        self._since = _now()
+        self._since = loop_time()
         self._patience_s = min(2 * patience_s, max(_MAX_PATIENCE_S, self._silence_s))
         log.warning(
-            "no Lease changed, the API server was dialled anew", silent_s=round(_now() - began, 1)
+            "no Lease changed, the API server was dialled anew",
+            silent_s=round(loop_time() - began, 1),
         )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -4,7 +4,6 @@ The three parts share one client. The roster watches the Leases and passes chang
 presence.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from edgeai.kube.client import KubeClient
@@ -13,7 +12,7 @@ from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
-from globalmanager.ha.presence import Presence
+from globalmanager.ha.presence import EdgeSide, Presence
 from globalmanager.ha.roster import Roster
 
 _QPS: Final = 20.0  # heartbeats and claims need about two requests a second
@@ -27,7 +26,7 @@ class Membership:
         client: the three parts share its connections, but have a request rate of their own
         namespace: namespace of the Leases and ConfigMaps of all replicas
         fence: open while this replica leads
-        edge_url: see Presence
+        edge_side: see Presence
         contacts: has the claims of this replica, and gets the claims of the other replicas
         clocks: the clocks of the three parts
     """
@@ -41,7 +40,7 @@ class Membership:
         timing: LeaseTiming,
         fence: Fence,
         contacts: Contacts,
-        edge_url: Callable[[], str | None] = lambda: None,
+        edge_side: EdgeSide | None = None,
         clocks: Clocks = Clocks(),  # noqa: B008 - immutable
     ) -> None:
         # When one request hangs, a second request must fit into the renew deadline.
@@ -62,7 +61,7 @@ class Membership:
             identity=identity,
             duration_s=timing.duration_s,
             contacts=contacts,
-            edge_url=edge_url,
+            edge_side=edge_side,
             now=clocks.utcnow,
         )
         self.roster = Roster(
@@ -72,8 +71,8 @@ class Membership:
             me=identity.process,
             duration_s=timing.duration_s,
             contacts=contacts,
-            on_leader_lease=self.elector.look_soon,
-            on_own_deleted=self.presence.publish_again,
+            elector=self.elector,
+            presence=self.presence,
             clock=clocks.elapsed,
         )
 

@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from common import logs
 from common.tasks import TaskGroup
@@ -24,10 +22,10 @@ from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
-from edgeai.times import micro_time
+from edgeai.times import Clock, micro_time, utc_now
 from globalmanager.cache.store import uid_of
 from globalmanager.ha import claims
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ContactSubscriber
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 
 log = logs.get_logger(__name__)
@@ -48,14 +46,19 @@ def object_name(process: str) -> str:
     return f"{LEASE_NAME}-{process}"
 
 
-class Presence:
+class EdgeSide(Protocol):
+    def edge_url(self) -> str | None:
+        """This replica's own URL for edges, or ""; None while it serves no edges."""
+
+
+class Presence(ContactSubscriber):
     """Writes the Lease and the ConfigMap of this replica.
 
     Args:
         client: has a request rate of its own, so that a heartbeat never waits for other requests
         duration_s: seconds without a renewal after which this replica counts as dead
         contacts: has the claims of this replica
-        edge_url: this replica's own URL for edges, or ""; None while it serves no edges
+        edge_side: None when this replica never serves edges
         publish_interval_s: shortest pause between two writes of the claims, seconds
         now: UTC
     """
@@ -68,16 +71,16 @@ class Presence:
         identity: Identity,
         duration_s: float,
         contacts: Contacts,
-        edge_url: Callable[[], str | None] = lambda: None,
+        edge_side: EdgeSide | None = None,
         publish_interval_s: float = 1.0,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Clock = utc_now,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._identity = identity
         self._duration_s = duration_s
         self._contacts = contacts
-        self._edge_url = edge_url
+        self._edge_side = edge_side
         self._publish_interval_s = publish_interval_s
         self._now = now
         self._lease: Object | None = None  # state of the last write; None: unknown
@@ -87,7 +90,10 @@ class Presence:
         self._changed = asyncio.Event()  # set: the published claims may be out of date
         self._beat_now = asyncio.Event()  # set: renew the Lease without a pause
         self._problems: dict[str, str] = {}  # failed operation -> why it failed
-        contacts.subscribe(own_claims=self._changed.set)
+        contacts.subscribe(self)
+
+    def own_claims_changed(self) -> None:
+        self._changed.set()
 
     @property
     def problem(self) -> str:
@@ -153,7 +159,7 @@ class Presence:
         }
 
     def _annotations(self) -> dict[str, str]:
-        url = self._edge_url()
+        url = None if self._edge_side is None else self._edge_side.edge_url()
         return {} if url is None else {EDGE_URL_ANNOTATION: url}
 
     # ---- the claims ----

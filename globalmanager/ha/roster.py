@@ -7,8 +7,7 @@ also deletes the Leases of dead replicas. The roster writes nothing else.
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from common import logs
 from common.tasks import TaskGroup
@@ -25,17 +24,21 @@ from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.heartbeat import Heartbeat
-from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTATION
+from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTATION, Presence
 
 log = logs.get_logger(__name__)
 
 # Fraction of the duration of a Lease. When no renewal arrives for this time, the client dials anew.
 # Every replica renews its Lease at least after a third of the duration.
 _SILENCE: Final = 0.4
-_REDIAL_DEADLINE_S: Final = 2.0
 _LOOKS: Final = 4  # checks for dead replicas within the duration of a Lease
 # the leader deletes a replica's Lease after this number of durations without a heartbeat
 _DELETED_AFTER: Final = 4.0
+
+
+class Candidate(Protocol):
+    def look_soon(self, spec: Object) -> None:
+        """The leader's Lease has this spec now."""
 
 
 class OtherReplica:
@@ -62,8 +65,8 @@ class Roster:
         duration_s: seconds without a heartbeat after which a replica is dead. A Lease with a
             duration of its own has priority
         contacts: gets the claims of each other live replica
-        on_leader_lease: called with the spec of the leader's Lease after each change
-        on_own_deleted: called when somebody deleted the Lease or ConfigMap of this replica
+        elector: learns of each change of the leader's Lease
+        presence: learns when somebody deletes the Lease or ConfigMap of this replica
         clock: seconds, monotonic
     """
 
@@ -76,21 +79,18 @@ class Roster:
         me: str,
         duration_s: float,
         contacts: Contacts,
-        on_leader_lease: Callable[[Object], None],
-        on_own_deleted: Callable[[], None],
+        elector: Candidate,
+        presence: Presence,
         clock: Clock = elapsed,
     ) -> None:
         self._leading_client = leading_client
         self._me = me
         self._duration_s = duration_s
         self._contacts = contacts
-        self._on_leader_lease = on_leader_lease
-        self._on_own_deleted = on_own_deleted
+        self._elector = elector
+        self._presence = presence
         self._clock = clock
-        self._heartbeat = Heartbeat(
-            lambda: client.redial(deadline_s=_REDIAL_DEADLINE_S),
-            silence_s=_SILENCE * duration_s,
-        )
+        self._heartbeat = Heartbeat(client, silence_s=_SILENCE * duration_s)
         self._others: dict[str, OtherReplica] = {}  # process -> replica
         # Until this time no news arrived at all, so the silence of a single replica proves nothing.
         self._deaf_until = -math.inf
@@ -152,11 +152,11 @@ class Roster:
             return
         self._heartbeat.heard()
         if object_["metadata"]["name"] == LEASE_NAME:
-            self._on_leader_lease((new or {}).get("spec") or {})
+            self._elector.look_soon((new or {}).get("spec") or {})
             return
         name = _replica_of(object_)
         if new is None:
-            self._on_own_deleted() if name == self._me else self._forget(name)
+            self._presence.publish_again() if name == self._me else self._forget(name)
             return
         if name == self._me:
             return
@@ -174,7 +174,7 @@ class Roster:
         name = _replica_of(object_)
         if name == self._me:
             if new is None:
-                self._on_own_deleted()
+                self._presence.publish_again()
             return
         if new is not None or name in self._others:
             other = self._other(name)

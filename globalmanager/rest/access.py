@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import http
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ from edgeai.ids import is_subdomain
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
 from globalmanager.edge.identity.remembered import Answer, Remembered
+from globalmanager.ha.clock import Clock, loop_time
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
 
@@ -205,11 +206,11 @@ class KubernetesAccess:
         cluster: Cluster,
         *,
         limits: AccessLimits = AccessLimits(),  # noqa: B008 - frozen
-        now: Callable[[], float] | None = None,
+        now: Clock = loop_time,
     ) -> None:
         self._cluster = cluster
         self._limits = limits
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now
         self._callers: Remembered[Caller | Unauthenticated] = Remembered(
             limits.remembered, self._now
         )

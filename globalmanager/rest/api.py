@@ -5,7 +5,7 @@ Kubernetes API.
 """
 
 import http
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -84,6 +84,16 @@ class SessionRegistry(Protocol):
     def desired_count(self, node: NodeName) -> int: ...
 
 
+class Replica(Protocol):
+    """The state of this replica; the Core implements this interface."""
+
+    def is_populated(self) -> bool:
+        """Whether the caches are complete. Before, lists would be incomplete."""
+
+    def health(self) -> Health:
+        """The answer of /readyz."""
+
+
 class Api:
     """The REST API: its routes and their handlers.
 
@@ -93,8 +103,7 @@ class Api:
         sessions: the sessions with nodes at this replica
         contacts: knows which nodes have a session at any replica
         types: the types of job resources that this GlobalManager serves
-        is_populated: whether the caches are complete. Before, lists would be incomplete
-        health: returns the answer of /readyz
+        replica: says whether its caches are complete
         registry: the metrics that /metrics shows
     """
 
@@ -106,8 +115,7 @@ class Api:
         sessions: SessionRegistry,
         contacts: Contacts,
         types: Collection[ResourceType],
-        is_populated: Callable[[], bool],
-        health: Callable[[], Health],
+        replica: Replica,
         registry: CollectorRegistry,
         version: str,
         stream_limits: StreamLimits = StreamLimits(),  # noqa: B008 - frozen
@@ -117,8 +125,7 @@ class Api:
         self._sessions = sessions
         self._contacts = contacts
         self._types = sorted(types, key=lambda type_: (type_.group != FIRST_GROUP, type_.group))
-        self._is_populated = is_populated
-        self._health = health
+        self._replica = replica
         self._registry = registry
         self._streams = Streams(stream_limits)
         self.routes = self._routes()
@@ -314,7 +321,7 @@ class Api:
         )
 
     def _require_populated(self) -> None:
-        if not self._is_populated():
+        if not self._replica.is_populated():
             raise RequestError(
                 http.HTTPStatus.SERVICE_UNAVAILABLE,
                 "the caches are not filled yet; /readyz says what is missing",
@@ -329,7 +336,7 @@ class Api:
         return answer(HealthView(ok=True))
 
     async def get_readiness(self, _request: web.Request) -> web.Response:
-        health = self._health()
+        health = self._replica.health()
         view = ReadyView(ready=health.ready, reasons=list(health.reasons))
         return answer(view, status=200 if health.ready else 503)
 

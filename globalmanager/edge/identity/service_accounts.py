@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -27,6 +27,7 @@ from globalmanager.edge.identity.handshake import (
     check_claim,
 )
 from globalmanager.edge.identity.remembered import Answer, Remembered
+from globalmanager.ha.clock import Clock, loop_time
 
 MAX_TOKEN_CHARS: Final = 8 * 1024  # a projected token has 1-2 KiB
 _JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
@@ -101,12 +102,12 @@ class ServiceAccountAuthenticator:
         account: ServiceAccount,
         *,
         limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
-        now: Callable[[], float] | None = None,
+        now: Clock = loop_time,
     ) -> None:
         self._cluster = cluster
         self._account = account
         self._limits = limits
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now
         self._verdicts: Remembered[Verdict] = Remembered(limits.remembered, self._now)
         self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"

@@ -28,7 +28,7 @@ from globalmanager.edge.sessions.downstream import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, day_of, fingerprint
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ContactSubscriber
 from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
@@ -108,7 +108,7 @@ class DuplicateNodes:
         return newer in replaced
 
 
-class Sessions:
+class Sessions(ContactSubscriber):
     """The live sessions by node. All calls come from the event loop's thread.
 
     Args:
@@ -146,7 +146,7 @@ class Sessions:
         self._last_id = 0
         metrics.assignment_oldest_s.set_function(self._assignment_oldest_s)
         desired.subscribe(self._on_desired)
-        contacts.subscribe(newer_claim=self._on_newer_claim)
+        contacts.subscribe(self)
 
     def snapshot(self) -> Iterator[SessionInfo]:
         """The live sessions, in no particular order."""
@@ -263,7 +263,7 @@ class Sessions:
         if session is not None:
             session.desire(key, task)
 
-    def _on_newer_claim(self, node: NodeName, claim: Claim) -> None:
+    def newer_claim(self, node: NodeName, claim: Claim) -> None:
         session = self._open.get(node)
         if session is not None and session.is_live:
             self._duplicates.note(node, older=fingerprint(session.ledger_id), newer=claim.ledger)

@@ -18,6 +18,7 @@ from edgeai.ids import Uid
 from globalmanager.contract import Kind
 from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Access, Reading
+from globalmanager.rest.api import Replica
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import (
     VERBS,
@@ -80,7 +81,7 @@ class Console:
         callers_api: makes changes with the caller's token
         past: knows the curves of jobs from before; None: nobody does
         board: the rows
-        is_populated: whether the caches are complete
+        replica: says whether the caches are complete
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Console:
         kinds: Collection[Kind],
         callers_api: CallersApi,
         past: Past | None,
-        is_populated: Callable[[], bool],
+        replica: Replica,
         version: str,
     ) -> None:
         self._visits = Visits(
@@ -105,7 +106,7 @@ class Console:
             proxy=proxy,
             board=board,
             podless=frozenset(type_ for kind in kinds if not kind.owns for type_ in kind.types),
-            is_populated=is_populated,
+            replica=replica,
         )
         self._reviews = reviews
         self._logins = logins

@@ -1,7 +1,6 @@
 """Who sends a request to the console, and what the caller may see."""
 
 import http
-from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
@@ -9,6 +8,7 @@ from aiohttp import web
 from edgeai.api.resources import NODES, PODS, ResourceType
 from edgeai.ids import is_subdomain
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
+from globalmanager.rest.api import Replica
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
@@ -34,7 +34,7 @@ class Visits:
         proxy: the login by a header
         board: knows the types of jobs
         podless: types of jobs that have no pods
-        is_populated: whether the caches are complete
+        replica: says whether the caches are complete
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Visits:
         proxy: ProxyLogin,
         board: Board,
         podless: frozenset[ResourceType],
-        is_populated: Callable[[], bool],
+        replica: Replica,
     ) -> None:
         self._access = access
         self._reviews = reviews
@@ -54,7 +54,7 @@ class Visits:
         self._proxy = proxy
         self._board = board
         self._podless = podless
-        self._is_populated = is_populated
+        self._replica = replica
 
     async def of(self, request: web.Request) -> Visit:
         """Raises: RequestError"""
@@ -66,7 +66,7 @@ class Visits:
             caller = await self._access.identify(request, "")
         else:
             caller = await self._reviews.identify(request, session.token)
-        if not self._is_populated():
+        if not self._replica.is_populated():
             problem = "the caches are not filled yet; /readyz says what is missing"
             raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
         return Visit(caller, session, await self._sight(request, caller), bool(token))

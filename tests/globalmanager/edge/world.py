@@ -40,7 +40,7 @@ from globalmanager.edge.sessions.inbox import (
 from globalmanager.edge.sessions.quota import NodeLimits
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.edge.sessions.relay import RelayLimits, Relays
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ContactSubscriber
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed
 
@@ -136,7 +136,7 @@ class Statuses:
         return ()
 
 
-class World:
+class World(ContactSubscriber):
     """Everything of the edge side, wired as app does."""
 
     def __init__(
@@ -168,7 +168,7 @@ class World:
         self.contact_changes: list[NodeName] = []
         self.duplicates: list[NodeName] = []
         self.contacts = Contacts()
-        self.contacts.subscribe(contact=self.contact_changes.append, clash=self.duplicates.append)
+        self.contacts.subscribe(self)
         self.is_ready = True
         self.may_relay = True
         self.epoch = 7
@@ -210,6 +210,12 @@ class World:
             review_s=review_s,
         )
         self._scheme = "ws" if tls is None else "wss"
+
+    def contact_changed(self, node: NodeName) -> None:
+        self.contact_changes.append(node)
+
+    def clash(self, node: NodeName) -> None:
+        self.duplicates.append(node)
 
     def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
         return self.services.get((uid, namespace, service), "")

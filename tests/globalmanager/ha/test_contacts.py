@@ -7,7 +7,7 @@ import pytest
 from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim
-from globalmanager.ha.contacts import Contacts
+from globalmanager.ha.contacts import Contacts, ContactSubscriber
 
 A, B = NodeName("a"), NodeName("b")
 START = datetime(2026, 3, 4, tzinfo=UTC)
@@ -32,7 +32,7 @@ class Clock:
         self._ahead += by
 
 
-class World:
+class World(ContactSubscriber):
     """Contacts, and the news of them."""
 
     def __init__(self) -> None:
@@ -40,14 +40,18 @@ class World:
         self.contacts = Contacts(utcnow=self.clock, clock=self.clock.elapsed)
         self.news: list[tuple[str, NodeName]] = []
         self.own_changes = 0
-        self.contacts.subscribe(
-            contact=lambda node: self.news.append(("contact", node)),
-            newer_claim=lambda node, _claim: self.news.append(("newer", node)),
-            clash=lambda node: self.news.append(("clash", node)),
-            own_claims=self._own_changed,
-        )
+        self.contacts.subscribe(self)
 
-    def _own_changed(self) -> None:
+    def contact_changed(self, node: NodeName) -> None:
+        self.news.append(("contact", node))
+
+    def newer_claim(self, node: NodeName, claim: Claim) -> None:
+        self.news.append(("newer", node))
+
+    def clash(self, node: NodeName) -> None:
+        self.news.append(("clash", node))
+
+    def own_claims_changed(self) -> None:
         self.own_changes += 1
 
     def take_news(self) -> list[tuple[str, NodeName]]:

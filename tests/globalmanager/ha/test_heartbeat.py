@@ -21,7 +21,7 @@ class Line:
         self.answers = True
         self.dialled_at: list[float] = []
 
-    async def redial(self) -> None:
+    async def redial(self, *, deadline_s: float) -> None:
         self.dialled_at.append(asyncio.get_running_loop().time())
         if not self.answers:
             await asyncio.sleep(2)
@@ -30,7 +30,7 @@ class Line:
 
 @asynccontextmanager
 async def listening(line: Line) -> AsyncIterator[Heartbeat]:
-    heartbeat = Heartbeat(line.redial, silence_s=SILENCE_S)
+    heartbeat = Heartbeat(line, silence_s=SILENCE_S)
     task = asyncio.create_task(heartbeat.run(), name="heartbeat")
     await asyncio.sleep(0)
     yield heartbeat

@@ -15,7 +15,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
-from globalmanager.ha.contacts import Contacts, ServingReplica
+from globalmanager.ha.contacts import Contacts, ContactSubscriber, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
@@ -38,30 +38,26 @@ class Clock:
         return self.now
 
 
-class Replica:
+class Replica(ContactSubscriber):
     """Presence and roster, as Membership joins them, and the part of the sessions."""
 
     def __init__(self, client: KubeClient, name: str, clock: Clock) -> None:
         self.name = name
-        self.edge_url: str | None = None
+        self.url: str | None = None
         self.changes: list[NodeName] = []
         self.superseded: list[tuple[NodeName, int]] = []
         self.clashes: list[NodeName] = []
         self.leases: list[Object] = []
         self.fence = Fence()
         self.contacts = Contacts()
-        self.contacts.subscribe(
-            contact=self.changes.append,
-            newer_claim=lambda node, claim: self.superseded.append((node, claim.order)),
-            clash=self.clashes.append,
-        )
+        self.contacts.subscribe(self)
         self.presence = Presence(
             client,
             namespace=NAMESPACE,
             identity=Identity(name, name),
             duration_s=DURATION_S,
             contacts=self.contacts,
-            edge_url=lambda: self.edge_url,
+            edge_side=self,
             publish_interval_s=0.1,
         )
         self.roster = Roster(
@@ -71,10 +67,25 @@ class Replica:
             me=name,
             duration_s=DURATION_S,
             contacts=self.contacts,
-            on_leader_lease=self.leases.append,
-            on_own_deleted=self.presence.publish_again,
+            elector=self,
+            presence=self.presence,
             clock=clock,
         )
+
+    def contact_changed(self, node: NodeName) -> None:
+        self.changes.append(node)
+
+    def newer_claim(self, node: NodeName, claim: Claim) -> None:
+        self.superseded.append((node, claim.order))
+
+    def clash(self, node: NodeName) -> None:
+        self.clashes.append(node)
+
+    def edge_url(self) -> str | None:
+        return self.url
+
+    def look_soon(self, spec: Object) -> None:
+        self.leases.append(spec)
 
     def serve(self, node: NodeName = NODE) -> None:
         """A session opens, as Sessions would have it."""
@@ -187,18 +198,18 @@ async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
 
 async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(world: World) -> None:
     one, other = await world.join("one"), await world.join("other")
-    one.edge_url = "wss://one:9000"
+    one.url = "wss://one:9000"
     one.serve()
     expected = (ServingReplica("one", "wss://one:9000", 1),)
     await async_eventually("a place", lambda: other.roster.serving() == expected)
     assert one.roster.serving() == (), "the other serves no edges"
-    other.edge_url = ""
+    other.url = ""
     await async_eventually(
         "a place without a URL", lambda: one.roster.serving() == (ServingReplica("other", "", 0),)
     )
-    one.edge_url = None
+    one.url = None
     await async_eventually("no place", lambda: other.roster.serving() == ())
-    one.edge_url = "wss://one:9000"
+    one.url = "wss://one:9000"
     await async_eventually("a place again", lambda: other.roster.serving() == expected)
     world.clock.now += DURATION_S + 1
     other.roster.mark_dead()

@@ -190,9 +190,9 @@ class World:
         self.sessions = Sessions()
         self.relays = Relays()
         self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
-        self.is_populated = True
+        self.populated = True
         self.now_s = 1000.0
-        self.health = Health(True)
+        self.readiness = Health(True)
         self.registry = CollectorRegistry()
         Counter("things", "Things", registry=self.registry).inc(3)
         self.api = Api(
@@ -201,8 +201,7 @@ class World:
             sessions=self.sessions,
             contacts=self.contacts,
             types=TYPES,
-            is_populated=lambda: self.is_populated,
-            health=lambda: self.health,
+            replica=self,
             registry=self.registry,
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
@@ -219,7 +218,7 @@ class World:
             proxy=ProxyLogin(token_header),
             board=board_of(self.cluster, self.sessions, relays=self.relays, contacts=self.contacts),
             live=self.live,
-            is_populated=lambda: self.is_populated,
+            replica=self,
             version="1.2.3",
         )
         self.server = RestServer(
@@ -230,6 +229,12 @@ class World:
             limits=limits or RestLimits(),
         )
         self.client: ClientSession
+
+    def is_populated(self) -> bool:
+        return self.populated
+
+    def health(self) -> Health:
+        return self.readiness
 
     async def forget_callers(self) -> None:
         """As after the time for which answers of the Kubernetes API are remembered."""

@@ -165,7 +165,7 @@ async def test_a_request_beyond_bounds_is_turned_away(world: World, head: bytes)
 
 
 async def test_before_the_caches_are_filled_nothing_is_listed(world: World) -> None:
-    world.is_populated = False
+    world.populated = False
     for path in ("/api/v1/nodes", f"/api/v1/{JI}", f"/api/v1/namespaces/x/{JI}/y"):
         async with world.client.get(world.url + path) as response:
             assert response.status == 503
@@ -176,7 +176,7 @@ async def test_before_the_caches_are_filled_nothing_is_listed(world: World) -> N
 
 async def test_readiness_says_what_is_amiss(world: World) -> None:
     assert await world.get("/readyz") == (200, {"ready": True, "reasons": []})
-    world.health = Health(False, ("nodes: not listed yet",))
+    world.readiness = Health(False, ("nodes: not listed yet",))
     assert await world.get("/readyz") == (
         503,
         {"ready": False, "reasons": ["nodes: not listed yet"]},

@@ -50,7 +50,7 @@ async def test_each_failure_is_described(world: World) -> None:
     for path, operations in described.items():
         async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
             assert str(response.status) in operations["get"]["responses"], path
-    world.is_populated = False
+    world.populated = False
     for path, operations in described.items():
         async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
             assert str(response.status) in operations["get"]["responses"], path

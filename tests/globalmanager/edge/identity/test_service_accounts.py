@@ -20,6 +20,7 @@ from globalmanager.edge.identity.service_accounts import (
     ReviewLimits,
     ServiceAccountAuthenticator,
 )
+from globalmanager.ha.clock import loop_time
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
 from tests.globalmanager.edge.world import A, World, dial
@@ -56,7 +57,7 @@ def authenticator(
 
 
 def authenticator_of(
-    client: KubeClient, clock: Callable[[], float] | None = None, **limits: Any
+    client: KubeClient, clock: Callable[[], float] = loop_time, **limits: Any
 ) -> ServiceAccountAuthenticator:
     return ServiceAccountAuthenticator(
         TokenReviews(client), ACCOUNT, limits=ReviewLimits(**limits), now=clock

@@ -223,7 +223,7 @@ async def test_before_the_caches_are_filled_a_page_says_so(
     browser: Browser, guarded: World
 ) -> None:
     await browser.log_in("ann's")
-    guarded.is_populated = False
+    guarded.populated = False
     answer = await browser.get("/")
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
     assert "the caches are not filled yet" in answer.text
