@@ -42,34 +42,51 @@ def living_job_changes(
         host_list: the list of hosts that the launcher gets
         may_launch: whether enough workers are ready for a launcher
     """
-    observed, spec, table = job.observed, job.spec, scaled.table
+    observed, table = job.observed, scaled.table
     pod = present.launcher_pod(observed)
-    nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, spec.slots)}
+    nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, job.spec.slots)}
     new = _new_workers(job, table)
-    room = new_pods([spec.worker_bytes], job.pods.values(), job.now)
+    # The pods come in portions: all pods of a large job at once would hold up other jobs.
+    room = new_pods([job.spec.worker_bytes], job.pods.values(), job.now)
     timers = Timers().add(room.wait_s if new else None)
     desired = [
         *_services(job, table),
         *(_pod(job, worker, scaled.scale_out) for worker in new[: room.most]),
     ]
-    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in table.target}
-    settled.add(present.launcher_ref(observed))
-    # Pods that run mount the key, also when an edit has made it superfluous.
-    settled.add(_secret_ref(observed))
+    # The launcher comes last: its program looks up the workers and reads the list as it starts.
     if state not in BEFORE_LAUNCHER:
-        desired += [hosts.config(observed, spec, host_list)]
-        desired += launcher.account(observed, spec, job.pods)
-        if pod is None and may_launch and not present.is_launcher_missing(job):
-            desired += [launcher.pod(observed, spec, job.restarts, nudge)]
+        desired += _launcher(job, host_list, nudge, may_launch=may_launch)
     refs = {ref_of(create.type, create.object) for create in desired}
-    stages = children.reconcile(observed, desired, OWNS, settled=settled - refs)
+    stages = children.reconcile(observed, desired, OWNS, settled=_settled(job, table) - refs)
     if pod is None or not present.is_worn(job, pod):
         annotations = _nudge(pod, nudge) if pod is not None else ()
         return children.new_pods_last((*stages, annotations), scaled.others), timers
+    # The pod of the launcher's last attempt has the name that the next attempt needs.
     wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
     return children.new_pods_last(stages, scaled.others), timers.add(wait_s)
+
+
+def _launcher(
+    job: Present, host_list: HostList, nudge: Mapping[str, str], *, may_launch: bool
+) -> Iterator[Create]:
+    """The list of hosts, the rights of the launcher, and its pod when the launcher may start."""
+    observed, spec = job.observed, job.spec
+    yield hosts.config(observed, spec, host_list)
+    yield from launcher.account(observed, spec, job.pods)
+    # A missing pod may be on its way. A second launcher beside the first would train, too.
+    is_absent = present.launcher_pod(observed) is None and not present.is_launcher_missing(job)
+    if is_absent and may_launch:
+        yield launcher.pod(observed, spec, job.restarts, nudge)
+
+
+def _settled(job: Present, table: Table) -> set[ObjectRef]:
+    """The children that stay although this plan may not make them."""
+    namespace = job.observed.ref.namespace
+    pods = {ObjectRef(PODS, namespace, name) for name in table.target}
+    # Pods that run mount the key, also when an edit has made it superfluous.
+    return {*pods, present.launcher_ref(job.observed), _secret_ref(job.observed)}
 
 
 def _services(job: Present, table: Table) -> Iterator[Create]:
@@ -82,12 +99,14 @@ def _services(job: Present, table: Table) -> Iterator[Create]:
 
 def _new_workers(job: Present, table: Table) -> list[Worker]:
     """The workers that need a pod."""
+    # A job larger than the engine may hold gets no further pods; the condition Stalled says so.
     if workers.are_too_large(job.observed, job.spec, len(table.workers)):
         return []
     return [worker for worker in table.workers.values() if worker.needs_pod]
 
 
 def _pod(job: Present, worker: Worker, scale_out: str) -> Create:
+    # The label with the ScaleOut is the et-operator's: users select the new pods by it.
     is_added = worker.state in (WorkerState.RESERVED, WorkerState.HIDDEN)
     return workers.pod(job.observed, job.spec, worker.name, scale_out if is_added else "")
 

@@ -45,6 +45,7 @@ def replace(job: Present, table: Table) -> Replacement:
     else:
         new = rest.with_new_workers(job, len(lost))
         size = room.Room(new, room.forgotten(job.observed), room.NO_INDEX)
+    # New workers always come behind those that stay.
     successors = size.table.target[len(rest.workers) :]
     # A worker without a free index for its successor does not count as replaced, but for the pauses
     # of an elastic job each failure counts.

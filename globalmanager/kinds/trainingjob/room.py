@@ -70,36 +70,43 @@ def resize(job: Present, table: Table, lost: int) -> Room:
     is_placed = _is_launcher_placed(job)
     least = _least(job, len(table.bucket(WorkerState.TERMINAL)), is_placed=is_placed)
     number = max(least, _number(job, len(table.workers), queue, is_placed=is_placed))
+    # Wrong limits say nothing about the size: each lost worker gets a successor, and no one else.
     if job.spec.limits_fault is not None:
         least = number = len(table.workers) + lost
-    surplus = len(table.workers) - number
-    wait_s, has_no_index = 0.0, False
-    if surplus > 0:
-        resized = table.without(worker.name for worker in queue[-surplus:])
-    else:
-        pause_s = _pause_s(job, table)
-        # What the launcher needs comes without a pause.
-        at_once = -surplus if pause_s <= 0 else max(least - len(table.workers), 0)
-        resized = table.with_new_workers(job, at_once)
-        wait_s = pause_s if at_once < -surplus else 0.0
-        has_no_index = len(resized.workers) - len(table.workers) < at_once
+    resized, wait_s, has_no_index = _resized(job, table, queue, least, number)
     first = _LauncherFirst(resized)
     if not is_placed:
         first = _launcher_first(job, least, table, resized, [worker.name for worker in queue])
     fields = _fields(job, first.table, before=table, queue=queue)
+    # The time of the last change spaces out the next ones. What the launcher takes back counts.
     if first.table.target != table.target or first.taken_back:
         fields["lastScaleTime"] = rfc3339(job.now)
+    # The scheduler's own words about a waiting pod say more than ours.
     if has_no_index:
         fields |= {"reason": "NoIndexLeft", "message": NO_INDEX}
     elif first.table.bucket(WorkerState.PAUSED) and "reason" not in fields:
         fields |= {"reason": "LauncherPending", "message": f"{job.text}: {_LAUNCHER_FIRST}"}
-    return Room(
-        first.table,
-        {"elastic": fields},
-        _why_no_successor(fields["waiting"], has_no_index=has_no_index, is_placed=is_placed),
-        Timers().add(wait_s, first.wait_s),
-        _taken_back(first.taken_back),
-    )
+    why_none = _why_no_successor(fields["waiting"], has_no_index=has_no_index, is_placed=is_placed)
+    timers = Timers().add(wait_s, first.wait_s)
+    return Room(first.table, {"elastic": fields}, why_none, timers, _taken_back(first.taken_back))
+
+
+def _resized(
+    job: Present, table: Table, queue: Sequence[Worker], least: int, number: int
+) -> tuple[Table, float, bool]:
+    """(the table with this number of workers, seconds until further ones come, whether no index was
+    left for one).
+    """
+    missing = number - len(table.workers)
+    if missing < 0:
+        # Those at the end of the queue are the farthest from their room.
+        return table.without(worker.name for worker in queue[missing:]), 0.0, False
+    pause_s = _pause_s(job, table)
+    # Workers that the launcher needs for its start come without a pause.
+    at_once = missing if pause_s <= 0 else max(least - len(table.workers), 0)
+    resized = table.with_new_workers(job, at_once)
+    has_no_index = len(resized.workers) - len(table.workers) < at_once
+    return resized, pause_s if at_once < missing else 0.0, has_no_index
 
 
 def _is_stuck(worker: Worker) -> bool:
@@ -147,12 +154,16 @@ def _launcher_first(
         before: the workers before new ones came, or waiting ones went
         queue: the workers that wait for room
     """
+    # A worker that the launcher had and whose pod is not there yet counts: its room is not free.
     usable = before.bucket(WorkerState.PLACED, WorkerState.MISSING)
     extra = len(usable) - least
     left = [name for name in queue if name in table.workers]
+    # Only as many wait as the launcher needs. The others would take the room that it waits for.
     table = table.changed(left[max(-extra, 0) :], WorkerState.PAUSED)
     if extra <= 0:
         return _LauncherFirst(table)
+    # The workers beyond its need stay out of the first list: one of them may have to go, and a
+    # launcher must not lose a host at its start.
     new = [worker for worker in usable if not worker.was_listed]
     table = table.changed((worker.name for worker in new[-extra:]), WorkerState.HIDDEN)
     wait_s = _left_until_taken_back_s(job)

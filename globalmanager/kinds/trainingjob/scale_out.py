@@ -56,6 +56,7 @@ def _begun(view: View, current: Current) -> Step:
         return Step(table, ScalerState.FAILED, _CHANGED)
     number, total = scaler.count, len(table.workers) + scaler.count
     most = view.job.spec.max_replicas
+    # Refusals come before the choice, so a ScaleOut that cannot succeed uses up no index.
     problem = ""
     if view.limits_problem:
         problem = view.limits_problem
@@ -85,6 +86,7 @@ def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
     table = view.table
     if current.left_s(view.job.now) <= 0 or current.scaler is None:
         return Step(table, ScalerState.FAILED, _late(view, current, names))
+    # A forged list of names must not make the job want workers that the spec does not ask for.
     chosen = _begun(view, current)
     if chosen.fields.get("addPods") != list(names):
         return chosen
@@ -95,6 +97,7 @@ def _smaller(view: View, names: tuple[str, ...]) -> Table:
     """The table without the new workers. A worker that the launcher has is no new one, and the
     least number of workers stays, whatever the status of the ScaleOut says.
     """
+    # The launcher may use a worker of its list already, and such a worker must not vanish.
     smaller = view.table.without(name for name in names if name not in view.hosts)
     return smaller if len(smaller.workers) >= view.least else view.table
 

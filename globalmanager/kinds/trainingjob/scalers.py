@@ -97,6 +97,7 @@ def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scali
         waiting: the unfinished scalers
         may_begin: whether the job is in a state in which a scaler can begin
     """
+    # A scaler that has begun goes on in each state of the job, or it would hold up the others.
     current = _current(waiting)
     if current is None and may_begin:
         current = next((scaler for scaler in waiting if scaler.is_created), None)
@@ -107,6 +108,7 @@ def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scali
         and step.state not in SCALER_ENDS
     )
     patches, events = _told(view, current, step)
+    # An edit of `replicas` compares with the size before this step, and adds the scalers to it.
     resize = _from_replicas(view, waiting)
     others = [scaler for scaler in waiting if scaler is not current]
     stages = ((*_words(view.job.observed, others, view.job.now), *patches), step.deletions)

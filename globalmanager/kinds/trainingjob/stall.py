@@ -35,6 +35,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
         scale_in_problem: why an elastic job has more workers than its limit; "" when it has not
     Returns: waits until a change
     """
+    # A missing pod goes first: its condition has the time from which the pod counts as lost.
     if present.is_launcher_missing(job):
         pod = present.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
@@ -44,6 +45,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
         names = ", ".join(missing[:_MAX_NAMED])
         message = f"workers: {len(missing)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
+    # What the API refuses keeps all else from coming, and has no pod that could tell.
     fault = stalls.refusal_fault(job.observed, job.conditions)
     fault = fault or _workers_fault(job, table, scale_in_problem)
     if fault is not None:
@@ -54,6 +56,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
     # An elastic job works on while some of its workers wait for room.
     pods = [pod for pod in pods if not room.is_queued(job, pod)]
     launcher = present.launcher_pod(job.observed)
+    # The launcher goes first: a job whose launcher fails gets nothing from its workers.
     if launcher is not None and not stalls.is_first_failure(launcher):
         pods.insert(0, launcher)
     examination = pod_faults.examine(pods, job.now)
@@ -70,6 +73,7 @@ def _workers_fault(job: Present, table: Table, scale_in_problem: str) -> Fault |
         text = f"{fault.path} {fault.problem}: {fault.remedy}; {job.text} goes on as it is"
         return job_fault(invalid.INVALID_SPEC, text)
     count, template_bytes = len(table.workers), job.spec.worker_bytes
+    # A job that grew beyond the limit only by an edit of its template keeps the pods that it has.
     is_complete = all(worker.pod is not None for worker in table.workers.values())
     if not is_complete and pods_of_workers.are_too_large(job.observed, job.spec, count):
         return stalls.size_fault(

@@ -214,11 +214,13 @@ def _lost(job: Present, row: Worker, replaced: int) -> Worker | None:
     loss, pod = _loss(job, row), row.pod
     if not loss:
         return None
+    # An ended pod stays, because its log tells why. It keeps its place, so nobody replaces it.
     if not _is_replaced(job.spec.worker_policy, pod):
         has_ended = pod is not None and not is_being_deleted(pod)
         return row._replace(
             state=WorkerState.TERMINAL if has_ended else WorkerState.GONE, loss=loss
         )
+    # In the pause the worker is what it was: the launcher keeps it, or it still waits for room.
     wait_s = _backoff_s(pod, replaced, job)
     if wait_s > 0:
         return _usable(job, row)._replace(wait_s=wait_s)
@@ -233,6 +235,7 @@ def _lost(job: Present, row: Worker, replaced: int) -> Worker | None:
 def _usable(job: Present, row: Worker) -> Worker:
     """The row of a worker that is or becomes usable."""
     wait_s = _wait_for_end_s(row.pod, job)
+    # Horovod holds on to a host that it knows, so the room of such a worker is never given up.
     if row.was_listed:
         state = WorkerState.MISSING if row.pod is None else WorkerState.PLACED
     else:
@@ -250,6 +253,7 @@ def _loss(job: Present, row: Worker) -> str:
     if row.pod is None:
         is_late = present.missing_left_s(job, present.WORKERS_MISSING) <= 0
         return "is gone" if row.was_listed and is_late else ""
+    # A launcher loses a worker as soon as its end begins. Others wait for the name to be free.
     if is_being_deleted(row.pod):
         is_late = _wait_for_end_s(row.pod, job) <= 0
         return "is being deleted" if row.was_listed or is_late else ""
@@ -271,6 +275,7 @@ def _is_replaced(policy: RestartPolicy, pod: Object | None) -> bool:
     """Whether another worker replaces a lost or ended one."""
     if policy is RestartPolicy.NEVER:
         return False
+    # Nobody knows how a pod has ended that is gone: the cluster took it, not its own program.
     if pod is None or is_being_deleted(pod) or policy is RestartPolicy.ALWAYS:
         return True
     if phase_of(pod) == "Succeeded":
@@ -283,6 +288,7 @@ def _is_retryable(pod: Object) -> bool:
     or a signal.
     """
     state = mapping(pod.get("status"))
+    # The deadline stands in the template of the user, so the next worker would meet it, too.
     if state.get("reason") == pod_state.OWN_DEADLINE:
         return False
     name = pod["spec"]["containers"][0].get("name")
