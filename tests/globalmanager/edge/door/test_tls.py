@@ -510,5 +510,5 @@ def test_a_key_with_a_password_is_no_prompt(keys: Keys, tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    with pytest.raises(SettingsError, match="has a password"):
+    with pytest.raises(SettingsError, match="is encrypted"):
         server_context(TlsFiles(certificate=keys.server.certificate, key=locked))
