@@ -35,8 +35,8 @@ def server_logger(name: str) -> logging.Logger:
         warning.log(server=name, problem=type(record.exc_info[1]).__name__)
         return False
 
-    for known in list(logger.filters):
-        logger.removeFilter(known)
+    for filter_ in list(logger.filters):
+        logger.removeFilter(filter_)
     logger.addFilter(is_logged)
     return logger
 
@@ -76,16 +76,16 @@ class BoundedConnections:
             self._on_cut()
             self._warning.log(server=self._what, newcomer=address)
             return False
-        removed = self._connections.add(connection, address)
-        if removed is not None:
+        victim = self._connections.add(connection, address)
+        if victim is not None:
             self._on_cut()
             self._warning.log(server=self._what, newcomer=address)
-        if removed is connection:
+        if victim is connection:
             return False
         self._of_handler[connection.handler] = connection
-        if removed is not None:
-            self._of_handler.pop(removed.handler, None)
-            removed.abort()
+        if victim is not None:
+            self._of_handler.pop(victim.handler, None)
+            victim.abort()
         return True
 
     def _may_arrive(self, address: str) -> bool:

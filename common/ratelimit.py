@@ -63,8 +63,8 @@ class TokenBucket:
 
     def is_full(self, now: float) -> bool:
         """Whether the bucket lets a whole burst pass at `now`, as a new bucket does."""
-        earned = (now - self._filled_at) * self._qps
-        return self._tokens + earned >= self._burst and self._held_until <= now
+        tokens = (now - self._filled_at) * self._qps
+        return self._tokens + tokens >= self._burst and self._held_until <= now
 
     def give_back(self) -> None:
         """Return one token, because its request turned out to cost nothing."""

@@ -63,10 +63,10 @@ class Field(msgspec.Struct, frozen=True):
 
     def type_text(self) -> str:
         """The type in words for people, for example "number", "list", "ws | wss"."""
-        given = _without_none(self.type)
-        if get_origin(given) is typing.Literal:
-            return " | ".join(map(str, get_args(given)))
-        plain = get_origin(given) or given
+        type_ = _without_none(self.type)
+        if get_origin(type_) is typing.Literal:
+            return " | ".join(map(str, get_args(type_)))
+        plain = get_origin(type_) or type_
         names = {int: "integer", float: "number", bool: "true | false", Path: "path"}
         names |= {str: "text", list: "list", tuple: "list", dict: "map"}
         return names.get(plain, str(plain))
@@ -155,10 +155,10 @@ def _parse_flags(
     return dict(vars(known))
 
 
-def suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, names: Sequence[str]) -> str:
     """The end of an error about an unknown name: the most similar known name, or all of them."""
-    near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    near = difflib.get_close_matches(word.partition("=")[0], names, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
 
 
 def _from_file(fields: Sequence[Field], path: Path) -> dict[str, Any]:

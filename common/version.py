@@ -14,5 +14,5 @@ def user_agent() -> str:
 
 def release_of(agent: str) -> str:
     """The release of the LocalController that calls itself so; "" for every other program."""
-    found = re.fullmatch(rf"{_AGENT}([0-9A-Za-z.+-]{{1,32}})", agent, re.ASCII)
-    return "" if found is None else found[1]
+    match = re.fullmatch(rf"{_AGENT}([0-9A-Za-z.+-]{{1,32}})", agent, re.ASCII)
+    return "" if match is None else match[1]

@@ -52,13 +52,13 @@ class SendWindow(Generic[K, V]):
         return self._last_seq
 
     def put(self, key: K, value: V) -> None:
-        waiting = self._further if key in self._in_flight else self._first
-        waiting[key] = value
+        queue = self._further if key in self._in_flight else self._first
+        queue[key] = value
 
     def in_flight(self, key: K) -> V | None:
         """The newest sent value of `key`; None: every sent value of `key` is acknowledged."""
-        sent = self._in_flight.get(key)
-        return None if sent is None else sent[max(sent)]
+        report = self._in_flight.get(key)
+        return None if report is None else report[max(report)]
 
     def discard(self, key: K) -> None:
         """Forget the waiting value of `key`. A value that was sent already stays sent."""
@@ -92,12 +92,12 @@ class SendWindow(Generic[K, V]):
 
     def acknowledge(self, seq: int) -> Sent[K, V] | None:
         """Returns: what was sent with `seq`; None: no frame `seq` waits for an acknowledgement."""
-        sent = self._unacknowledged.pop(seq, None)
-        if sent is not None:
-            of_key = self._in_flight[sent.key]
+        report = self._unacknowledged.pop(seq, None)
+        if report is not None:
+            of_key = self._in_flight[report.key]
             del of_key[seq]
             if not of_key:
-                del self._in_flight[sent.key]
-                if sent.key in self._further:
-                    self._first[sent.key] = self._further.pop(sent.key)
-        return sent
+                del self._in_flight[report.key]
+                if report.key in self._further:
+                    self._first[report.key] = self._further.pop(report.key)
+        return report

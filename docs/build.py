@@ -26,15 +26,17 @@ def main(arguments: list[str]) -> int:
     command = [python, "-m", "mkdocs", "build", "--site-dir", directory]
     # The theme advertises its successor on each run.
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, check=False
     )
     # Not by its option --quiet, with which a warning is no error.
-    told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("INFO")]
-    sys.stderr.writelines(told)
-    if done.returncode == 0:
+    warnings = [
+        line for line in process.stderr.splitlines(keepends=True) if not line.startswith("INFO")
+    ]
+    sys.stderr.writelines(warnings)
+    if process.returncode == 0:
         sys.stdout.write(f"{directory}/index.html\n")
-    return done.returncode
+    return process.returncode
 
 
 if __name__ == "__main__":

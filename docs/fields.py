@@ -83,7 +83,7 @@ def fields(schema: dict[str, Any], struct: type, path: str = "") -> Iterator[Fie
 
     Args: schema: of this place;  struct: from which the schema is made
     """
-    known = {each.encode_name: each for each in msgspec.structs.fields(struct)}
+    known = {entry.encode_name: entry for entry in msgspec.structs.fields(struct)}
     for name, inner in schema["properties"].items():
         field = known[name]
         info = _without_none(msgspec.inspect.type_info(field.type))
@@ -114,8 +114,8 @@ def _without_none(info: Any) -> Any:
     if isinstance(info, msgspec.inspect.Metadata):
         return _without_none(info.type)
     if isinstance(info, msgspec.inspect.UnionType):
-        found = [type_ for type_ in info.types if not isinstance(type_, msgspec.inspect.NoneType)]
-        return _without_none(found[0]) if len(found) == 1 else info
+        members = [type_ for type_ in info.types if not isinstance(type_, msgspec.inspect.NoneType)]
+        return _without_none(members[0]) if len(members) == 1 else info
     return info
 
 
@@ -133,7 +133,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     if "enum" in schema:
-        return ", ".join(f"`{each}`" if each else "empty" for each in schema["enum"])
+        return ", ".join(f"`{value}`" if value else "empty" for value in schema["enum"])
     texts = []
     for low, high, unit in (
         ("minimum", "maximum", ""),
@@ -168,8 +168,8 @@ def _meaning(struct: type, name: str, info: Any) -> str:
             return text
     if isinstance(info, msgspec.inspect.ListType):
         info = _without_none(info.item_type)
-    named = getattr(info, "cls", None)  # of a struct or an enumeration
-    own = vars(named).get("__doc__") if named is not None else None
+    class_ = getattr(info, "cls", None)  # of a struct or an enumeration
+    own = vars(class_).get("__doc__") if class_ is not None else None
     return _COMMON.get(name) or inspect.cleandoc(own or "")
 
 
@@ -222,7 +222,7 @@ def _name(kind: Kind) -> str:
 def _page(kind: Kind) -> str:
     versions = [*kind.types.items()]
     first, schema = versions[0]
-    described = {type_: _fields_of(kind, type_, each) for type_, each in versions}
+    described = {type_: _fields_of(kind, type_, struct) for type_, struct in versions}
     lines = [
         f"# {_name(kind)}, field by field",
         "",
@@ -233,17 +233,17 @@ def _page(kind: Kind) -> str:
         "| group and version | resource | short names |",
         "|---|---|---|",
         *(
-            f"| `{each.group}/{each.version}` | `{each.plural}` | "
-            f"{', '.join(f'`{name}`' for name in kind.short_names.get(each.group, ()))} |"
-            for each, _ in versions
+            f"| `{struct.group}/{struct.version}` | `{struct.plural}` | "
+            f"{', '.join(f'`{name}`' for name in kind.short_names.get(struct.group, ()))} |"
+            for struct, _ in versions
         ),
         "",
     ]
     for part, head in _HEADS.items():
         rows = [field.row() for field in described[first] if field.path.startswith(f"{part}.")]
         lines += [f"## {part}", "", _SAID[part], "", head, *rows, ""]
-        for other in [each for each in described if each != first]:
-            more = [each for each in described[other] if each not in described[first]]
+        for other in [struct for struct in described if struct != first]:
+            more = [struct for struct in described[other] if struct not in described[first]]
             rows = [field.row() for field in more if field.path.startswith(f"{part}.")]
             if rows:
                 lines += [f"In `{other.group}/{other.version}` also:", "", head, *rows, ""]
@@ -272,11 +272,11 @@ def _fields_of(kind: Kind, type_: ResourceType, schema: Schema) -> list[Field]:
 def _conditions(schema: Schema) -> list[str]:
     """The table of the conditions, which some modules of specs begin with."""
     text = inspect.getdoc(sys.modules[schema.spec.__module__]) or ""
-    _, begins, told = text.partition("\n.status.conditions has ")
+    _, begins, description = text.partition("\n.status.conditions has ")
     if not begins:
         return []
-    order, listed, *more = told.split("\n\n")
-    entries = [re.split(r"\s+", each, maxsplit=1) for each in re.split(r"\n(?=\S)", listed)]
+    order, table, *more = description.split("\n\n")
+    entries = [re.split(r"\s+", each, maxsplit=1) for each in re.split(r"\n(?=\S)", table)]
     head = "| condition | meaning |\n|---|---|"
     rows = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in entries]
     after = [line for paragraph in more for line in (" ".join(paragraph.split()), "")]

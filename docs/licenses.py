@@ -76,12 +76,16 @@ def license_of(package: str) -> str:
     """As an expression of SPDX. Raises: KeyError for words that are not in the table"""
     if package in BY_TEXT:
         return BY_TEXT[package]
-    said = metadata.metadata(package)
-    if expression := said.get("License-Expression"):
+    description = metadata.metadata(package)
+    if expression := description.get("License-Expression"):
         return str(expression)
-    words = said.get("License") or ""
+    words = description.get("License") or ""
     if not words:
-        (words,) = [each for each in said.get_all("Classifier", []) if each.startswith("License")]
+        (words,) = [
+            classifier
+            for classifier in description.get_all("Classifier", [])
+            if classifier.startswith("License")
+        ]
     return words if re.fullmatch(r"[A-Za-z0-9.-]+", words) else SPDX[words]
 
 

@@ -97,8 +97,8 @@ UNITS: Final = {
 
 def metrics_of(registry: CollectorRegistry) -> list[Metric]:
     """The metrics of a registry, by name."""
-    found = [metric for name in registry._collector_to_names for metric in _metrics(name)]
-    return sorted(found)
+    metrics = [metric for name in registry._collector_to_names for metric in _metrics(name)]
+    return sorted(metrics)
 
 
 def _metrics(collector: Any) -> Iterator[Metric]:

@@ -58,9 +58,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         (f"{DOCS}/{each.src_uri}", each.content_string) for each in files.documentation_pages()
     ]
     while pages:
-        found = {path for page, text in pages for path in _linked(page, text)}
+        paths = {path for page, text in pages for path in _linked(page, text)}
         pages = []
-        for path in sorted(found):
+        for path in sorted(paths):
             if files.get_file_from_path(_uri(path)) is None:
                 content = _content(ROOT / path)
                 files.append(

@@ -261,12 +261,12 @@ def loads() -> Iterator[str]:
     """Today's design: what part of each resource three fleets use."""
     yield (
         "| resource | there is | "
-        + " | ".join(f"{_number(each.edges)} edges, {each.replicas} replicas" for each in FLEETS)
+        + " | ".join(f"{_number(cell.edges)} edges, {cell.replicas} replicas" for cell in FLEETS)
         + " |"
     )
     yield "|---|---" + "|---" * len(FLEETS) + "|"
     for row in zip(*(demands(fleet, TODAY) for fleet in FLEETS), strict=True):
-        cells = (f"{_bold(each)}" for each in row)
+        cells = (f"{_bold(cell)}" for cell in row)
         yield (
             f"| {row[0].resource} | {_number(row[0].available)} {row[0].unit} | "
             + " | ".join(cells)
@@ -291,11 +291,11 @@ def returns() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for fleet in FLEETS:
         for design in STEPS[:1] if fleet.edges < 1e6 else (STEPS[0], *STEPS[2:]):
-            found = come_back(fleet, design)
+            outage = come_back(fleet, design)
             yield (
                 f"| {_number(fleet.edges)} edges, {fleet.replicas} replicas | {design.name} | "
-                f"{found.ready_s:.0f} s | {found.half_s:.0f} s | {found.all_s:.0f} s | "
-                f"{_number(found.refused)} |"
+                f"{outage.ready_s:.0f} s | {outage.half_s:.0f} s | {outage.all_s:.0f} s | "
+                f"{_number(outage.refused)} |"
             )
 
 
@@ -317,9 +317,9 @@ def page() -> str:
     for table in (loads, limits, returns):
         begin, end = f"<!-- {table.__name__} -->\n", f"<!-- end of {table.__name__} -->\n"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        made = begin + "\n" + "\n".join(table()) + "\n\n" + end
+        block = begin + "\n" + "\n".join(table()) + "\n\n" + end
         assert pattern.search(text), f"{PAGE.name} has no place for the table {table.__name__}"
-        text = pattern.sub(lambda _, made=made: made, text)
+        text = pattern.sub(lambda _, block=block: block, text)
     return text
 
 

@@ -79,10 +79,10 @@ def _reuse(running: environment.Environment, edges: int | None) -> None:
     Raises: EdgeAIError when the user wants another number of edges than the cluster has
     """
     present = len(running.cluster.nodes) - 1  # one node is the cloud node
-    what = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
+    summary = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
     if edges not in (None, present):
-        raise EdgeAIError(f"a local cluster runs {what}, not {edges}; stop it with: edgeai down")
-    typer.echo(f"edgeai: the local cluster is already running {what}", err=True)
+        raise EdgeAIError(f"a local cluster runs {summary}, not {edges}; stop it with: edgeai down")
+    typer.echo(f"edgeai: the local cluster is already running {summary}", err=True)
 
 
 @app.command()
@@ -165,42 +165,42 @@ def show_status(
     """
     from edgeai import status_sources
 
-    told = status_sources.source_of(url, kubeconfig, state_dir)
+    source = status_sources.source_of(url, kubeconfig, state_dir)
     if watch:
-        (_watch_lines if output is Output.JSON else _watch_page)(told)
-    found = told()
-    for each in found.unknown:
-        typer.echo(f"edgeai: {printable(each)}", err=True)
+        (_watch_lines if output is Output.JSON else _watch_page)(source)
+    answer = source()
+    for problem in answer.unknown:
+        typer.echo(f"edgeai: {printable(problem)}", err=True)
     if output is Output.JSON:
-        options.print_json(found)
+        options.print_json(answer)
     else:
-        options.console().print(status.page(found), crop=False)
+        options.console().print(status.page(answer), crop=False)
 
 
-def _watch_lines(told: Callable[[], status.Status]) -> NoReturn:
+def _watch_lines(source: Callable[[], status.Status]) -> NoReturn:
     """A line of JSON each time; why there is none, on stderr."""
     while True:
         try:
-            options.print_json(told(), is_line=True)
+            options.print_json(source(), is_line=True)
         except EdgeAIError as error:
             typer.echo(f"edgeai: {printable(str(error))}", err=True)
         time.sleep(REFRESH_S)
 
 
-def _watch_page(told: Callable[[], status.Status]) -> NoReturn:
+def _watch_page(source: Callable[[], status.Status]) -> NoReturn:
     with Live(console=options.console(), auto_refresh=False) as live:
         while True:
-            live.update(_page_or_reason(told), refresh=True)
+            live.update(_page_or_reason(source), refresh=True)
             time.sleep(REFRESH_S)
 
 
-def _page_or_reason(told: Callable[[], status.Status]) -> status.RenderableType:
+def _page_or_reason(source: Callable[[], status.Status]) -> status.RenderableType:
     """The page of `edgeai status`, or the reason why there is none.
 
     A restart of the GlobalManager must not end `status -w`.
     """
     try:
-        return status.page(told())
+        return status.page(source())
     except EdgeAIError as error:
         return f"[yellow]{escape(printable(str(error)))}"
 
@@ -222,12 +222,12 @@ def show_doctor(
     from edgeai.doctor import diagnosis
 
     file = kubeconfig_of(kubeconfig, state_dir)
-    found = asyncio.run(diagnosis.diagnose(file, namespace))
+    findings = asyncio.run(diagnosis.diagnose(file, namespace))
     if output is Output.JSON:
-        typer.echo(diagnosis.as_json(found))
+        typer.echo(diagnosis.as_json(findings))
     else:
-        options.console().print(diagnosis.table(found), crop=False)
-    levels = {each.level for each in found}
+        options.console().print(diagnosis.table(findings), crop=False)
+    levels = {finding.level for finding in findings}
     if levels & {"error", "unknown"}:
         raise typer.Exit(1 if "error" in levels else 2)
 

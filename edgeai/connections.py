@@ -86,15 +86,15 @@ class Connections(Generic[Connection]):
         before a connection whose request is under way. A request under way ends only for an address
         that has fewer connections, also with the new one.
         """
-        waiting = Counter(
+        queue = Counter(
             client.address
             for client in self._clients.values()
             if client.stage is not Stage.ANSWERING
         )
-        if not waiting:
+        if not queue:
             return None
-        crowded = max(waiting, key=lambda address: waiting[address])
-        has_fewer = len(self._where(lambda _: True, newcomer)) + 1 < waiting[crowded]
+        crowded = max(queue, key=lambda address: queue[address])
+        has_fewer = len(self._where(lambda _: True, newcomer)) + 1 < queue[crowded]
         candidates = (
             *self._where(lambda c: c.stage is Stage.IDLE and not c.is_proven, crowded),
             *self._where(lambda c: c.stage is Stage.IDLE, crowded),

@@ -41,10 +41,10 @@ class Forward:
         names = {item["metadata"]["name"]: item for item in listing.items if _is_ready(item)}
         if not names:
             count = len(listing.items)
-            found = f"none of {count} pods is ready" if count else "there is no pod"
+            problem = f"none of {count} pods is ready" if count else "there is no pod"
             raise EdgeAIError(
-                f"Deployment {self._namespace}/{GLOBALMANAGER}: {found}; `edgeai doctor` says why, "
-                "and --namespace names another namespace"
+                f"Deployment {self._namespace}/{GLOBALMANAGER}: {problem}; `edgeai doctor` says "
+                "why, and --namespace names another namespace"
             )
         name = min(names)
         self._pod, self._port = ObjectRef(PODS, self._namespace, name), _port_of(names[name])

@@ -27,12 +27,12 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread of Python gets signals
         return
-    received: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        if not received:
+        if not signals:
             print("edgeai: stopping what was started, one moment …", file=sys.stderr, flush=True)
-        received.append(number)
+        signals.append(number)
 
     former = {n: signal.signal(n, note) for n in (signal.SIGINT, *ENDING)}
     try:

@@ -18,34 +18,34 @@ def default_state_dir() -> Path:
     return Path(home) / "edgeai"
 
 
-def kubeconfig_of(given: Path | None, state_dir: Path | None) -> Path:
+def kubeconfig_of(path: Path | None, state_dir: Path | None) -> Path:
     """The kubeconfig to use: the given one, else $KUBECONFIG, else that of the local cluster in
     `state_dir` if it runs, else ~/.kube/config.
 
     Raises: SettingsError when $KUBECONFIG names several files, which kubectl would merge
     """
-    if given is not None:
-        return given
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    if len(named) > 1:
-        problem = f"names {len(named)} files; name one with --kubeconfig"
+    if path is not None:
+        return path
+    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if len(paths) > 1:
+        problem = f"names {len(paths)} files; name one with --kubeconfig"
         raise SettingsError("environment variable KUBECONFIG", problem)
-    if named:
-        return Path(named[0])
+    if paths:
+        return Path(paths[0])
     running = None if state_dir is None else environment.find(state_dir)
     return Path.home() / _HOME if running is None else running.kubeconfig
 
 
-def meant(given: Path | None, state_dir: Path) -> environment.Environment | Path:
+def meant(path: Path | None, state_dir: Path) -> environment.Environment | Path:
     """The local cluster if it is the one to use, else the kubeconfig to use.
 
     Raises: EdgeAIError when there is neither
     """
     running = environment.find(state_dir)
-    file = kubeconfig_of(given, state_dir)
+    file = kubeconfig_of(path, state_dir)
     if running is not None and file.resolve() == running.kubeconfig.resolve():
         return running
-    is_named = given is not None or bool(os.environ.get("KUBECONFIG"))
+    is_named = path is not None or bool(os.environ.get("KUBECONFIG"))
     if not is_named and not file.exists():
         environment.connect(state_dir)  # raises, and says how to start a local cluster
     return file

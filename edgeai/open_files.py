@@ -3,10 +3,10 @@
 import resource
 
 
-def allow_open_files(wanted: int) -> None:
-    """Raise the limit towards `wanted`, as far as the system allows. Shells often have 1024."""
+def allow_open_files(number: int) -> None:
+    """Raise the limit towards `number`, as far as the system allows. Shells often have 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if resource.RLIM_INFINITY != soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        number = min(number, hard)
+    if resource.RLIM_INFINITY != soft < number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))

@@ -94,11 +94,11 @@ def from_rest(rest_url: str) -> Status:
     return Status(fetch(rest_url, "/api/v1/nodes"), jobs, scalers)
 
 
-def page(told: Status) -> Group:
+def page(status: Status) -> Group:
     """The whole page of `edgeai status`."""
     now = times.utc_now()
-    tables = [nodes_table(told.nodes, now), jobs_table(told.jobs, now)]
-    return Group(*tables, *([scalers_table(told.scalers, now)] if told.scalers else []))
+    tables = [nodes_table(status.nodes, now), jobs_table(status.jobs, now)]
+    return Group(*tables, *([scalers_table(status.scalers, now)] if status.scalers else []))
 
 
 def nodes_table(nodes: list[Object], now: datetime) -> Table:
@@ -108,12 +108,12 @@ def nodes_table(nodes: list[Object], now: datetime) -> Table:
 
 def _node_row(node: Object, now: datetime) -> Row:
     session: Object = node["session"] or {}
-    held, desired = node["tasksHeld"], node["tasksDesired"]
+    tasks, desired = node["tasksHeld"], node["tasksDesired"]
     return (
         node["name"],
         _session_text(node),
         age_text(node["since"], now),
-        f"{_number(held)}/{_number(desired)}",
+        f"{_number(tasks)}/{_number(desired)}",
         age_text(session.get("lastReportAt"), now),
     )
 

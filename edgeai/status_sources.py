@@ -80,11 +80,11 @@ async def from_api(kubeconfig: Path) -> Status:
             of(LEASES, NAMESPACE), of(CONFIG_MAPS, NAMESPACE), *map(of, kinds)
         )
     has_sessions = not any(str(each) in text for text in unknown for each in (LEASES, CONFIG_MAPS))
-    served = _served(leases, config_maps, unknown) if has_sessions else None
+    sessions = _served(leases, config_maps, unknown) if has_sessions else None
     found = [object_ for group in objects for object_ in group]
     scalers = [one for one in found if one["kind"] in _SCALERS]
     jobs = [one for one in found if one["kind"] not in _SCALERS]
-    return Status([_node(node, served) for node in nodes], jobs, scalers, unknown)
+    return Status([_node(node, sessions) for node in nodes], jobs, scalers, unknown)
 
 
 _SCALERS: Final = ("ScaleOut", "ScaleIn")
@@ -101,12 +101,12 @@ def _served(
         return None
 
 
-def _node(node: Object, served: Mapping[NodeName, Claim] | None) -> Object:
+def _node(node: Object, sessions: Mapping[NodeName, Claim] | None) -> Object:
     """A node in the form of the REST. What the API does not know is null."""
     name = node["metadata"]["name"]
     is_edge = EDGE_LABEL in (node["metadata"].get("labels") or {})
-    connected = None if served is None else name in served
-    claim = (served or {}).get(name)
+    connected = None if sessions is None else name in sessions
+    claim = (sessions or {}).get(name)
     ends_on = None if claim is None else claim.certificate_ends_on
     return {
         "name": name,

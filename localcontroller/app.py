@@ -269,10 +269,10 @@ async def _serve(
     host, port = split_address(address, source)
     stack.push_async_callback(server.stop)
     try:
-        bound = await server.start(host, port)
+        bound_address = await server.start(host, port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(
             source, f"cannot listen on {address}: {reason}; choose another or free it"
         ) from error
-    log.info("listening", setting=source, address=bound)
+    log.info("listening", setting=source, address=bound_address)

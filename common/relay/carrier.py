@@ -350,6 +350,6 @@ class Carrier:
 
 
 def _limit_unsent(websocket: Connection) -> None:
-    accepted = websocket.transport.get_extra_info("socket")
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(accepted.fileno())) as same:
-        same.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+    socket_ = websocket.transport.get_extra_info("socket")
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(socket_.fileno())) as duplicate:
+        duplicate.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)

@@ -87,8 +87,8 @@ class StreamSocket(asyncio.BufferedProtocol):
             return
         with contextlib.suppress(OSError):
             descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
-            with socket.socket(fileno=descriptor) as same:
-                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            with socket.socket(fileno=descriptor) as duplicate:
+                duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
     def flush(self) -> None:
@@ -116,9 +116,9 @@ class StreamSocket(asyncio.BufferedProtocol):
         """Seconds since this process could last pass on bytes that wait for the connection. 0 while
         none wait. Called at each look at the deadlines.
         """
-        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        if waiting == 0 or self._written - waiting > self._passed_on:
-            self._passed_on, self._passed_on_at = self._written - waiting, now
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if buffered == 0 or self._written - buffered > self._passed_on:
+            self._passed_on, self._passed_on_at = self._written - buffered, now
         return now - self._passed_on_at
 
     # ---- called by the event loop ---------------------------------------------------------------

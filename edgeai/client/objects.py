@@ -115,10 +115,10 @@ class Resource(Generic[S, T]):
         if value is None and field == "status":
             value = {}
         try:
-            made: msgspec.Struct = parse(value, type_, field)
+            struct: msgspec.Struct = parse(value, type_, field)
         except InvalidSpec as error:
             raise InvalidObject(str(self), error.path, error.problem, error.remedy) from error
-        return made
+        return struct
 
     @property
     def ref(self) -> ObjectRef:
@@ -156,12 +156,12 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        given = ((field, getattr(value, field.name)) for field in fields)
-        return {f.encode_name: plain(each) for f, each in given if not _is_default(f, each)}
+        pairs = ((field, getattr(value, field.name)) for field in fields)
+        return {f.encode_name: plain(item) for f, item in pairs if not _is_default(f, item)}
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return msgspec.to_builtins(value)
 
 

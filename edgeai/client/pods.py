@@ -46,8 +46,8 @@ async def pods_of(kube: KubeClient, kind: Kind, job: Object) -> list[Object]:
     for a child; by name. Raises: ApiError
     """
     owners = await owners_of(kube, kind, job)
-    listed = (await kube.list(PODS, namespace=job["metadata"].get("namespace", ""))).items
-    return sorted(owned(listed, owners), key=lambda pod: str(pod["metadata"]["name"]))
+    pods = (await kube.list(PODS, namespace=job["metadata"].get("namespace", ""))).items
+    return sorted(owned(pods, owners), key=lambda pod: str(pod["metadata"]["name"]))
 
 
 async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
@@ -59,8 +59,8 @@ async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
         uids = {str(child["metadata"]["uid"]) for child in owned(children, owners)}
         owners |= uids  # the local cluster has nothing between a Deployment and its pods
         if uids:
-            listed = await _served(kube, POD_CONTROLLERS[type_], namespace)
-            owners |= {str(each["metadata"]["uid"]) for each in owned(listed, uids)}
+            objects = await _served(kube, POD_CONTROLLERS[type_], namespace)
+            owners |= {str(controller["metadata"]["uid"]) for controller in owned(objects, uids)}
     return owners
 
 

@@ -30,8 +30,8 @@ def check_of(condition: str) -> Check:
     if not type_.isalnum() or (has_status and truth not in ("True", "False", "Unknown")):
         remedy = 'write TYPE, TYPE=True, TYPE=False or TYPE=Unknown, "ended" or "deleted"'
         raise InvalidObject("wait", "condition", f"{condition!r} is none", remedy)
-    wanted = truth or "True"
-    return lambda object_: condition_of(object_, type_).get("status") == wanted
+    status = truth or "True"
+    return lambda object_: condition_of(object_, type_).get("status") == status
 
 
 async def wait_for(
@@ -76,14 +76,14 @@ async def wait_for(
 async def _first(kube: KubeClient, ref: ObjectRef, uid: str) -> Object:
     """The object as it is now. Raises: ObjectGone when the object with `uid` is gone; ApiError"""
     try:
-        found = await kube.get(ref)
+        object_ = await kube.get(ref)
     except errors.NotFound as error:
         if not uid:
             raise
         raise ObjectGone(ref, uid, is_replaced=False) from error
-    if uid and found["metadata"]["uid"] != uid:
+    if uid and object_["metadata"]["uid"] != uid:
         raise ObjectGone(ref, uid, is_replaced=True)
-    return found
+    return object_
 
 
 def _is_done(

@@ -21,15 +21,15 @@ def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
     Raises: UnknownKind
     """
     name, _, group = word.lower().partition(".")
-    found = tuple(
+    types = tuple(
         type_
         for class_ in CLASSES
         for type_ in class_.KIND.resources
         if name in _names(class_, type_) and group in ("", type_.group)
     )
-    if not found:
+    if not types:
         raise UnknownKind(what, word[:_MAX_SHOWN_CHARS], _known())
-    return found
+    return types
 
 
 def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:
@@ -70,8 +70,8 @@ def check_document(document: Any, what: str) -> Object:
     head = (document.get("apiVersion"), document.get("kind"))
     types = [type_ for class_ in CLASSES for type_ in class_.KIND.types]
     if head not in [(type_.api_version, type_.kind) for type_ in types]:
-        shown = f"{head[1]} of {head[0]}"
-        raise UnknownKind(what, shown[:_MAX_SHOWN_CHARS], _with_groups())
+        full_name = f"{head[1]} of {head[0]}"
+        raise UnknownKind(what, full_name[:_MAX_SHOWN_CHARS], _with_groups())
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not is_subdomain(name):

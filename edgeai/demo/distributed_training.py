@@ -60,10 +60,10 @@ def run(output: Output, *, python: Path | None = None) -> int:
             PyTorch there if need be
     Raises: EdgeAIError when there is no PyTorch and it cannot be installed
     """
-    chosen = _checked(python) if python is not None else _installed(stage.console_for(output))
+    interpreter = _checked(python) if python is not None else _installed(stage.console_for(output))
 
     def story(on: Stage) -> Outcome:
-        return _story(on, chosen)
+        return _story(on, interpreter)
 
     return stage.perform(story, output, keep=False)
 
@@ -72,11 +72,13 @@ def _checked(python: Path) -> Path:
     """The absolute path of a Python that has PyTorch. Raises: EdgeAIError"""
     path = python.absolute()
     try:
-        done = subprocess.run([path, "-c", "import numpy, torch"], capture_output=True, check=False)
-        problem = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        process = subprocess.run(
+            [path, "-c", "import numpy, torch"], capture_output=True, check=False
+        )
+        problem = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     except OSError as error:
-        done, problem = None, str(error)
-    if done is None or done.returncode:
+        process, problem = None, str(error)
+    if process is None or process.returncode:
         raise EdgeAIError(f"--python {path}: cannot import torch and numpy: {problem}")
     return path
 
@@ -108,19 +110,19 @@ def _story(on: Stage, python: Path) -> Outcome:
     running = stage.start(on, data.write)
     placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
     created_s = time.monotonic()
-    created = stage.apply(on, running, [job(placement)])
+    objects = stage.apply(on, running, [job(placement)])
     training = _Training(running.api)
-    held = stage.watch(on, running.api, created, training.look)
+    object_ = stage.watch(on, running.api, objects, training.look)
     seconds = time.monotonic() - created_s
-    result = training.result(held)
-    on.console.print(stage.as_the_api_holds_it(held, without=("conditions",)))
-    stage.delete(on, running.api, created)
+    result = training.result(object_)
+    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    stage.delete(on, running.api, objects)
     stage.end(on, running)
     return Outcome(
         world_size=result["world_size"],
         steps=result["step"],
         accuracy=result["accuracy"],
-        restarts=held["status"].get("jobRestarts", 0),
+        restarts=object_["status"].get("jobRestarts", 0),
         seconds=round(seconds, 1),
     )
 
@@ -134,27 +136,27 @@ class _Training:
         self._last: dict[str, Any] = {}  # last event of the script
         self._is_killed = False
 
-    def look(self, held: Object) -> Look:
+    def look(self, object_: Object) -> Look:
         """The live view of the job. Kills the victim in its time. Raises: ApiError, OSError"""
         for event in self._events():
             self._last = event
             if "loss" in event:
                 self._losses[event["epoch"]] = event["loss"]
-        pods = self._pods(held)
+        pods = self._pods(object_)
         if len(self._losses) >= KILL_AFTER and not self._is_killed:
             os.kill(pid_of(self._api, VICTIM), signal.SIGKILL)
             self._is_killed = True
-        state = _state(held)
+        state = _state(object_)
         return Look(
-            self._view(held, pods),
-            progress=(held.get("status"), self._last, [pod["status"] for pod in pods]),
+            self._view(object_, pods),
+            progress=(object_.get("status"), self._last, [pod["status"] for pod in pods]),
             has_ended=state in ("Succeeded", "Failed"),
         )
 
-    def result(self, held: Object) -> dict[str, Any]:
+    def result(self, object_: Object) -> dict[str, Any]:
         """The last event of the script. Raises: DemoFailed"""
-        if _state(held) != "Succeeded":
-            raise DemoFailed(f"the job failed: {held['status']['conditions'][-1]['message']}")
+        if _state(object_) != "Succeeded":
+            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
         results = [event for event in self._events() if event["event"] == "result"]
         if not results:
             raise DemoFailed(f"the log of {MASTER} has no result")
@@ -170,33 +172,33 @@ class _Training:
                     found.append(event)
         return found
 
-    def _pods(self, held: Object) -> list[Object]:
-        selector = f"training.kubeflow.org/job-name={held['metadata']['name']}"
+    def _pods(self, object_: Object) -> list[Object]:
+        selector = f"training.kubeflow.org/job-name={object_['metadata']['name']}"
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
         pods: list[Object] = self._api.get(path)["items"]
         return pods
 
-    def _view(self, held: Object, pods: list[Object]) -> Group:
+    def _view(self, object_: Object, pods: list[Object]) -> Group:
         head = Text.assemble(
             ("PyTorchJob: ", "cyan"),
-            f"{_state(held):<10} processes {self._last.get('world_size', '-')}"
+            f"{_state(object_):<10} processes {self._last.get('world_size', '-')}"
             f"  step {self._last.get('step', '-')}  loss {self._last_loss()}",
         )
         top = max(self._losses.values(), default=1.0)
         course = [self._losses[epoch] / top for epoch in sorted(self._losses)]
         table = Table("REPLICA", "NODE", "PHASE", "ATTEMPT", box=None)
-        for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
+        for pod in sorted(pods, key=lambda item: str(item["metadata"]["name"])):
             attempt = (pod["metadata"].get("annotations") or {}).get("edgeai.io/attempt", "0")
             phase = (pod.get("status") or {}).get("phase", "-")
             table.add_row(pod["metadata"]["name"], pod["spec"].get("nodeName", "-"), phase, attempt)
-        told = Text(f"{VICTIM} was killed" if self._is_killed else "", style="red")
-        return Group(head, Text(stage.bars(course), style="green"), told, table)
+        note = Text(f"{VICTIM} was killed" if self._is_killed else "", style="red")
+        return Group(head, Text(stage.bars(course), style="green"), note, table)
 
     def _last_loss(self) -> str:
         return str(self._losses[max(self._losses)]) if self._losses else "-"
 
 
-def _state(held: Object) -> str:
+def _state(object_: Object) -> str:
     """The type of the job's last condition."""
-    conditions = (held.get("status") or {}).get("conditions") or [{"type": "-"}]
+    conditions = (object_.get("status") or {}).get("conditions") or [{"type": "-"}]
     return str(conditions[-1]["type"])

@@ -61,12 +61,12 @@ def _story(on: Stage) -> Outcome:
                                "leaves, and the training goes on"))  # fmt: skip
     running = stage.start(on, data.write)
     placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
-    created = stage.apply(on, running, [rendered(JOB, placement)])
+    objects = stage.apply(on, running, [rendered(JOB, placement)])
     training = _Training(on, running, placement)
-    held = stage.watch(on, running.api, created, training.look)
-    outcome = training.outcome(held)
-    on.console.print(stage.as_the_api_holds_it(held, without=("conditions",)))
-    stage.delete(on, running.api, created)
+    object_ = stage.watch(on, running.api, objects, training.look)
+    outcome = training.outcome(object_)
+    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    stage.delete(on, running.api, objects)
     stage.end(on, running)
     return outcome
 
@@ -83,23 +83,23 @@ class _Training:
         self._changes = self._change()
         self._is_changed = False
 
-    def look(self, held: Object) -> Look:
+    def look(self, object_: Object) -> Look:
         """The live view of the job. Makes the next change in its time. Raises: ApiError, OSError"""
         self._events = self._read_events()
         pods = self._pods()
         if not self._is_changed:
             self._is_changed = next(self._changes, True)
-        state = _state(held)
+        state = _state(object_)
         return Look(
-            self._view(held, pods),
-            progress=(held.get("status"), self._events[-1:], [pod["status"] for pod in pods]),
+            self._view(object_, pods),
+            progress=(object_.get("status"), self._events[-1:], [pod["status"] for pod in pods]),
             has_ended=state in ("Succeeded", "Failed"),
         )
 
-    def outcome(self, held: Object) -> Outcome:
+    def outcome(self, object_: Object) -> Outcome:
         """Raises: DemoFailed"""
-        if _state(held) != "Succeeded":
-            raise DemoFailed(f"the job failed: {held['status']['conditions'][-1]['message']}")
+        if _state(object_) != "Succeeded":
+            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
         results = [event for event in self._read_events() if event["event"] == "result"]
         if not results:
             raise DemoFailed(f"the log of {LAUNCHER} has no result")
@@ -148,17 +148,17 @@ class _Training:
     # ---- what the launcher tells ---------------------------------------------------------------
 
     def _read_events(self) -> list[Event]:
-        found = []
+        lines = []
         for line in self._api.log(NAMESPACE, LAUNCHER):
             with contextlib.suppress(msgspec.DecodeError):
                 event = msgspec.json.decode(line)
                 if isinstance(event, dict) and "event" in event:
-                    found.append(event)
-        return found
+                    lines.append(event)
+        return lines
 
     def _last_progress(self) -> Event:
-        found = [event for event in self._events if event["event"] == "progress"]
-        return found[-1] if found else {}
+        progress = [event for event in self._events if event["event"] == "progress"]
+        return progress[-1] if progress else {}
 
     def _those(self, event: str) -> set[str]:
         """The workers of whom the launcher tells this."""
@@ -177,24 +177,24 @@ class _Training:
         items = self._api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
         return [pod for pod in items if pod["metadata"]["name"].startswith(f"{NAME}-")]
 
-    def _view(self, held: Object, pods: list[Object]) -> Group:
+    def _view(self, object_: Object, pods: list[Object]) -> Group:
         last = self._last_progress()
         head = Text.assemble(
             ("TrainingJob: ", "cyan"),
-            f"{_state(held):<10} workers {last.get('workers', '-')}  step {last.get('step', '-')}"
-            f"  accuracy {last.get('accuracy', '-')}",
+            f"{_state(object_):<10} workers {last.get('workers', '-')}"
+            f"  step {last.get('step', '-')}  accuracy {last.get('accuracy', '-')}",
         )
         course = [event["accuracy"] for event in self._events if event["event"] == "progress"]
         sizes = " → ".join(map(str, self._sizes()))
         table = Table("POD", "NODE", "PHASE", "IN THE LIST OF HOSTS", box=None)
-        listed = (held.get("status") or {}).get("currentWorkers") or []
+        hosts = (object_.get("status") or {}).get("currentWorkers") or []
         for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
             name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase", "-")
             node = pod["spec"].get("nodeName", "-")
-            table.add_row(name, node, phase, "yes" if name in listed else "")
+            table.add_row(name, node, phase, "yes" if name in hosts else "")
         bars = Text(stage.bars(course[-60:]), style="green")
         return Group(head, bars, Text(f"workers over time: {sizes}"), table)
 
 
-def _state(held: Object) -> str:
-    return str((held.get("status") or {}).get("phase") or "-")
+def _state(object_: Object) -> str:
+    return str((object_.get("status") or {}).get("phase") or "-")

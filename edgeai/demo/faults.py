@@ -60,11 +60,11 @@ def kill(api: Api, worker: str, *, at_round: int) -> Script:
     while round_of(status) < at_round:
         status = yield ""
     os.kill(pid_of(api, worker), signal.SIGKILL)
-    struck = round_of(status)
-    status = yield f"[red]killed in {struck}"
-    while round_told_by(worker, status) <= struck:
+    round_ = round_of(status)
+    status = yield f"[red]killed in {round_}"
+    while round_told_by(worker, status) <= round_:
         status = yield ""
-    return f"[green]killed in {struck}, back"
+    return f"[green]killed in {round_}, back"
 
 
 def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
@@ -76,14 +76,14 @@ def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
     while round_of(status) < at_round:
         status = yield ""
     line.cut()
-    struck = round_of(status)
-    while round_of(status) < struck + MISSED_ROUNDS:
-        status = yield f"[red]cut off in {struck}"
+    round_ = round_of(status)
+    while round_of(status) < round_ + MISSED_ROUNDS:
+        status = yield f"[red]cut off in {round_}"
     line.mend()
     mended = round_of(status)
     while round_told_by(worker, status) <= mended:
-        status = yield f"[yellow]cut off {struck} to {mended}, mended"
-    return f"[green]cut off {struck} to {mended}, back"
+        status = yield f"[yellow]cut off {round_} to {mended}, mended"
+    return f"[green]cut off {round_} to {mended}, back"
 
 
 def round_of(status: Status) -> int:
@@ -161,9 +161,11 @@ class EdgeLine:
             if self._running is None:
                 raise ConnectionRefusedError(f"{service}: there is no cloud yet")
             try:
-                found = self._running.api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
+                resource = self._running.api.get(
+                    f"/api/v1/namespaces/{namespace}/services/{service}"
+                )
             except EdgeAIError as error:  # the Service does not exist yet, or is gone
                 raise ConnectionRefusedError(str(error)) from error
-            return found["spec"]["clusterIP"], port
+            return resource["spec"]["clusterIP"], port
 
         return CuttingProxy(target)

@@ -78,17 +78,17 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
             Fault(killed, kill(running.api, killed, at_round=KILL_AT)),
             Fault(cut_off, cut(line, cut_off, at_round=CUT_AT)),
         ]
-        held = rounds.watch(on, running.api, job, faults)
+        object_ = rounds.watch(on, running.api, job, faults)
         figures = compare(parts, model_file(on.files))
-        on.console.print(stage.as_the_api_holds_it(held, without=("workers", "conditions")))
+        on.console.print(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
         on.console.print(comparison(figures, parts))
         stage.delete(on, running.api, job)
         stage.end(on, running)
     return Outcome(
-        rounds=held["status"]["round"],
-        bytes_per_round=_bytes_per_round(held["status"]),
+        rounds=object_["status"]["round"],
+        bytes_per_round=_bytes_per_round(object_["status"]),
         recovered_faults=sum(fault.is_recovered for fault in faults),
-        transports=stage.transports_of(held),
+        transports=stage.transports_of(object_),
         **msgspec.structs.asdict(figures),
     )
 
@@ -169,6 +169,6 @@ def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
 
 def _bytes_per_round(status: Mapping[str, Any]) -> int:
     """Bytes of weights in each round, for the trainer without a fault."""
-    told = status["workers"][f"{JOB}-train-0"]["taskInfo"]
-    sent, received = int(told["sentBytes"]), int(told["receivedBytes"])
+    info = status["workers"][f"{JOB}-train-0"]["taskInfo"]
+    sent, received = int(info["sentBytes"]), int(info["receivedBytes"])
     return (sent + received) // ROUNDS

@@ -68,14 +68,14 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     running, files = _prepare(on, isolated_edges=isolated_edges)
     service = stage.apply(on, running, _manifests(files))
     result = _watch_stream(console, running, service, files)
-    held = _wait_for_count(running.api, service, result["worker_upload_count"])
-    console.print(stage.as_the_api_holds_it(held))
+    object_ = _wait_for_count(running.api, service, result["worker_upload_count"])
+    console.print(stage.as_the_api_holds_it(object_))
     console.print(comparison(result))
     stage.delete(on, running.api, service)
     stage.end(on, running)
     told_by_status = {
-        "status_upload_count": held["status"]["uploadCount"],
-        "transports": stage.transports_of(held),
+        "status_upload_count": object_["status"]["uploadCount"],
+        "transports": stage.transports_of(object_),
     }
     others = {field: result[field] for field in Outcome.__struct_fields__ if field in result}
     return Outcome(**told_by_status, **others)
@@ -129,19 +129,19 @@ def _watch_stream(
                 return event
             if event["event"] == "progress":
                 count = upload_count(running.api, service)
-                told = f"uploadCount {'-' if count is None else count}"
-                progress.update(bar, completed=event["seen"], **_figures(event, told))
+                caption = f"uploadCount {'-' if count is None else count}"
+                progress.update(bar, completed=event["seen"], **_figures(event, caption))
     raise DemoFailed("the edge worker ended before it had a result")
 
 
-def _figures(event: dict[str, Any], told: str) -> dict[str, Any]:
+def _figures(event: dict[str, Any], caption: str) -> dict[str, Any]:
     """The values in the columns of the progress bar."""
-    seen = event.get("seen", 0)
+    samples = event.get("seen", 0)
     return {
         "hard": event.get("hard", 0),
         "uploaded": event.get("uploaded", 0),
-        "accuracy": f"{event['correct'] / seen:.3f}" if seen else "-",
-        "told": told,
+        "accuracy": f"{event['correct'] / samples:.3f}" if samples else "-",
+        "told": caption,
     }
 
 

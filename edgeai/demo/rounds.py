@@ -24,9 +24,9 @@ class Course:
         self._by_round: dict[int, float] = {}
 
     def note(self, status: Status) -> None:
-        told = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
-        if "accuracy" in told:
-            self._by_round[round_of(status)] = float(told["accuracy"])
+        metrics = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
+        if "accuracy" in metrics:
+            self._by_round[round_of(status)] = float(metrics["accuracy"])
 
     def __str__(self) -> str:
         """A bar chart with one character for each round. A higher bar means more accuracy.
@@ -54,17 +54,17 @@ def watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
     """
     course = Course()
 
-    def look(held: Object) -> Look:
-        status = held.get("status") or {}
+    def look(object_: Object) -> Look:
+        status = object_.get("status") or {}
         course.note(status)
         for fault in faults:
             fault.tell(status)
         has_ended = status.get("phase") in ("Succeeded", "Failed")
         return Look(view(status, course, faults), progress=status, has_ended=has_ended)
 
-    held = stage.watch(on, api, job, look)
-    _require_good_end(held["status"], faults)
-    return held
+    object_ = stage.watch(on, api, job, look)
+    _require_good_end(object_["status"], faults)
+    return object_
 
 
 def _require_good_end(status: Status, faults: Sequence[Fault]) -> None:

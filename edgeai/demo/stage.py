@@ -105,9 +105,9 @@ def perform(story: Story, output: Output, *, keep: bool) -> int:
 def start(stage: Stage, write: Callable[[Path], object]) -> Environment:
     """Start a cluster. Meanwhile `write` writes the workers' input into the given directory."""
     with stage.console.status("starting a cluster"), ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write, stage.files)
+        future = pool.submit(write, stage.files)
         running = environment.up(stage.state_dir)
-        writing.result()
+        future.result()
     nodes = ", ".join((environment.CLOUD, *environment.EDGES))
     stage.tick(f"GlobalManager in the cloud, nodes {nodes}")
     return running
@@ -142,15 +142,15 @@ def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -
     changed_s, before = time.monotonic(), None
     with Live(console=stage.console, auto_refresh=False) as live:
         while True:
-            held = api.get(path)
-            seen = look(held)
-            live.update(seen.view, refresh=True)
-            if seen.has_ended:
-                return held
-            if seen.progress != before:
-                changed_s, before = time.monotonic(), seen.progress
+            object_ = api.get(path)
+            view = look(object_)
+            live.update(view.view, refresh=True)
+            if view.has_ended:
+                return object_
+            if view.progress != before:
+                changed_s, before = time.monotonic(), view.progress
             if time.monotonic() - changed_s > STILL_S:
-                status = held.get("status")
+                status = object_.get("status")
                 raise DemoFailed(f"the job has reported nothing new for {STILL_S:g} s: {status}")
             time.sleep(POLL_S)
 
@@ -167,11 +167,11 @@ def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Pa
         without: fields of the status that the panel leaves out
     """
     status = {name: value for name, value in object_["status"].items() if name not in without}
-    shown = {
+    summary = {
         "metadata": {k: object_["metadata"][k] for k in ("namespace", "name", "generation")},
         "status": status,
     }
-    text = yaml.safe_dump(shown, sort_keys=False)
+    text = yaml.safe_dump(summary, sort_keys=False)
     title = f"{object_['kind']}.{object_['apiVersion']}, as the API holds it"
     return Panel(Syntax(text, "yaml", background_color="default"), title=title)
 

@@ -40,17 +40,19 @@ def certificates(facts: Facts) -> Iterator[Told]:
             continue
         name = f"Secret {facts.namespace}/{secret['metadata']['name']}"
         try:
-            told = _chain_problem(certificates_in(data["tls.crt"]), authorities, facts.clock)
+            problem = _chain_problem(certificates_in(data["tls.crt"]), authorities, facts.clock)
         except ValueError as error:
-            told = "error", f"tls.crt cannot be read: {error}"
-        if told is None:
+            problem = "error", f"tls.crt cannot be read: {error}"
+        if problem is None:
             good += 1
         else:
             bad += 1
-            yield told[0], f"{name}: {told[1]}", RENEW
+            yield problem[0], f"{name}: {problem[1]}", RENEW
     if not bad:
-        kept = f"{good} valid certificates" if good else "the GlobalManager mounts no certificate"
-        yield "ok", kept
+        summary = (
+            f"{good} valid certificates" if good else "the GlobalManager mounts no certificate"
+        )
+        yield "ok", summary
 
 
 def _chain_problem(

@@ -44,8 +44,8 @@ def findings(facts: Facts) -> list[Finding]:
     found = []
     for name, check in CHECKS.items():
         try:
-            for told in check(facts):  # what was told before an exception stays
-                found.append(Finding(name, *told))
+            for entry in check(facts):  # what was told before an exception stays
+                found.append(Finding(name, *entry))
         except NotAllowed as denied:
             found.append(Finding(name, "unknown", str(denied), OF_A_COMMAND.missing_right))
         except _ODD as error:

@@ -12,24 +12,24 @@ from globalmanager.manifests import crds
 
 def definitions(facts: Facts) -> Iterator[Told]:
     installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
-    wanted = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
+    expected = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
     if not facts.groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return
-    broken = 0
-    for name, definition in wanted.items():
+    problems = 0
+    for name, definition in expected.items():
         if definition["spec"]["group"] not in facts.groups:
             continue  # an installation may leave a whole group out
         problem = definition_problem(installed.get(name), definition)
         if problem:
-            broken += 1
+            problems += 1
             apply = "kubectl apply -f deploy/crds, of the release that runs"
             yield "error", f"CustomResourceDefinition {name} {problem}", apply
-    if not broken:
+    if not problems:
         yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(facts.groups))}"
 
 
-def definition_problem(installed: Object | None, wanted: Object) -> str:
+def definition_problem(installed: Object | None, expected: Object) -> str:
     """Why the installed definition does not do; "" when it does."""
     if installed is None:
         return "is not installed, though others of its group are"
@@ -40,11 +40,13 @@ def definition_problem(installed: Object | None, wanted: Object) -> str:
             ("Established", "False"),
         ):
             return f"is not served: {condition.get('message') or condition.get('reason')}"
-    served = {version["name"] for version in installed["spec"]["versions"] if version.get("served")}
-    missing = {version["name"] for version in wanted["spec"]["versions"]} - served
+    served_versions = {
+        version["name"] for version in installed["spec"]["versions"] if version.get("served")
+    }
+    missing = {version["name"] for version in expected["spec"]["versions"]} - served_versions
     if missing:
         return f"does not serve version {', '.join(sorted(missing))}; it is from an older release"
-    absent = _absent_fields(_spec_fields(installed), _spec_fields(wanted))
+    absent = _absent_fields(_spec_fields(installed), _spec_fields(expected))
     if absent:
         return f"has no field {absent}, so the API server drops it; it is from an older release"
     return ""
@@ -52,21 +54,23 @@ def definition_problem(installed: Object | None, wanted: Object) -> str:
 
 def _spec_fields(definition: Object) -> Any:
     """The schema of the stored version."""
-    stored = next(version for version in definition["spec"]["versions"] if version.get("storage"))
-    return (stored.get("schema") or {}).get("openAPIV3Schema") or {}
+    storage_version = next(
+        version for version in definition["spec"]["versions"] if version.get("storage")
+    )
+    return (storage_version.get("schema") or {}).get("openAPIV3Schema") or {}
 
 
-def _absent_fields(installed: Any, wanted: Any, path: str = "") -> str:
+def _absent_fields(installed: Any, expected: Any, path: str = "") -> str:
     """The path of the first field that the installed schema lacks; "" when it has all."""
     if installed.get("x-kubernetes-preserve-unknown-fields"):
         return ""
     present = installed.get("properties") or {}
-    for name, schema in (wanted.get("properties") or {}).items():
+    for name, schema in (expected.get("properties") or {}).items():
         here = f"{path}.{name}"
         if name not in present:
             return here
-        if found := _absent_fields(present[name], schema, here):
-            return found
-    if "items" in wanted and "items" in installed:
-        return _absent_fields(installed["items"], wanted["items"], f"{path}[]")
+        if absent_path := _absent_fields(present[name], schema, here):
+            return absent_path
+    if "items" in expected and "items" in installed:
+        return _absent_fields(installed["items"], expected["items"], f"{path}[]")
     return ""

@@ -73,11 +73,11 @@ def table(found: Sequence[Finding]) -> Table:
     rows = Table(box=None)
     for header in ("CHECK", "", "FINDING"):
         rows.add_column(header, overflow="fold")
-    for each in found:
-        text = Text(printable(each.message))
-        if each.remedy:
-            text.append(f"\n=> {printable(each.remedy)}", style="bold")
-        rows.add_row(each.check, Text(each.level, style=_STYLES[each.level]), text)
+    for finding in found:
+        text = Text(printable(finding.message))
+        if finding.remedy:
+            text.append(f"\n=> {printable(finding.remedy)}", style="bold")
+        rows.add_row(finding.check, Text(finding.level, style=_STYLES[finding.level]), text)
     return rows
 
 

@@ -33,26 +33,30 @@ def edges(facts: Facts) -> Iterator[Told]:
         if name_label(each).startswith(CONTROLLER)
     }
     try:
-        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
+        sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
     except claims.ClaimsError as error:
         yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
         return
     # A LocalController may run outside Kubernetes; then its session is all that is seen.
-    missing = [node for node in edges if node not in pods and node not in served]
-    if missing:
-        message = f"no LocalController on {some(missing)}"
+    without_controller = [node for node in edges if node not in pods and node not in sessions]
+    if without_controller:
+        message = f"no LocalController on {some(without_controller)}"
         remedy = f"see the DaemonSet: kubectl -n {facts.namespace} describe daemonset {CONTROLLER}"
         yield "error", message, remedy
-    lost = [node for node in edges if node in pods and node not in served]
-    for node in lost[:MAX_NAMED]:
+    without_session = [node for node in edges if node in pods and node not in sessions]
+    for node in without_session[:MAX_NAMED]:
         why = pod_problem([pods[node]])
         pod = pods[node]["metadata"]["name"]
         log = f"see the log of its LocalController: kubectl -n {facts.namespace} logs {pod}"
         message = f"{node} has no session with a GlobalManager"
         yield "error", f"{message}: {why}" if why else message, look(facts) if why else log
-    if len(lost) > MAX_NAMED:
-        yield "error", f"{len(lost) - MAX_NAMED} further edge nodes have no session", look(facts)
-    if not missing and not lost:
+    if len(without_session) > MAX_NAMED:
+        yield (
+            "error",
+            f"{len(without_session) - MAX_NAMED} further edge nodes have no session",
+            look(facts),
+        )
+    if not without_controller and not without_session:
         yield "ok", f"all {len(edges)} edge nodes have a session"
 
 
@@ -65,12 +69,12 @@ def nodes_served(
     live = {
         lease["metadata"]["name"] for lease in leases if not is_silent(lease.get("spec") or {}, now)
     }
-    found: dict[NodeName, claims.Claim] = {}
+    claims_of: dict[NodeName, claims.Claim] = {}
     for config_map in config_maps:
         labels = config_map["metadata"].get("labels") or {}
         if REPLICA_LABEL in labels and config_map["metadata"]["name"] in live:
             text = (config_map.get("data") or {}).get(CLAIMS_FIELD, "")
             for node, claim in (claims.decode(text) if text else claims.NO_CLAIMS).items():
-                if node not in found or claim.order > found[node].order:
-                    found[node] = claim
-    return found
+                if node not in claims_of or claim.order > claims_of[node].order:
+                    claims_of[node] = claim
+    return claims_of

@@ -90,11 +90,11 @@ async def gather(
 
     # The first request fails alone when the API is away: its error is the answer to all.
     try:
-        told = await about(client)
+        about_cluster = await about(client)
     except Forbidden as error:
         if not error.reason:
             raise  # a proxy's page, and no Kubernetes API
-        told = About(None, None)
+        about_cluster = About(None, None)
     moment = now()  # slow lists make no Lease look silent
     namespaced = (DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
     definitions, nodes, *others = await asyncio.gather(*map(of, (DEFINITIONS, NODES, *namespaced)))
@@ -106,8 +106,8 @@ async def gather(
         namespace=namespace,
         is_namespace_there=await _is_there(client, namespace),
         now=moment,
-        clock=told.clock or moment,
-        version=told.version,
+        clock=about_cluster.clock or moment,
+        version=about_cluster.version,
         groups=groups,
         definitions=definitions,
         nodes=nodes,

@@ -36,19 +36,19 @@ def managers(facts: Facts) -> Iterator[Told]:
         return
     for deployment in deployments:
         name = f"Deployment {facts.namespace}/{deployment['metadata']['name']}"
-        wanted = (deployment.get("spec") or {}).get("replicas", 1)
+        desired = (deployment.get("spec") or {}).get("replicas", 1)
         available = (deployment.get("status") or {}).get("availableReplicas", 0)
-        if wanted == 0:
+        if desired == 0:
             scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
             yield "error", f"{name} is scaled to 0, so no job makes progress", scale
-        elif available < wanted:
+        elif available < desired:
             why = (
                 pod_problem(part_of(pods, MANAGER)) or _refused(deployment) or "no pod says why yet"
             )
             level: Level = "warning" if available else "error"
-            yield level, f"{name} has {available} of {wanted} replicas: {why}", look(facts)
+            yield level, f"{name} has {available} of {desired} replicas: {why}", look(facts)
         else:
-            yield "ok", f"{name} has {available} of {wanted} replicas"
+            yield "ok", f"{name} has {available} of {desired} replicas"
 
 
 def _refused(deployment: Object) -> str:

@@ -45,9 +45,9 @@ def node_certificates(facts: Facts) -> Iterator[Told]:
         yield "ok", "nodes prove who they are without certificates"
         return
     is_good = True
-    for told in chain(_authorities(facts, bundles), _nodes(facts)):
+    for problem in chain(_authorities(facts, bundles), _nodes(facts)):
         is_good = False
-        yield told
+        yield problem
     if is_good:
         yield "ok", "no CA of the nodes and no certificate of a connected node ends soon"
 
@@ -56,19 +56,19 @@ def _authorities(facts: Facts, bundles: list[Object]) -> Iterator[Told]:
     for bundle in bundles:
         name = f"ConfigMap {facts.namespace}/{bundle['metadata']['name']}"
         try:
-            found = load_pem_x509_certificates(str(bundle["data"][_KEY]).encode())
+            certificates = load_pem_x509_certificates(str(bundle["data"][_KEY]).encode())
         except ValueError as error:
             yield "error", f"{name}: {_KEY} cannot be read: {error}", _READ_REMEDY
             continue
-        ended = [one for one in found if one.not_valid_after_utc <= facts.clock]
-        if len(ended) == len(found):
-            told = _end(ended[-1], facts.clock.date())
-            yield "error", f"{name}: {told}, so no node gets a session", _CA_REMEDY
+        expired = [one for one in certificates if one.not_valid_after_utc <= facts.clock]
+        if len(expired) == len(certificates):
+            problem = _end(expired[-1], facts.clock.date())
+            yield "error", f"{name}: {problem}, so no node gets a session", _CA_REMEDY
             continue
-        for one in found:
-            if one not in ended and one.not_valid_after_utc < facts.clock + ENDS_SOON:
-                told = _end(one, facts.clock.date())
-                yield "warning", f"{name}: {told}; then its nodes get no session", _CA_REMEDY
+        for one in certificates:
+            if one not in expired and one.not_valid_after_utc < facts.clock + ENDS_SOON:
+                problem = _end(one, facts.clock.date())
+                yield "warning", f"{name}: {problem}; then its nodes get no session", _CA_REMEDY
 
 
 def _end(authority: Certificate, today: date) -> str:
@@ -78,14 +78,14 @@ def _end(authority: Certificate, today: date) -> str:
 
 def _nodes(facts: Facts) -> Iterator[Told]:
     try:
-        served = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
+        sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
     except ClaimsError as error:
         yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
         return
     today = facts.clock.date()
     ends: list[tuple[date, NodeName]] = sorted(
         (claim.certificate_ends_on, node)
-        for node, claim in served.items()
+        for node, claim in sessions.items()
         if claim.certificate_ends_on is not None and ends_soon(claim.certificate_ends_on, today)
     )
     for ends_on, node in ends[:MAX_NAMED]:

@@ -34,13 +34,17 @@ def served_groups(deployments: Iterable[Object]) -> frozenset[str]:
     """
     for deployment in part_of(deployments, MANAGER):
         for container in deployment["spec"]["template"]["spec"].get("containers") or ():
-            named = [each.get("value") for each in container.get("env") or () if _is_groups(each)]
+            values = [
+                variable.get("value")
+                for variable in container.get("env") or ()
+                if _is_groups(variable)
+            ]
             words = [*(container.get("command") or ()), *(container.get("args") or ())]
             for word, following in pairwise([*words, ""]):
                 flag, _, value = word.partition("=")
-                named += [value or following] if flag == "--groups" else []
-            if named:
-                return frozenset(str(named[-1]).split(","))
+                values += [value or following] if flag == "--groups" else []
+            if values:
+                return frozenset(str(values[-1]).split(","))
     return frozenset(type_.group for kind in KINDS for type_ in kind.resources)
 
 

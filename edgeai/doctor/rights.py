@@ -20,7 +20,7 @@ _AT_ONCE: Final = 16  # reviews that are under way
 async def denied(client: KubeClient, namespace: str, groups: Iterable[str]) -> Denied:
     """Ask the API about each right, those for the jobs of `groups` included."""
     everywhere = [*base_rules(), *(rule for group in groups for rule in group_rules(group))]
-    asked = [
+    reviews = [
         *(attribute for rule in everywhere for attribute in _attributes(rule, "")),
         *(attribute for rule in namespace_rules() for attribute in _attributes(rule, namespace)),
     ]
@@ -35,13 +35,13 @@ async def denied(client: KubeClient, namespace: str, groups: Iterable[str]) -> D
         return bool((answer.get("status") or {}).get("allowed"))
 
     try:
-        first = await is_allowed(asked[0])  # shows alone whether the caller may ask at all
-        allowed = [first, *await asyncio.gather(*map(is_allowed, asked[1:]))]
+        first = await is_allowed(reviews[0])  # shows alone whether the caller may ask at all
+        allowed = [first, *await asyncio.gather(*map(is_allowed, reviews[1:]))]
     except NotFound:
         return None
     except Forbidden as error:
         return error
-    pairs = zip(asked, allowed, strict=True)
+    pairs = zip(reviews, allowed, strict=True)
     return tuple(dict.fromkeys(_words(each) for each, is_granted in pairs if not is_granted))
 
 

@@ -47,10 +47,10 @@ def describe(
 
     async def told() -> Any:
         async with await _client(kubeconfig, state_dir, namespace) as client:
-            found = await find(client, job)
-            pods = await pods_of(client.kube, found.KIND, found.object)
-            state = await state_with_logs(client.kube, found.object, pods, now)
-            return described(found, state, pods, now)
+            resource = await find(client, job)
+            pods = await pods_of(client.kube, resource.KIND, resource.object)
+            state = await state_with_logs(client.kube, resource.object, pods, now)
+            return described(resource, state, pods, now)
 
     description = asyncio.run(told())
     if output is Output.JSON:
@@ -89,8 +89,8 @@ def logs(
     async def read() -> int:
         number = 0
         async with await _client(kubeconfig, state_dir, namespace) as client:
-            found = await find(client, job)
-            lines = client.logs(found, worker=worker, follow=follow, tail=tail)
+            resource = await find(client, job)
+            lines = client.logs(resource, worker=worker, follow=follow, tail=tail)
             async with aclosing(lines):
                 async for line in lines:
                     show(line)
@@ -99,14 +99,16 @@ def logs(
 
     if not asyncio.run(read()):
         fits = f"no pod of {job!r} matches --worker {worker}, or it has no log yet"
-        which = fits if worker else "no pod has a log yet"
-        typer.echo(f"edgeai: {printable(which)}; see `edgeai describe {printable(job)}`", err=True)
+        problem = fits if worker else "no pod has a log yet"
+        typer.echo(
+            f"edgeai: {printable(problem)}; see `edgeai describe {printable(job)}`", err=True
+        )
 
 
 def _coloured(line: "LogLine") -> Text:
     colour = COLOURS[zlib.crc32(line.worker.encode()) % len(COLOURS)]
-    shown = Text(f"{line.worker} ", style=colour)
-    return shown.append(line.text, style="yellow" if line.is_notice else "")
+    prefix = Text(f"{line.worker} ", style=colour)
+    return prefix.append(line.text, style="yellow" if line.is_notice else "")
 
 
 def submit(
@@ -140,10 +142,12 @@ def submit(
 
     async def run() -> Any:
         async with await _client(kubeconfig, state_dir, namespace) as client:
-            made = await submitting.submit(client, documents, tell, is_forced=force)
+            objects = await submitting.submit(client, documents, tell, is_forced=force)
             if not wait:
-                return 0, [submitting.submitted(each, state_of(each.object)) for each in made]
-            return await submitting.wait_for_all(client, made, timeout_s, tell)
+                return 0, [
+                    submitting.submitted(object_, state_of(object_.object)) for object_ in objects
+                ]
+            return await submitting.wait_for_all(client, objects, timeout_s, tell)
 
     code, objects = asyncio.run(run())
     if output is Output.JSON:

@@ -14,11 +14,11 @@ DEADLINE_S: Final = 2.0  # longer, and the user has typed the name
 
 def job_names(context: typer.Context, incomplete: str) -> list[str]:
     """The jobs in the namespace that the command line means, as far as it is typed."""
-    given = context.params
-    kubeconfig, state_dir = given.get("kubeconfig"), given.get("state_dir")
+    parameters = context.params
+    kubeconfig, state_dir = parameters.get("kubeconfig"), parameters.get("state_dir")
     try:
         file = kubeconfig_of(kubeconfig, Path(state_dir or default_state_dir()))
-        return asyncio.run(_names(file, str(given.get("namespace") or ""), incomplete))
+        return asyncio.run(_names(file, str(parameters.get("namespace") or ""), incomplete))
     except (EdgeAIError, OSError, TimeoutError):
         return []
 
@@ -38,11 +38,11 @@ async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]
             for type_ in types_of(jobs)
         )
         answers = await asyncio.gather(*lists, return_exceptions=True)
-    found = set()
+    names = set()
     for answer in answers:
         if isinstance(answer, Forbidden | NotFound):
             continue
         if isinstance(answer, BaseException):
             raise answer
-        found |= {str(item["metadata"]["name"]) for item in answer.items}
-    return sorted(name for name in found if name.startswith(incomplete))
+        names |= {str(item["metadata"]["name"]) for item in answer.items}
+    return sorted(name for name in names if name.startswith(incomplete))

@@ -21,15 +21,17 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
     types, name = parse_job(text)
     refs = [ObjectRef(type_, client.namespace, name) for type_ in types]
     answers = await asyncio.gather(*map(client.kube.get, refs), return_exceptions=True)
-    found = [resource(answer) for answer in answers if not isinstance(answer, BaseException)]
+    resources = [resource(answer) for answer in answers if not isinstance(answer, BaseException)]
     failures = [answer for answer in answers if isinstance(answer, BaseException)]
     for failure in failures:
         if not isinstance(failure, NotFound | Forbidden):
             raise failure
-    jobs = [each for each in found if each.type.kind not in _LATER_KINDS] or found
+    jobs = [
+        candidate for candidate in resources if candidate.type.kind not in _LATER_KINDS
+    ] or resources
     if len(jobs) > 1:
-        named = " or ".join(f"{job.KIND.singular}.{job.type.group}/{name}" for job in jobs)
-        raise JobNotFound(f"JOB {name!r} names several objects; write {named}")
+        references = " or ".join(f"{job.KIND.singular}.{job.type.group}/{name}" for job in jobs)
+        raise JobNotFound(f"JOB {name!r} names several objects; write {references}")
     if jobs:
         return jobs[0]
     for failure in failures:

@@ -103,7 +103,7 @@ def page(job: Description, now: datetime) -> Group:
     parts += [Text(), _conditions(job.conditions, now)] if job.conditions else []
     parts += [Text(), _workers(job.workers)] if job.workers else []
     parts += _waits(job)
-    parts += _list("what to do", [f"{each.about}: {each.remedy}" for each in job.todo])
+    parts += _list("what to do", [f"{step.about}: {step.remedy}" for step in job.todo])
     return Group(*parts)
 
 
@@ -112,10 +112,10 @@ def _waits(job: Description) -> list[Text]:
     lines = ["\n    ".join([text, *logs.get(text, ())]) for text in job.waits_for]
     if job.result == "failed":
         return _list("why it failed", lines)
-    shown = lines[:MAX_SHOWN]
-    more = len(lines) - len(shown)
-    shown += [f"and {more} more"] if more else []
-    return _list("waits for", shown or ([] if job.result else [_PENDING]))
+    rows = lines[:MAX_SHOWN]
+    more = len(lines) - len(rows)
+    rows += [f"and {more} more"] if more else []
+    return _list("waits for", rows or ([] if job.result else [_PENDING]))
 
 
 def _list(title: str, lines: Sequence[str]) -> list[Text]:

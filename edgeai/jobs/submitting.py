@@ -59,11 +59,11 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
         raise InvalidObject(f"file {file}", "the whole", "has no document", "write one")
     checked = [check_document(one, f"document {n} of {file}") for n, one in enumerate(loaded, 1)]
     for number, document in enumerate(checked, 1):
-        named = document["metadata"].get("namespace")
-        if namespace and named not in (None, "", namespace):
-            problem = f"is {str(named)[:MAX_SHOWN_CHARS]!r}, but -n is {namespace!r}"
-            what = f"document {number} of {file}"
-            raise InvalidObject(what, "metadata.namespace", problem, "leave out one of the two")
+        own_namespace = document["metadata"].get("namespace")
+        if namespace and own_namespace not in (None, "", namespace):
+            problem = f"is {str(own_namespace)[:MAX_SHOWN_CHARS]!r}, but -n is {namespace!r}"
+            place = f"document {number} of {file}"
+            raise InvalidObject(place, "metadata.namespace", problem, "leave out one of the two")
     return checked
 
 
@@ -85,7 +85,7 @@ async def submit(
     Args: is_forced: take over the fields that somebody else has set to other values
     Raises: ApiError of the first document that is refused
     """
-    made = []
+    objects = []
     for document in documents:
         try:
             applied = await client.apply_document(document, is_forced=is_forced)
@@ -93,8 +93,8 @@ async def submit(
             raise _with_remedy(error) from error
         one = resource(applied)
         tell(f"{one}: applied")
-        made.append(one)
-    return made
+        objects.append(one)
+    return objects
 
 
 def _with_remedy(error: errors.Conflict) -> errors.Conflict:

@@ -99,9 +99,9 @@ class AddressFilter:
         address = str(peer[0])
         if address not in self._proxies and is_refused(address, self._allowed):
             raise AddressRefused(address)
-        made = socket.socket(family, type_, proto)
-        made.setblocking(False)
-        return made
+        socket_ = socket.socket(family, type_, proto)
+        socket_.setblocking(False)
+        return socket_
 
 
 def _addresses(host: str) -> set[str]:

@@ -104,10 +104,10 @@ class BucketSource:
         counter = file_sample_counter(self._format, self._url)
         options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
         async with asyncio.timeout(self._timeouts.silence_s):
-            found = await obstore.get_async(store, self._path, options=options)
-        stream = found.stream(min_chunk_size=CHUNK_BYTES)
+            response = await obstore.get_async(store, self._path, options=options)
+        stream = response.stream(min_chunk_size=CHUNK_BYTES)
         samples = await self._threads.count(self._url, _chunks(stream), counter)
-        self._etag = found.meta["e_tag"]
+        self._etag = response.meta["e_tag"]
         return samples
 
     async def _count_objects(self, store: S3Store, where: str) -> int:
@@ -117,13 +117,13 @@ class BucketSource:
                 page = await anext(pages, None)
             if page is None:
                 break
-            below = (each for each in page if each["path"] != self._path)
-            for each in below:  # the page is ordered by key
+            below = (entry for entry in page if entry["path"] != self._path)
+            for entry in below:  # the page is ordered by key
                 # Some tools create an empty object "dir/" for a directory, and obstore removes its
                 # "/". Such an object does not count if the next object is below it.
-                is_in_empty = bool(empty) and each["path"].startswith(f"{empty}/")
+                is_in_empty = bool(empty) and entry["path"].startswith(f"{empty}/")
                 objects += 1 - is_in_empty
-                empty = each["path"] if not each["size"] else ""
+                empty = entry["path"] if not entry["size"] else ""
         if not objects:  # S3 has no empty directories
             raise SourceError("NotFound", f"{where}: there is no object below it")
         return objects

@@ -178,13 +178,13 @@ class DatasetHook:
                 view = await self._ledger.change_since(view)
 
     def _watch_only(self, group: TaskGroup, factory: SourceFactory, tasks: list[TaskRow]) -> None:
-        wanted = {task.key: task for task in tasks}
+        tasks_by_key = {task.key: task for task in tasks}
         for key, (held, watch) in list(self._watches.items()):
-            if key not in wanted or wanted[key].held != held:
+            if key not in tasks_by_key or tasks_by_key[key].held != held:
                 watch.cancel()
                 del self._watches[key]
-        for key in wanted.keys() - self._watches.keys():
-            task = wanted[key]
+        for key in tasks_by_key.keys() - self._watches.keys():
+            task = tasks_by_key[key]
             watch = group.create_task(self._watch(task, factory), name=f"dataset {key}")
             self._watches[key] = (task.held, watch)
 

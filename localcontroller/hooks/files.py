@@ -109,13 +109,13 @@ class PathSource:
         self._check_prefixes(self._url)
         path = resolve_on_node(self._root, self._url)
         self._check_prefixes(f"/{path.relative_to(self._root)}")
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             self._check_format_of_directory()
             return FileContent((yield from count_files(path)))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise SourceError("Unreadable", f"spec.url: {self._url} is no file and no directory")
-        if _fingerprint(found) == self._fingerprint:
+        if _fingerprint(status) == self._fingerprint:
             return None
         return (yield from self._count_samples(path))
 
@@ -147,25 +147,25 @@ def resolve_on_node(root: Path, path: str) -> Path:
 
     Raises: OSError
     """
-    found: list[str] = []
+    parts: list[str] = []
     left, links = path.split("/")[::-1], 0
     while left:
         part = left.pop()
         if part in ("", "."):
             continue
-        next_ = root.joinpath(*found, part)
+        next_ = root.joinpath(*parts, part)
         mode = next_.lstat().st_mode
         if part == "..":
-            del found[-1:]
+            del parts[-1:]
         elif not stat.S_ISLNK(mode):
-            found.append(part)
+            parts.append(part)
         elif (links := links + 1) > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         else:
             target = os.readlink(next_)
-            found = [] if target.startswith("/") else found
+            parts = [] if target.startswith("/") else parts
             left += target.split("/")[::-1]
-    return root.joinpath(*found)
+    return root.joinpath(*parts)
 
 
 def count_files(root: Path) -> Generator[None, None, int]:
@@ -190,8 +190,11 @@ def count_files(root: Path) -> Generator[None, None, int]:
 
 def _directory_entries(directory: str) -> Iterator[os.DirEntry[str]]:
     """The entries of a directory; no entry if the directory was deleted after it was found."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
-        yield from found
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        os.scandir(directory) as entries,
+    ):
+        yield from entries
 
 
 def open_without_waiting(path: Path) -> io.FileIO:
@@ -200,7 +203,7 @@ def open_without_waiting(path: Path) -> io.FileIO:
     return open(fd, "rb", buffering=0)
 
 
-def _fingerprint(found: os.stat_result) -> FileFingerprint:
+def _fingerprint(status: os.stat_result) -> FileFingerprint:
     return FileFingerprint(
-        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     )

@@ -172,6 +172,6 @@ def _cause(error: Exception) -> str:
     signature.
     """
     causes = error.__cause__, getattr(error, "os_error", None), error
-    told = next((one for one in causes if isinstance(one, OSError) and one.strerror), error)
-    detail = getattr(told, "strerror", None)
+    cause = next((one for one in causes if isinstance(one, OSError) and one.strerror), error)
+    detail = getattr(cause, "strerror", None)
     return f"{type(error).__name__}: {detail}" if detail else type(error).__name__

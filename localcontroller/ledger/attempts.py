@@ -183,10 +183,10 @@ def after_pod(
     if is_same_pod and record.is_finished:
         return record
     attempt = record.attempt if is_same_pod else record.attempt + 1
-    seen = msgspec.structs.replace(
+    replacement = msgspec.structs.replace(
         record, attempt=attempt, status=status, reason=reason, details=dict(pod)
     )
-    return record if seen == record else seen
+    return record if replacement == record else replacement
 
 
 def _with_new_process(
@@ -205,10 +205,10 @@ def _with_new_process(
     if message.instance in processes:
         settled = _plus(settled, processes.pop(message.instance).counts)
     while len(processes) >= MAX_WORKER_PROCESSES:
-        ended = next((instance for instance in processes if not may_speak(instance)), None)
-        if ended is None:
+        oldest = next((instance for instance in processes if not may_speak(instance)), None)
+        if oldest is None:
             raise TooManyProcesses
-        settled = _plus(settled, processes.pop(ended).counts)
+        settled = _plus(settled, processes.pop(oldest).counts)
     processes[message.instance] = ProcessRecord(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
         record, attempt=attempt, instance=message.instance, settled=settled, processes=processes

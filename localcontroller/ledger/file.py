@@ -334,9 +334,9 @@ def _tighten(directory: Path) -> None:
     """Take the rights of group and others from the files of the ledger, and from the directory when
     it has nothing else. An earlier release, or the kubelet, may have made them readable for all.
     """
-    ours = [path for path in directory.iterdir() if path.name.startswith(_OWN_FILES)]
-    is_dedicated = len(ours) == sum(1 for _ in directory.iterdir())
-    for path in (*ours, *([directory] if is_dedicated else [])):
+    paths = [path for path in directory.iterdir() if path.name.startswith(_OWN_FILES)]
+    is_dedicated = len(paths) == sum(1 for _ in directory.iterdir())
+    for path in (*paths, *([directory] if is_dedicated else [])):
         stat = path.lstat()
         if stat.st_uid == os.geteuid() and stat.st_mode & _OTHERS and not path.is_symlink():
             path.chmod(stat.st_mode & ~_OTHERS & 0o7777)
@@ -379,9 +379,9 @@ def _sync_ledger_directory(directory: Path) -> None:
 
 def _set_aside(path: Path) -> Path:
     """Give the damaged ledger and its log new names. Keep the newest MAX_DAMAGED such ledgers."""
-    taken = _set_aside_numbers(path)
-    number = taken[-1] + 1 if taken else 1
-    for old in taken[: max(0, len(taken) + 1 - MAX_DAMAGED)]:
+    numbers = _set_aside_numbers(path)
+    number = numbers[-1] + 1 if numbers else 1
+    for old in numbers[: max(0, len(numbers) + 1 - MAX_DAMAGED)]:
         for suffix in ("", "-wal"):
             _damaged_path(path, old, suffix).unlink(missing_ok=True)
     for suffix in ("", "-wal"):

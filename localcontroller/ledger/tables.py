@@ -135,8 +135,8 @@ class LedgerTables:
             "SELECT key, uid, worker, secret_hash FROM grants JOIN tasks USING (uid)"
             " WHERE secret_hash != ''"
         ):
-            known = grants.get(secret_hash)
-            workers = known.workers if known is not None and known.uid == uid else frozenset()
+            grant = grants.get(secret_hash)
+            workers = grant.workers if grant is not None and grant.uid == uid else frozenset()
             grants[secret_hash] = Grant(TaskKey(key), Uid(uid), workers | {WorkerName(worker)})
         return grants
 
@@ -166,8 +166,8 @@ class LedgerTables:
         return ""
 
     def _assign_task(self, frame: wire.Assign) -> str:
-        held = self._held_task(frame.key)
-        if held is not None and held.uid == frame.uid and held.version >= frame.version:
+        task = self._held_task(frame.key)
+        if task is not None and task.uid == frame.uid and task.version >= frame.version:
             return ""
         try:
             parse_task_key(frame.key)
@@ -180,9 +180,9 @@ class LedgerTables:
                 f"the node's ledger is full: tasks may fill {limit} bytes, and this one has "
                 f"{len(frame.body)}; raise --ledger-max-bytes or move tasks to another node"
             )
-        if held is not None and held.uid != frame.uid:
-            self._drop_task(frame.key, Uid(held.uid))
-        self._resend_states(frame.uid, only_final=held is None or held.uid != frame.uid)
+        if task is not None and task.uid != frame.uid:
+            self._drop_task(frame.key, Uid(task.uid))
+        self._resend_states(frame.uid, only_final=task is None or task.uid != frame.uid)
         self._tasks_changed = True
         self._execute(
             "INSERT OR REPLACE INTO tasks (key, uid, version, body) VALUES (?, ?, ?, ?)",
@@ -210,8 +210,8 @@ class LedgerTables:
         ]
 
     def _withdraw_task(self, key: TaskKey, uid: Uid) -> None:
-        held = self._held_task(key)
-        if held is not None and held.uid == uid:
+        task = self._held_task(key)
+        if task is not None and task.uid == uid:
             self._drop_task(key, uid)
 
     def _keep_only_tasks(self, keys: Iterable[TaskKey]) -> None:

@@ -170,19 +170,19 @@ class Conversation:
             except EdgeAIError as error:
                 if len(frames) == 1:
                     return [str(error)]
-                return [refused for frame in frames for refused in await self._apply([frame])]
+                return [refusal for frame in frames for refusal in await self._apply([frame])]
             await asyncio.sleep(self._retry_commit_s)
 
     def _acknowledge(self, frames: list[CloudFrame], refusals: list[str]) -> None:
-        for frame, refused in zip(frames, refusals, strict=True):
+        for frame, refusal in zip(frames, refusals, strict=True):
             if isinstance(frame, ReportAcked):
                 self._listener.on_report_settled(frame)
                 continue
-            if refused:
-                log.error("frame refused", frame=type(frame).__name__, reason=refused)
+            if refusal:
+                log.error("frame refused", frame=type(frame).__name__, reason=refusal)
             if self._traces is not None and isinstance(frame, wire.Assign):
-                self._trace_stored(self._traces, frame, refused)
-            self._session.acknowledge(frame.seq, refused=refused)
+                self._trace_stored(self._traces, frame, refusal)
+            self._session.acknowledge(frame.seq, refused=refusal)
             if isinstance(frame, wire.Synced):
                 self._listener.on_synced()
         self._outgoing.set()

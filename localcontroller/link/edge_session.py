@@ -130,12 +130,12 @@ class EdgeSession(Session):
         return []
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
-        sent = self._window.acknowledge(ack.seq)
-        if sent is None:
+        report = self._window.acknowledge(ack.seq)
+        if report is None:
             return []
-        if self._window.in_flight(sent.key) is None:
-            self._pacing.acknowledged(sent.key)
-            newest = self._pacing.release(sent.key)
+        if self._window.in_flight(report.key) is None:
+            self._pacing.acknowledged(report.key)
+            newest = self._pacing.release(report.key)
             if newest is not None:
-                self._window.put(sent.key, newest)
-        return [ReportAcked(sent.value, ack.refused)]
+                self._window.put(report.key, newest)
+        return [ReportAcked(report.value, ack.refused)]

@@ -54,8 +54,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def answers(self, *, opening_s: float) -> bool:
         """Whether a server answers a dial without a token, be it with a refusal."""
         try:
-            presented = Presented({}, self.credentials.tls() if self.is_secure else None)
-            ws = await self.dial(presented, subprotocol=wire.SUBPROTOCOL, opening_s=opening_s)
+            credential = Presented({}, self.credentials.tls() if self.is_secure else None)
+            ws = await self.dial(credential, subprotocol=wire.SUBPROTOCOL, opening_s=opening_s)
         except InvalidStatus:
             return True
         except (CredentialError, OSError, WebSocketException):

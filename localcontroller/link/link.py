@@ -307,10 +307,10 @@ class Link:
     async def _dial(self) -> ClientConnection:
         """Raises: DialFailed; errors of websockets and of sockets"""
         endpoint, url = self._endpoint, self._endpoint.addresses.current
-        presented = await self._newest_credential()
+        credential = await self._newest_credential()
         try:
             ws = await endpoint.dial(
-                presented, subprotocol=wire.SUBPROTOCOL, opening_s=self._timing.opening_s
+                credential, subprotocol=wire.SUBPROTOCOL, opening_s=self._timing.opening_s
             )
         except InvalidStatus as error:
             raise self._handshake_refused(error) from error
@@ -332,13 +332,13 @@ class Link:
         while True:
             self._presented_digest = self._endpoint.credentials.digest()
             try:
-                presented = self._endpoint.credentials.newest(is_secure=self._endpoint.is_secure)
+                credential = self._endpoint.credentials.newest(is_secure=self._endpoint.is_secure)
             except CredentialError as error:
                 self._wait_for_files(str(error))
                 await asyncio.sleep(FILES_S)
             else:
                 self.waits_for = ""
-                return presented
+                return credential
 
     def _wait_for_files(self, problem: str) -> None:
         if problem == self.waits_for:

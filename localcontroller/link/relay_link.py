@@ -109,9 +109,9 @@ class RelayLink:
 
     async def _dial(self) -> Carrier:
         """Raises: CredentialError, errors of websockets and of sockets"""
-        presented = self._endpoint.credentials.newest(is_secure=self._endpoint.is_secure)
+        credential = self._endpoint.credentials.newest(is_secure=self._endpoint.is_secure)
         websocket = await self._endpoint.dial(
-            presented, subprotocol=frames.SUBPROTOCOL, opening_s=self._timing.opening_s
+            credential, subprotocol=frames.SUBPROTOCOL, opening_s=self._timing.opening_s
         )
         if websocket.subprotocol != frames.SUBPROTOCOL:
             websocket.transport.abort()

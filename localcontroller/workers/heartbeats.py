@@ -58,9 +58,9 @@ class Heartbeats:
 
     def renew(self, uid: Uid, worker: WorkerName) -> None:
         """The worker sent a message; the period that it promised stays."""
-        known = self._deadlines.get((uid, worker))
-        if known is not None:
-            self.expect(uid, worker, known.period_s)
+        deadline = self._deadlines.get((uid, worker))
+        if deadline is not None:
+            self.expect(uid, worker, deadline.period_s)
 
     def forget(self, uid: Uid, worker: WorkerName) -> None:
         self._deadlines.pop((uid, worker), None)
@@ -86,10 +86,10 @@ class Heartbeats:
     def take_missed(self) -> list[tuple[Uid, WorkerName, Deadline]]:
         """Remove and return the deadlines that have passed."""
         now = self._now()
-        missed = [(key, each) for key, each in self._deadlines.items() if each.due_s <= now]
-        for key, _ in missed:
+        overdue = [(key, each) for key, each in self._deadlines.items() if each.due_s <= now]
+        for key, _ in overdue:
             del self._deadlines[key]
-        return [(*key, deadline) for key, deadline in missed]
+        return [(*key, deadline) for key, deadline in overdue]
 
     def wait_s(self) -> float:
         """Seconds until the next deadline; 0 if a deadline has passed."""
@@ -144,8 +144,10 @@ async def _report_lost(
     silent_s = deadline.period_s * heartbeats.silence_factor
     reason = deadline.reason or f"no heartbeat for {silent_s:g} s"
     try:
-        known = await ledger.observe(uid, worker, deadline.status, reason)
+        is_current = await ledger.observe(uid, worker, deadline.status, reason)
     except NotGranted:
         return  # the worker's task was withdrawn
-    if known.reason == reason:
-        log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s, status=known.status)
+    if is_current.reason == reason:
+        log.warning(
+            "worker lost", uid=uid, worker=worker, silent_s=silent_s, status=is_current.status
+        )

@@ -119,10 +119,10 @@ class _Batch:
 
     def add(self, message: WorkerMessage) -> None:
         """Raises: Overloaded"""
-        waiting = self.messages.get(message.instance)
-        if waiting is None and len(self.messages) >= MAX_WAITING_PROCESSES:
+        predecessor = self.messages.get(message.instance)
+        if predecessor is None and len(self.messages) >= MAX_WAITING_PROCESSES:
             raise Overloaded("the queue of this worker", COMMIT_INTERVAL_S)
-        if waiting is None or _is_newer(message, waiting):
+        if predecessor is None or _is_newer(message, predecessor):
             self.messages[message.instance] = message
         if message.status in TERMINAL:
             self.has_final.set()

@@ -154,8 +154,8 @@ def _sedna_metrics(results: list[Any] | None) -> dict[str, Number]:
 
 
 def _sedna_details(info: Mapping[str, Any], results: list[Any] | None) -> dict[str, str]:
-    known = {*_SEDNA_COUNTS, *_sedna_numbers(info)}
-    details = {printable(name): _text(value) for name, value in info.items() if name not in known}
+    names = {*_SEDNA_COUNTS, *_sedna_numbers(info)}
+    details = {printable(name): _text(value) for name, value in info.items() if name not in names}
     if results:
         details["results"] = _text(results)[:MAX_RESULTS_CHARS]
     return details

@@ -152,15 +152,17 @@ class PodWatch:
         """Judge the pods of each task that is new on this node, or has a new version. The pod of a
         worker is often on the node before the worker's task.
         """
-        seen = self._ledger.view
+        previous_view = self._ledger.view
         while True:
-            view = await self._ledger.change_since(seen)
-            if view.held is not seen.held:
+            view = await self._ledger.change_since(previous_view)
+            if view.held is not previous_view.held:
                 changed = {
-                    task.uid for key, task in view.held.items() if seen.held.get(key) != task
+                    task.uid
+                    for key, task in view.held.items()
+                    if previous_view.held.get(key) != task
                 }
                 await self._judge_again(changed)
-            seen = view
+            previous_view = view
 
     async def _judge_again(self, jobs: Collection[str]) -> None:
         """Args: jobs: uids"""
@@ -354,10 +356,10 @@ async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> _Body:
 
 def _metadata_at_the_head(body: bytes) -> _ListMetadata:
     """The metadata of a list of which only the beginning is known. Raises: Unavailable"""
-    found = _LIST_METADATA.search(body[:_HEAD_BYTES])
-    if found is None:
+    match = _LIST_METADATA.search(body[:_HEAD_BYTES])
+    if match is None:
         raise Unavailable("a list of pods is too large, and its metadata are not at its head")
-    return msgspec.json.decode(found[1], type=_ListMetadata)
+    return msgspec.json.decode(match[1], type=_ListMetadata)
 
 
 def _check(response: aiohttp.ClientResponse) -> None:

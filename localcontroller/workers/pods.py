@@ -121,9 +121,9 @@ def judge(pod: WorkerPod) -> Verdict | None:
     if status.phase == "Succeeded":
         return Verdict("completed", f"pod {name} succeeded without a final message")
     for container in containers:
-        ended = _ended(container)
-        if ended is not None:
-            return Verdict("lost", f"pod {name}: {_describe(container.name, ended)}")
+        end = _ended(container)
+        if end is not None:
+            return Verdict("lost", f"pod {name}: {_describe(container.name, end)}")
     if containers and all(container.state.running is not None for container in containers):
         return Verdict("running", "")
     return None
@@ -142,8 +142,8 @@ def facts(pod: WorkerPod) -> dict[str, str]:
         for container in pod.status.container_statuses or []
         if container.state.terminated is not None
     ]
-    told = {wire.EXIT_CODES: ",".join(codes[:MAX_EXIT_CODES])} if codes else {}
-    return identity | told
+    details = {wire.EXIT_CODES: ",".join(codes[:MAX_EXIT_CODES])} if codes else {}
+    return identity | details
 
 
 def age(pod: WorkerPod) -> tuple[str, str]:

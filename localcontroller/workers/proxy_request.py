@@ -126,9 +126,9 @@ def parse(head: bytes) -> ProxyRequest:
     )
 
 
-def _values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
-    """Args: wanted: the name of the header, in lower case"""
-    return [value for name, value in headers if name.lower() == wanted]
+def _values(headers: list[tuple[bytes, bytes]], lowercase_name: bytes) -> list[bytes]:
+    """Args: lowercase_name: the name of the header, in lower case"""
+    return [value for name, value in headers if name.lower() == lowercase_name]
 
 
 def _check_framing(request: h11.Request, headers: list[tuple[bytes, bytes]]) -> None:
@@ -142,10 +142,10 @@ def _check_framing(request: h11.Request, headers: list[tuple[bytes, bytes]]) -> 
 
 def _credentials(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     """User and password of Proxy-Authorization; ("", "") without the header."""
-    given = _values(headers, b"proxy-authorization")
-    if len(given) > 1:
+    values = _values(headers, b"proxy-authorization")
+    if len(values) > 1:
         raise MalformedRequest("header Proxy-Authorization came more than once")
-    scheme, _, encoded = (given[0] if given else b"").partition(b" ")
+    scheme, _, encoded = (values[0] if values else b"").partition(b" ")
     if scheme.lower() != b"basic":
         return "", ""
     try:
@@ -191,14 +191,14 @@ def _forwarded(
     """The head for the target. Each request has a connection of its own, unless it asks for another
     protocol, for example WebSocket.
     """
-    dropped = _FOR_PROXY_ALONE | {
-        each.strip().lower()
+    hop_headers = _FOR_PROXY_ALONE | {
+        token.strip().lower()
         for name, value in headers
         if name.lower() == b"connection"
-        for each in value.split(b",")
+        for token in value.split(b",")
     }
     upgrade = _values(headers, _UPGRADE)
-    kept = [(name, value) for name, value in headers if name.lower() not in dropped]
+    kept = [(name, value) for name, value in headers if name.lower() not in hop_headers]
     if upgrade:
         kept += [(b"Upgrade", upgrade[0]), (b"Connection", b"Upgrade")]
     else:
