@@ -312,7 +312,7 @@ def _bold(demand: Demand) -> str:
 
 
 def page() -> str:
-    """The page with its tables made anew."""
+    """The page with its tables generated again."""
     text = PAGE.read_text(encoding="utf-8")
     for table in (loads, limits, returns):
         begin, end = f"<!-- {table.__name__} -->\n", f"<!-- end of {table.__name__} -->\n"

@@ -2,7 +2,7 @@
 
 The demo starts a local cluster with a GlobalManager and applies the PyTorchJob of
 examples/distributed_training. While the demo shows the loss and the replicas, it kills one worker.
-Then all replicas start anew together and go on from the last checkpoint. Before it prints its
+Then all replicas restart together and continue from the last checkpoint. Before it prints its
 outcome, the demo stops everything that it started.
 
 PyTorch is not part of edgeai. The demo runs the job with another Python that has PyTorch.
@@ -45,9 +45,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """Number of processes."""
     steps: int
     accuracy: float
-    """In 0..1, on images that no process has seen."""
+    """Share of correct answers, 0 to 1, on images that no process has trained with."""
     restarts: int
-    """How often all replicas started anew together."""
+    """Number of times that all replicas restarted together."""
     seconds: float
     """From the creation of the job to its end."""
 

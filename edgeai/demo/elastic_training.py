@@ -46,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How many workers took part, one after the other."""
     steps: int
     final_accuracy: float
-    """In 0..1, on images that no worker has seen."""
+    """Share of correct answers, 0 to 1, on images that no worker has trained with."""
     interruptions_survived: int
     """How many workers were lost without a word."""
 
@@ -130,7 +130,7 @@ class _Training:
         return True
 
     def _until_workers(self, count: int) -> Generator[bool, None, None]:
-        """Until so many workers have taken STEPS_BETWEEN steps together."""
+        """Wait until this number of workers has taken STEPS_BETWEEN steps together."""
         first = None
         while True:
             last = self._last_progress()

@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_namespace_there: bool | None
     """None where the caller may not read it."""
     now: datetime
-    """By this machine's clock, in UTC."""
+    """Time of this machine's clock, in UTC."""
     clock: datetime
     """The same moment by the clock of the API server."""
     version: Version | None

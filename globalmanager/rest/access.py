@@ -1,4 +1,4 @@
-"""Who may read what through the REST API: the callers and rights of the Kubernetes API.
+"""Authentication and authorization of REST callers, by the Kubernetes API.
 
 A caller shows a token of the Kubernetes API. A TokenReview says who the caller is, and a
 SubjectAccessReview says whether the caller may read exactly this. Both answers are remembered for a
@@ -32,7 +32,7 @@ MAX_TOKEN_CHARS: Final = 6 * 1024  # a projected token has 1-2 KiB
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent a request, as the Kubernetes API says. `extra` is passed on unread."""
+    """The caller of a request, as the Kubernetes API reports it. `extra` is passed on unread."""
 
     username: str
     uid: str = ""
@@ -41,7 +41,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """Of a ServiceAccount; "" for every other caller."""
+        """Namespace of a ServiceAccount; "" for every other caller."""
         parts = self.username.split(":")
         return parts[2] if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else ""
 

@@ -37,7 +37,7 @@ def is_troubled(pod: Object) -> bool:
 
 
 def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> str:
-    """Why the pod is not as it should be: of its containers, else of the pod."""
+    """Why the pod does not run: from its containers, otherwise from the pod."""
     for each in containers:
         state = mapping(each.get("state"))
         ended = mapping(state.get("terminated"))

@@ -1,4 +1,4 @@
-"""Who looks at a page: a session in a sealed cookie, with the caller's token of the Kubernetes API.
+"""Console sessions: a sealed cookie with the caller's token of the Kubernetes API.
 
 The cookie holds the token itself, encrypted and authenticated with a key that all replicas share.
 So a session needs no memory on the server, works at every replica, and ends with its time or with

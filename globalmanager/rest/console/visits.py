@@ -1,4 +1,4 @@
-"""Who sends a request to the console, and what the caller may see."""
+"""The caller of a console request, and what the caller may see."""
 
 import http
 

@@ -72,10 +72,10 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_pod_policy: CleanPods | None = None
     """Which pods are deleted at the end. None when the field is missing."""
     ttl_seconds_after_finished: Count | None = None
-    """So long after its end the job is deleted. Never when the field is missing."""
+    """Seconds after its end until the job is deleted. Without the field it is kept."""
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-    """So long after its start the job fails, if it has not ended. No limit when the field is
-    missing."""
+    """Seconds after its start until the job fails, if it has not ended. Without the field there is
+    no limit."""
     backoff_limit: Count | None = None
     """Number of restarts, of all replicas together, with which the job counts as failed."""
     scheduling_policy: SchedulingPolicy | None = None
@@ -125,12 +125,12 @@ class TrainingStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     finished: list[str] = []
     """Replicas that have succeeded. They never run again, also when their pods are gone."""
     restarts: dict[str, int] = {}
-    """Replica -> how often its pod was made anew after a failure."""
+    """Replica -> number of times that its pod was created again after a failure."""
     container_restarts: dict[str, int] = {}
     """Uid of a pod -> how often the node has started its containers again, for the backoff limit.
     "earlier" has the sum of the pods that are gone."""
     job_restarts: int = 0
-    """How often all pods were made anew together."""
+    """Number of times that all pods were created again together."""
     workers: dict[str, dict[str, Any]] = {}
     """Replica -> the last report of the LocalController of its node, and only there. The edge side
     writes this field."""
