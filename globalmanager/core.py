@@ -8,8 +8,8 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
 
     fence, contacts, desired sets      state that the other parts share; no task, no request
     engine                             plans; reads contacts, writes the desired sets
-    inbox, sessions                    pass reports on to the engine's status writer
     membership                         elector, presence and roster: they deal with other replicas
+    inbox, sessions                    pass reports on to the engine's status writer
     rebalancer                         sends edges to replicas with fewer sessions
 """
 
@@ -76,37 +76,9 @@ class Core:
             contacts=contacts,
             fence=fence,
             worker_settings=_worker_settings(settings),
-            settings=EngineSettings(
-                namespace=settings.namespace,
-                groups=settings.groups,
-                reconcilers=settings.workers,
-                stale_after_s=settings.stale_after_s,
-                pod_security_default=Level(settings.pod_security_default),
-                informer=InformerSettings(watch_s=settings.watch_s),
-            ),
+            settings=_engine_settings(settings),
             metrics=metrics,
             clocks=clocks,
-            traces=traces,
-        )
-        recorder = self.engine.writers.report_events
-        left_out = LeftOutTasks(jobs=self.engine.jobs, recorder=recorder, limits=desired.limits)
-        desired.subscribe_left_out(left_out.tell)
-        edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
-        nodes = edge_metrics.nodes
-        nodes.labels("lost").set_function(self._count_lost)
-        nodes.labels("open").set_function(
-            lambda: len(desired.nodes) - len(contacts.without_session(desired.nodes))
-        )
-        self.inbox = Inbox(
-            desired=desired,
-            writer=StatusFold(
-                jobs=self.engine.jobs,
-                writer=self.engine.writers.status_writer,
-                recorder=recorder,
-                clock=clocks.elapsed,
-            ),
-            metrics=edge_metrics,
-            clock=clocks.elapsed,
             traces=traces,
         )
         self.membership = Membership(
@@ -119,13 +91,36 @@ class Core:
             edge_side=self,
             clocks=clocks,
         )
-        elector = self.membership.elector
+        self._build_edge_side(settings, edge_metrics, clocks, traces)
+        self._show(metrics, edge_metrics)
+        self.membership.elector.subscribe(self.engine.leadership_changed)
+
+    def _build_edge_side(
+        self, settings: Settings, metrics: EdgeMetrics, clocks: Clocks, traces: TaskTraces | None
+    ) -> None:
+        """The parts that pass reports on to the engine's status writer, and spread the sessions."""
+        contacts, desired = self.contacts, self.desired
+        recorder = self.engine.writers.report_events
+        left_out = LeftOutTasks(jobs=self.engine.jobs, recorder=recorder, limits=desired.limits)
+        desired.subscribe_left_out(left_out.tell)
+        self.inbox = Inbox(
+            desired=desired,
+            writer=StatusFold(
+                jobs=self.engine.jobs,
+                writer=self.engine.writers.status_writer,
+                recorder=recorder,
+                clock=clocks.elapsed,
+            ),
+            metrics=metrics,
+            clock=clocks.elapsed,
+            traces=traces,
+        )
         self.sessions = Sessions(
             desired=desired,
             inbox=self.inbox,
             contacts=contacts,
-            elector=elector,
-            metrics=edge_metrics,
+            elector=self.membership.elector,
+            metrics=metrics,
             timing=DriverTiming(session=settings.timing),
             utcnow=clocks.utcnow,
             traces=traces,
@@ -134,11 +129,20 @@ class Core:
             self.sessions,
             contacts,
             roster=self.membership.roster,
-            metrics=edge_metrics,
+            metrics=metrics,
             clock=clocks.elapsed,
         )
+
+    def _show(self, metrics: EngineMetrics, edge_metrics: EdgeMetrics) -> None:
+        """Let the metrics show the state of these parts."""
+        desired, contacts, elector = self.desired, self.contacts, self.membership.elector
+        edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
+        nodes = edge_metrics.nodes
+        nodes.labels("lost").set_function(self._count_lost)
+        nodes.labels("open").set_function(
+            lambda: len(desired.nodes) - len(contacts.without_session(desired.nodes))
+        )
         elector.subscribe(metrics.leading.set)
-        elector.subscribe(self.engine.leadership_changed)
         metrics.epoch.set_function(lambda: elector.epoch)
 
     def _count_lost(self) -> int:
@@ -208,6 +212,17 @@ def lease_timing(settings: Settings) -> LeaseTiming:
         raise SettingsError(
             "flags --lease-duration-s, --lease-renew-deadline-s, --lease-retry-s", str(error)
         ) from error
+
+
+def _engine_settings(settings: Settings) -> EngineSettings:
+    return EngineSettings(
+        namespace=settings.namespace,
+        groups=settings.groups,
+        reconcilers=settings.workers,
+        stale_after_s=settings.stale_after_s,
+        pod_security_default=Level(settings.pod_security_default),
+        informer=InformerSettings(watch_s=settings.watch_s),
+    )
 
 
 def _worker_settings(settings: Settings) -> WorkerSettings:

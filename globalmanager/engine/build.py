@@ -1,6 +1,6 @@
 """Builds the engine from its parts. Each part gets only parts that exist already."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -60,17 +60,10 @@ def build_engine(
     client = client.reading({**FORMS, **dict.fromkeys(served, LargeSpecs())})
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, processor=clocks.processor)
-    informers = Informers(
-        client,
-        namespace=settings.namespace,
-        owners=(*served, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
-        settings=settings.informer,
-        clock=clocks.elapsed,
-    )
+    informers = _informers(client, served, settings, clocks)
     readers = build_readers(Caches(informers, served), contacts, worker_settings)
     assigner = Assigner(readers, sink, metrics=metrics, traces=traces, processor=clocks.processor)
-    level = settings.pod_security_default
-    writers = build_writers(client, readers, queue, level, fence, metrics, clocks)
+    writers = build_writers(client, readers, queue, settings, fence, metrics, clocks)
     reconciler = JobReconciler(readers, writers, fence=fence, utcnow=clocks.utcnow, traces=traces)
     changes = ChangeHandler(
         readers,
@@ -100,6 +93,18 @@ def build_engine(
     contacts.subscribe(engine)
     readers.caches.open()
     return engine
+
+
+def _informers(
+    client: KubeClient, served: Iterable[ResourceType], settings: EngineSettings, clocks: Clocks
+) -> Informers:
+    return Informers(
+        client,
+        namespace=settings.namespace,
+        owners=(*served, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
+        settings=settings.informer,
+        clock=clocks.elapsed,
+    )
 
 
 def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[ResourceType, Kind]:

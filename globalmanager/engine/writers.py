@@ -15,10 +15,10 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
+from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.status import StatusWriter
 from globalmanager.ha.clock import Clocks
 from globalmanager.ha.fence import Fence
-from globalmanager.rules.pod_security import Level
 
 
 class Writers(NamedTuple):
@@ -41,7 +41,7 @@ def build_writers(
     client: KubeClient,
     readers: Readers,
     queue: WorkQueue[ObjectRef],
-    pod_security_default: Level,
+    settings: EngineSettings,
     fence: Fence,
     metrics: EngineMetrics,
     clocks: Clocks,
@@ -52,7 +52,7 @@ def build_writers(
     reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clocks=clocks)
     status_writer = StatusWriter(client.on_share(Share.REPORTS), caches.all_of)
     owners = Owners(Live(plans, caches.all_of), clocks.utcnow)
-    admission = PodAdmission(caches, pod_security_default)
+    admission = PodAdmission(caches, settings.pod_security_default)
     applier = Applier(
         Live(plans, caches.written_to),
         owners,

@@ -1,23 +1,22 @@
 """Prometheus metrics of the REST server: its connections and requests. /metrics shows them."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import Counter, Gauge
+
+from globalmanager.metric_table import MetricTable, Row
 
 
-class RestMetrics:
+class RestMetrics(MetricTable):
     """All metrics of the REST server; one instance for each registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.connections = Gauge(
-            "edgeai_rest_connections", "Open connections of the REST API", registry=registry
-        )
-        self.connections_cut = Counter(
-            "edgeai_rest_connections_cut",
-            "Connections of the REST API that ended because there was no room, or because their "
-            "address opened too many",
-            registry=registry,
-        )
-        self.requests_delayed = Counter(
-            "edgeai_rest_requests_delayed",
-            "Requests that waited, because their address sent too many",
-            registry=registry,
-        )
+    connections = Row(Gauge, "edgeai_rest_connections", "Open connections of the REST API")
+    connections_cut = Row(
+        Counter,
+        "edgeai_rest_connections_cut",
+        "Connections of the REST API that ended because there was no room, or because their "
+        "address opened too many",
+    )
+    requests_delayed = Row(
+        Counter,
+        "edgeai_rest_requests_delayed",
+        "Requests that waited, because their address sent too many",
+    )
