@@ -224,7 +224,7 @@ class Board:
         if not sight.nodes:
             return []
         live = {info.node: info for info in self._sessions.snapshot()}
-        known = {NodeName(each["metadata"]["name"]): each for each in self._cache.nodes()}
+        known = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         contacts = self._contacts.by_node()
         names = known.keys() | contacts.keys()
         rows = [
@@ -237,7 +237,7 @@ class Board:
     def node(self, sight: Sight, name: NodeName) -> NodeRow | None:
         """One row of `nodes`, without the others."""
         found = next(
-            (each for each in self._cache.nodes() if each["metadata"]["name"] == name), None
+            (node for node in self._cache.nodes() if node["metadata"]["name"] == name), None
         )
         contact = self._contacts.by_node().get(name)
         if not sight.nodes or (found is None and contact is None):

@@ -38,8 +38,8 @@ def is_troubled(pod: Object) -> bool:
 
 def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> str:
     """Why the pod does not run: from its containers, otherwise from the pod."""
-    for each in containers:
-        state = mapping(each.get("state"))
+    for container in containers:
+        state = mapping(container.get("state"))
         ended = mapping(state.get("terminated"))
         if reason := mapping(state.get("waiting")).get("reason"):
             return word(reason)

@@ -165,7 +165,7 @@ def _row(event: Mapping[str, Any]) -> dict[str, Any]:
         "reason": _word(event.get("reason")),
         "about": f"{_word(about.get('kind'))} {_word(about.get('name'))}",
         "message": printable(str(event.get("message") or ""))[:MAX_MESSAGE_CHARS],
-        "count": next((each for each in counts if type(each) is int and each > 0), 1),
+        "count": next((count for count in counts if type(count) is int and count > 0), 1),
         "by": _word(source),
     }
 
@@ -177,7 +177,7 @@ def _last(event: Mapping[str, Any]) -> str:
         *(event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime")),
         mapping(event.get("metadata")).get("creationTimestamp"),
     )
-    return _word(next((each for each in moments if each), ""))
+    return _word(next((moment for moment in moments if moment), ""))
 
 
 def _word(value: Any) -> str:
