@@ -1,4 +1,5 @@
-"""The `edgeai` command, the Python client, and small modules that every other package may import.
+"""The package of users: client, worker SDK, Kubernetes client, local cluster and the command.
 
-This module imports nothing: every node loads it.
+Any package may import the small modules at the top. This module imports nothing, because
+every node loads it.
 """
