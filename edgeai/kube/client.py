@@ -35,7 +35,9 @@ from edgeai.kube.sender import (
     ClientSettings,
     RequestHook,
     Sender,
+    new_policy,
     no_check,
+    rate_of,
     request_for,
 )
 from edgeai.kube.transport import Transport, open_transport
@@ -85,8 +87,7 @@ class KubeClient:
         *,
         on_request: RequestHook = lambda _verb, _code, _seconds: None,
     ) -> None:
-        self._settings = settings
-        self._sender = Sender(transport, settings, on_request)
+        self._sender = Sender(new_policy(transport, settings, on_request))
         self._forms: Mapping[ResourceType, Form] = {}
 
     @classmethod
@@ -110,17 +111,17 @@ class KubeClient:
         The client asks the guard immediately before it sends a write, after the wait for the rate.
         A write that the guard rejects raises NotLeading. Reads need no permission.
         """
-        return self._with(self._sender.guarded(guard), self._settings)
+        return self._but(guard=guard)
 
     def apart(self, settings: ClientSettings) -> Self:
         """A client with the same connections and a rate of its own. So heartbeats do not wait
         behind other requests.
         """
-        return self._with(self._sender.apart(settings), settings)
+        return self._but(settings=settings, rate=rate_of(settings), slots={})
 
     def on_share(self, share: Share) -> Self:
         """A client with the same connections, whose requests use this share of the rate."""
-        return self._with(self._sender.on_share(share), self._settings)
+        return self._but(share=share)
 
     def reading(self, forms: Mapping[ResourceType, Form]) -> Self:
         """A client with the same connections and rate, which decodes only a part of objects.
@@ -135,18 +136,23 @@ class KubeClient:
         """A client with connections of its own and without credentials, for `bearing`. The caller
         must close it too. Raises: SettingsError
         """
-        return type(self)(self._sender.transport.without_credentials(), settings)
+        return type(self)(self._sender.policy.transport.without_credentials(), settings)
 
     def bearing(self, token: str) -> Self:
         """A client with the same connections and rate, whose requests show this token. So the API
         server decides what they may do, and records who did it.
         """
-        return self._with(self._sender.bearing(token), self._settings)
+        return self._but(transport=self._sender.policy.transport.bearing(token))
 
-    def _with(self, sender: Sender, settings: ClientSettings) -> Self:
+    def _but(self, **changes: Any) -> Self:
+        """A client whose policy differs in these fields."""
         client = copy.copy(self)
-        client._sender, client._settings = sender, settings
+        client._sender = Sender(self._sender.policy._replace(**changes))
         return client
+
+    @property
+    def _settings(self) -> ClientSettings:
+        return self._sender.policy.settings
 
     def make_way(self) -> None:
         """Let the requests of plans and reports pause for a moment, because an assignment changed
@@ -167,7 +173,7 @@ class KubeClient:
     @property
     def redialled(self) -> asyncio.Event:
         """Set when a redial has closed the present connections."""
-        return self._sender.transport.replaced
+        return self._sender.policy.transport.replaced
 
     async def __aenter__(self) -> Self:
         return self
@@ -176,7 +182,7 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._sender.transport.close()
+        await self._sender.policy.transport.close()
 
     def read(self, type_: ResourceType, document: bytes) -> Object | Unreadable:
         """The object in a line of a watch, as the verbs return objects of this type."""

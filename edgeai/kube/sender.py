@@ -5,16 +5,15 @@ failure becomes an ApiError. This module decodes no object, retries nothing and 
 """
 
 import asyncio
-import copy
 import http
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
     contextmanager,
     nullcontext,
 )
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -106,61 +105,46 @@ def request_for(
     )
 
 
+class Policy(NamedTuple):
+    """How a client sends requests. Policies of one client share its connections and rate."""
+
+    transport: Transport
+    settings: ClientSettings
+    on_request: RequestHook
+    rate: SharedRate
+    slots: Mapping[Share, Slots]
+    """A share without slots waits for the rate alone."""
+    share: Share = Share.OTHER
+    guard: Guard | None = None
+    """Decides on writes; without a guard all are sent."""
+
+
+def new_policy(transport: Transport, settings: ClientSettings, on_request: RequestHook) -> Policy:
+    """A policy with a rate and slots of its own."""
+    reports = Slots(settings.report_requests, hold_s=settings.slot_hold_s)
+    slots = {Share.REPORTS: reports}
+    for share in (Share.PLANS, Share.STATUSES):
+        slots[share] = Slots(
+            settings.plan_requests,
+            calm=settings.calm_plan_requests,
+            before=reports,
+            hold_s=settings.slot_hold_s,
+        )
+    return Policy(transport, settings, on_request, rate_of(settings), slots)
+
+
+def rate_of(settings: ClientSettings) -> SharedRate:
+    return SharedRate(qps=settings.qps, burst=settings.burst)
+
+
 class Sender:
     """Sends requests for many tasks at the same time."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        settings: ClientSettings,
-        on_request: RequestHook,
-    ) -> None:
-        self.transport = transport
-        self._settings = settings
-        self._on_request = on_request
-        self._rate = SharedRate(qps=settings.qps, burst=settings.burst)
-        reports = Slots(settings.report_requests, hold_s=settings.slot_hold_s)
-        self._slots = {Share.REPORTS: reports}
-        for share in (Share.PLANS, Share.STATUSES):
-            self._slots[share] = Slots(
-                settings.plan_requests,
-                calm=settings.calm_plan_requests,
-                before=reports,
-                hold_s=settings.slot_hold_s,
-            )
-        self._share = Share.OTHER
-        self._guard: Guard | None = None  # decides on writes; without a guard all are sent
-
-    def guarded(self, guard: Guard) -> Self:
-        """A sender with the same connections and rate, whose writes need the permission of
-        `guard`.
-        """
-        guarded = copy.copy(self)
-        guarded._guard = guard
-        return guarded
-
-    def apart(self, settings: ClientSettings) -> Self:
-        """A sender with the same connections and a rate of its own."""
-        apart = copy.copy(self)
-        apart._settings = settings
-        apart._rate = SharedRate(qps=settings.qps, burst=settings.burst)
-        apart._slots = {}
-        return apart
-
-    def on_share(self, share: Share) -> Self:
-        """A sender with the same connections, whose requests use this share of the rate."""
-        sharing = copy.copy(self)
-        sharing._share = share
-        return sharing
-
-    def bearing(self, token: str) -> Self:
-        """A sender with the same connections and rate, whose requests show this token."""
-        bearing = copy.copy(self)
-        bearing.transport = self.transport.bearing(token)
-        return bearing
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
 
     def make_way(self) -> None:
-        for slots in self._slots.values():
+        for slots in self.policy.slots.values():
             slots.make_way()
 
     async def redial(self, *, deadline_s: float) -> None:
@@ -171,16 +155,15 @@ class Sender:
         Raises: ApiError, Overloaded, SettingsError when there is no answer. Then the older
             connections stay open
         """
-        fresh = copy.copy(self)
-        fresh.transport = self.transport.anew()
+        fresh = Sender(self.policy._replace(transport=self.policy.transport.anew()))
         # Every authenticated client may read the version, and the answer needs no storage.
         request = ApiRequest(verb="get", target="version", method="GET", path="/version")
         try:
             await fresh._ask(request, deadline_s)
         except BaseException:
-            await fresh.transport.close()
+            await fresh.policy.transport.close()
             raise
-        await self.transport.take_over(fresh.transport)
+        await self.policy.transport.take_over(fresh.policy.transport)
 
     async def _ask(self, request: ApiRequest, deadline_s: float) -> None:
         """Wait for an answer. A refusal is an answer too. Raises: ApiError, Overloaded"""
@@ -216,11 +199,11 @@ class Sender:
         """
         async with (
             self._admitted(request),
-            self._connected(request, self._settings.deadline_s) as deadline,
+            self._connected(request, self.policy.settings.deadline_s) as deadline,
         ):
             with self._measured(request) as answered:
                 try:
-                    async with self.transport.websocket(
+                    async with self.policy.transport.websocket(
                         request.path, query=query, protocol=protocol
                     ) as socket:
                         answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
@@ -261,13 +244,13 @@ class Sender:
         """Wait for a slot of the share, and then for the rate: a Retry-After of the server thus
         also holds the requests that wait for a slot.
         """
-        slots = self._slots.get(self._share)
+        slots = self.policy.slots.get(self.policy.share)
         if slots is None:
-            await self._rate.acquire(self._share)
+            await self.policy.rate.acquire(self.policy.share)
             yield
             return
         async with slots.taken(request.namespace) as start:
-            await self._rate.acquire(self._share)
+            await self.policy.rate.acquire(self.policy.share)
             start()
             yield
 
@@ -301,7 +284,7 @@ class Sender:
             raise request.failed(errors.NotLeading, "this replica is not the leader") from error
         except TimeoutError as error:
             problem = f"no answer within {deadline_s:g} s"
-            remedy = self._settings.remedies.silent
+            remedy = self.policy.settings.remedies.silent
             raise self._failed(request, errors.Silent, problem, remedy) from error
         except ConnectionError as error:
             remedy = self._remedy_of(error)
@@ -309,28 +292,30 @@ class Sender:
 
     def malformed(self, request: ApiRequest, problem: str) -> errors.ApiError:
         """The error for an answer that no Kubernetes API gives."""
-        return self._failed(request, errors.Malformed, problem, self._settings.remedies.no_api)
+        remedy = self.policy.settings.remedies.no_api
+        return self._failed(request, errors.Malformed, problem, remedy)
 
     def _failed(
         self, request: ApiRequest, class_: type[errors.ApiError], problem: str, remedy: str
     ) -> errors.ApiError:
-        told = remedy.format(source=self.transport.source)
+        told = remedy.format(source=self.policy.transport.source)
         return class_(request.verb, request.target, message=problem, remedy=told)
 
     def _remedy_of(self, error: ConnectionError) -> str:
-        remedies = self._settings.remedies
+        remedies = self.policy.settings.remedies
         if isinstance(error, Distrusted):
             return remedies.distrusted
         return remedies.unknown_host if isinstance(error, UnknownHost) else remedies.unreachable
 
     def _passage(self, request: ApiRequest) -> AbstractAsyncContextManager[None]:
         is_read = request.verb in ("get", "list", "watch")
-        return nullcontext() if self._guard is None or is_read else self._guard.passage()
+        guard = self.policy.guard
+        return nullcontext() if guard is None or is_read else guard.passage()
 
     @asynccontextmanager
     async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         with self._measured(request) as answered:
-            async with self.transport.request(
+            async with self.policy.transport.request(
                 request.method,
                 request.path,
                 query={name: value for name, value in request.query.items() if value},
@@ -354,7 +339,7 @@ class Sender:
             if not is_reported:
                 is_reported = True
                 seconds = asyncio.get_running_loop().time() - started
-                self._on_request(request.verb, code, seconds)
+                self.policy.on_request(request.verb, code, seconds)
 
         try:
             yield lambda status: report(str(status))
@@ -370,16 +355,16 @@ class Sender:
             status,
             body,
             retry_after,
-            source=self.transport.source,
-            remedies=self._settings.remedies,
+            source=self.policy.transport.source,
+            remedies=self.policy.settings.remedies,
         )
         if isinstance(error, errors.TooManyRequests):
             # slow down all requests with this client's rate
-            self._rate.hold_for(error.retry_after_s)
+            self.policy.rate.hold_for(error.retry_after_s)
         if isinstance(error, errors.Unauthorized):
             try:
-                await self.transport.renew()  # the caller's next try uses the new token
+                await self.policy.transport.renew()  # the caller's next try uses the new token
             except SettingsError as problem:  # an administrator may still correct the file
-                remedy = self._settings.remedies.unauthorized
+                remedy = self.policy.settings.remedies.unauthorized
                 return self._failed(request, errors.Unauthorized, str(problem), remedy)
         return error

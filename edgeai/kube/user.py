@@ -52,7 +52,7 @@ class About(msgspec.Struct, frozen=True):
 class UserClient(KubeClient):
     async def token(self) -> str:
         """The bearer token of the kubeconfig, also of its exec plugin; "" where it has none."""
-        return await self._sender.transport.token()
+        return await self._sender.policy.transport.token()
 
     async def new_token(self, account: ObjectRef, *, seconds: int) -> str:
         """A new token of a ServiceAccount, for the Kubernetes API. Raises: ApiError"""
