@@ -104,8 +104,8 @@ MUTATIONS: Final = (
             ),
             Edit(
                 TABLES,
-                "held.uid == frame.uid and held.version >= frame.version",
-                "held.uid == frame.uid and held.version == frame.version",
+                "task.uid == frame.uid and task.version >= frame.version",
+                "task.uid == frame.uid and task.version == frame.version",
             ),
         ),
     ),
@@ -283,8 +283,8 @@ MUTATIONS: Final = (
         (
             Edit(
                 "localcontroller/ledger/attempts.py",
-                "        settled = _plus(settled, processes.pop(ended).counts)",
-                "        processes.pop(ended)",
+                "        settled = _plus(settled, processes.pop(oldest).counts)",
+                "        processes.pop(oldest)",
             ),
         ),
     ),
