@@ -128,7 +128,7 @@ class Candidate:
 @pytest.fixture
 async def client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
     path = write_kubeconfig(tmp_path / "kubeconfig", scripted.url)
-    settings = ClientSettings(deadline_s=0.2)
+    settings = ClientSettings(deadline_s=2.0)
     async with await KubeClient.from_kubeconfig(path, settings) as client:
         yield client
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -94,12 +95,13 @@ async def test_readers_who_do_not_read_take_little_memory_and_stall_nobody(
     large: World, path: str
 ) -> None:
     before, loop = resident_bytes(), asyncio.get_running_loop()
-    longest_s = 0.0
+    longest_s = 0.0  # of processor time, for others may be at work on this machine
     async with readers(large, 60, path):
         until = loop.time() + 1.5
-        while (began := loop.time()) < until:
+        while loop.time() < until:
+            began = time.thread_time()
             await asyncio.sleep(0.005)
-            longest_s = max(longest_s, loop.time() - began)
+            longest_s = max(longest_s, time.thread_time() - began)
         # Another address reads one object while they hold their places.
         reader, writer = await asyncio.open_connection(
             *large.server.address, local_addr=("127.0.0.2", 0)
