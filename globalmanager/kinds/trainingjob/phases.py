@@ -28,16 +28,22 @@ def enter(job: Present, state: State, situation: Situation, table: Table) -> Non
     """Set the condition of a state that the job enters."""
     message = f"{job.text} {MESSAGES[state]}"
     if state is State.FAILED:
+        _end_scaling(job)
         message = f"{job.text} has failed because {_failure(job, situation, table)}"
     elif state is State.RESTARTING:
         message = f"{job.text} is restarting because {_failure(job, situation, table)}"
     elif state is State.WORKERS_CREATED and job.conditions.is_true(State.WORKERS_READY):
         # A worker was lost before the launcher could start.
         job.conditions.set(State.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
-    elif job.conditions.is_true(State.SCALING):
+    else:  # a job that restarts goes on with its scaler
+        _end_scaling(job)
+    job.conditions.set(state, message)
+
+
+def _end_scaling(job: Present) -> None:
+    if job.conditions.is_true(State.SCALING):
         text = f"{job.text} is not scaling any more."
         job.conditions.set(State.SCALING, text, truth=Truth.FALSE, cause="Scaled")
-    job.conditions.set(state, message)
 
 
 def _failure(job: Present, situation: Situation, table: Table) -> str:

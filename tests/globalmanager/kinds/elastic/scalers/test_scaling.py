@@ -470,6 +470,7 @@ def test_a_worker_that_a_failed_scale_in_took_from_the_list_gets_a_new_index() -
 def test_a_job_that_ends_fails_its_scalers(end: str) -> None:
     world = training().scale_out(1, "first").scale_in(count=1, name="second").settle()
     world.pods_become(end, LAUNCHER).settle()
+    assert world.condition("Scaling")["status"] == "False"
     for name in ("first", "second"):
         assert world.state(name)["phase"] == "ScaleFailed"
         assert "has ended" in world.state(name)["message"]
