@@ -175,7 +175,7 @@ class Ledger:
         *,
         may_speak: MaySpeak = may_always_speak,
     ) -> list[RecordedMessage]:
-        """Record messages of one worker.
+        """Record messages of one worker. `change_since` wakes the link, which sends the report.
 
         Args: may_speak: called in the thread of the writer
         Raises: NotGranted, TooManyCounts, TooManyProcesses, LedgerFull, Unavailable

@@ -72,7 +72,8 @@ class Entry(NamedTuple):
 
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
-    """Whether `newer` would change nothing after `older`. status.is_stale has the same rule."""
+    """Whether `newer` would change nothing after `older`. `worker_status.is_stale` has the same
+    rule for the status."""
     if older.ledger_id != newer.ledger_id:
         return False
     if older.attempt == newer.attempt:

@@ -58,7 +58,7 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    running, ours = _refused(observed, *_running(observed, findings, now))
+    running, ours = _with_refusal(observed, *_running(observed, findings, now))
     accepted = findings[0]
     is_accepted = accepted.truth is Truth.TRUE
     phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
@@ -88,7 +88,7 @@ def _running(
     return Finding(RUNNING, Truth.FALSE, status.WAITING, message), Phase.PENDING
 
 
-def _refused(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
+def _with_refusal(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
     """The condition Running with the API's refusal. The refusal is the reason why workers are
     missing or out of date.
     """

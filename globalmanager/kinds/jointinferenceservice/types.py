@@ -1,6 +1,6 @@
 """JointInferenceService as the API holds it, and the reader of its spec.
 
-.status.conditions has these conditions, always in this order:
+.status.conditions has these conditions, in this order:
 
 Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
                workers alone.
@@ -9,7 +9,8 @@ ResolvedRefs   True: the Models, their Secrets, the Nodes and the framework imag
                FrameworkImageNotConfigured. The plan then creates nothing until the condition is
                True. Unknown while the spec is not accepted.
 Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
-               pod's status gives (CrashLoopBackOff, Unschedulable, …). Never final.
+               pod's status gives (CrashLoopBackOff, Unschedulable, …). Unknown: NodeNotReady, while
+               the node of the edge worker is silent. Never final.
 CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
                CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
                Absent until a worker tells how its hard examples were answered; Sedna's library
@@ -18,9 +19,10 @@ EdgeConnected  True: the LocalControllers of the edge workers' nodes have a sess
                NoContact. Absent while no edge worker has a node.
 Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
                leaves them. The message names child and fields. Absent otherwise.
+Stalled        True: the faults of workers that will not go by themselves. Absent otherwise.
 
-In group sedna.io there is the condition Failed, too, which users of Sedna know. The condition is
-True while the phase is Failed, and absent otherwise.
+In group sedna.io there is the condition Failed, too, before EdgeConnected. Users of Sedna know it.
+It is True while the phase is Failed, and absent otherwise.
 """
 
 import enum

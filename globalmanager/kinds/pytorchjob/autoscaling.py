@@ -8,14 +8,14 @@ from edgeai.api.resources import AUTOSCALERS
 from globalmanager.contract import Create, Event, Observed, Severity
 from globalmanager.kinds.pytorchjob.replica_types import WORKER
 from globalmanager.rules import objects
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 
 _ROLE = "autoscaler"
 
 
 def companions(observed: Observed) -> list[Create]:
     """The autoscaler, when the job names metrics and the API server knows such autoscalers."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     if not _is_wanted(spec) or AUTOSCALERS in observed.absent:
         return []
     low, high = bounds(spec)
@@ -45,12 +45,12 @@ def warnings(observed: Observed) -> tuple[Event, ...]:
     return (Event(Severity.WARNING, "AutoscalerNotServed", message),)
 
 
-def _is_wanted(spec: TrainingJob) -> bool:
+def _is_wanted(spec: KubeflowJob) -> bool:
     elastic = spec.spec.elastic_policy
     return elastic is not None and bool(elastic.metrics)
 
 
-def bounds(spec: TrainingJob) -> tuple[int, int]:
+def bounds(spec: KubeflowJob) -> tuple[int, int]:
     """The least and the largest number of workers of an elastic job. Where an edit has made the
     limits wrong, the largest number counts: neither torchrun nor an autoscaler takes such limits.
     """

@@ -14,14 +14,14 @@ from globalmanager.kinds.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.pytorchjob.replica_types import WORKER
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import gangs
-from globalmanager.rules.training.framework import Elastic, TrainingJob
+from globalmanager.rules.training.framework import Elastic, KubeflowJob
 from globalmanager.rules.training.present import NOT_ELASTIC
 
 ANNOTATION: Final = "edgeai.io/elastic"
 """Annotation of a job."""
 
 
-def of(object_: Object, spec: TrainingJob) -> Elastic | None:
+def of(object_: Object, spec: KubeflowJob) -> Elastic | None:
     """How many workers the job needs; None for a job that needs all."""
     worker = spec.of_type(WORKER)
     if not _is_wanted(object_) or spec.spec.elastic_policy is None or worker is None:
@@ -30,7 +30,7 @@ def of(object_: Object, spec: TrainingJob) -> Elastic | None:
     return Elastic(WORKER, max(min(low, worker.count), 1))
 
 
-def fault(object_: Object, spec: TrainingJob) -> str:
+def fault(object_: Object, spec: KubeflowJob) -> str:
     """Why a job with the annotation is not elastic; "" when it is, or has no annotation."""
     if not _is_wanted(object_) or of(object_, spec) is not None:
         return ""
@@ -47,7 +47,7 @@ def _is_wanted(object_: Object) -> bool:
 
 def warnings(observed: Observed) -> Iterator[Event]:
     """A warning when the annotation has not the whole effect."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     policy = spec.policy.scheduling_policy
     together = policy.min_available if policy is not None else None
     if spec.elastic is None or together is None or gangs.of(observed.settings) is None:

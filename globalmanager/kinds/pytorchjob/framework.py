@@ -15,13 +15,13 @@ from globalmanager.rules import pod_state
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.pods import literal
 from globalmanager.rules.training.forms import RestartPolicy
-from globalmanager.rules.training.framework import Counts, EnvVar, Framework, TrainingJob
+from globalmanager.rules.training.framework import Counts, EnvVar, Framework, KubeflowJob
 from globalmanager.rules.training.replicas import name_of, names, port_of
 
 
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     """The variables that torch.distributed and torchrun read."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     return [
         literal("PYTHONUNBUFFERED", "1"),
         *_of_master(observed, spec, type_, index),
@@ -29,7 +29,7 @@ def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     ]
 
 
-def _of_master(observed: Observed, spec: TrainingJob, type_: str, index: int) -> list[EnvVar]:
+def _of_master(observed: Observed, spec: KubeflowJob, type_: str, index: int) -> list[EnvVar]:
     master = spec.of_type(MASTER)
     if master is None:
         return []
@@ -47,7 +47,7 @@ def _of_master(observed: Observed, spec: TrainingJob, type_: str, index: int) ->
     ]
 
 
-def _processes(spec: TrainingJob) -> int:
+def _processes(spec: KubeflowJob) -> int:
     """Processes in each pod, as WORLD_SIZE counts them: 1 for auto, cpu and gpu."""
     text = spec.spec.nproc_per_node
     elastic = spec.spec.elastic_policy
@@ -56,7 +56,7 @@ def _processes(spec: TrainingJob) -> int:
     return int(elastic.n_proc_per_node or 1) if elastic is not None else 1
 
 
-def _of_torchrun(observed: Observed, spec: TrainingJob) -> list[EnvVar]:
+def _of_torchrun(observed: Observed, spec: KubeflowJob) -> list[EnvVar]:
     elastic = spec.spec.elastic_policy
     per_node = literal("PET_NPROC_PER_NODE", spec.spec.nproc_per_node or "auto")
     if elastic is None:
@@ -88,7 +88,7 @@ def _world_warnings(observed: Observed) -> Iterator[Event]:
     """A warning after an edit of the number of replicas. A pod keeps the number with which it
     started, as with the Kubeflow operator. The agents of an elastic job find each other anew.
     """
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     if spec.spec.elastic_policy is not None:
         return
     wanted = {"PET_NNODES": str(spec.total), "WORLD_SIZE": str(spec.total * _processes(spec))}
@@ -117,7 +117,7 @@ def _has_other_world(pod: Object, wanted: Mapping[str, str]) -> bool:
 
 
 def has_succeeded(
-    spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
+    spec: KubeflowJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
     """The master decides. Without a master all workers must be done, and of an elastic job one
     worker.
@@ -129,7 +129,7 @@ def has_succeeded(
     return worker.unfinished <= 0 or (is_elastic and worker.succeeded > 0)
 
 
-def deciding(spec: TrainingJob) -> str:
+def deciding(spec: KubeflowJob) -> str:
     return MASTER if spec.of_type(MASTER) is not None else WORKER
 
 

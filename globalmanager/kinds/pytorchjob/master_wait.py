@@ -12,7 +12,7 @@ from edgeai.api.resources import Object
 from globalmanager.contract import Observed
 from globalmanager.rules.pods import literal
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 from globalmanager.rules.training.replicas import name_of, port_of, trainer
 
 WAIT: Final = "edgeai.io/wait-for-master"
@@ -41,7 +41,7 @@ until answers; do sleep {_POLL_S}; done
 
 def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]:
     """The container of a worker whose job has a master; none of other pods."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     master, own = spec.of_type(_MASTER), spec.of_type(type_)
     if master is None or own is None or type_ == _MASTER or not _is_wanted(observed):
         return []

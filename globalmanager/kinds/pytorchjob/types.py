@@ -25,7 +25,7 @@ from globalmanager.rules.training.forms import (
     RunPolicy,
     TrainingStatus,
 )
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 
 PATH = "spec.pytorchReplicaSpecs"
 _PROCESSES: Final = re.compile(r"^(auto|cpu|gpu|[1-9][0-9]{0,5})$")
@@ -104,7 +104,7 @@ class PyTorchJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"
     """edgeai's own field."""
 
 
-def read(object_: Object) -> TrainingJob:
+def read(object_: Object) -> KubeflowJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, PyTorchJobSpec)
@@ -113,7 +113,7 @@ def read(object_: Object) -> TrainingJob:
     given = spec.pytorch_replica_specs
     check(Given(object_, spec, given), CONSTRAINTS)
     replicas = defaults.replicas_of(PYTORCH, given)
-    job = TrainingJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
+    job = KubeflowJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
     elastic, not_elastic = elasticity.of(object_, job), elasticity.fault(object_, job)
     return msgspec.structs.replace(
         job, elastic=elastic, not_elastic=not_elastic, start_fault=_start_fault(spec)

@@ -1,4 +1,7 @@
-"""TFJob: the tasks of one TensorFlow training, which find each other by TF_CONFIG."""
+"""TFJob: the tasks of one TensorFlow training, which find each other by TF_CONFIG.
+
+The plan is `rules.training.edge_plan`, which corrects the pods, around `rules.training.plan`.
+"""
 
 from typing import Final
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from globalmanager.contract import InvalidSpec, Observed
 from globalmanager.rules.pods import literal
-from globalmanager.rules.training.framework import EnvVar, TrainingJob
+from globalmanager.rules.training.framework import EnvVar, KubeflowJob
 from globalmanager.rules.training.replicas import name_of, port_of
 
 CHIEF: Final = "Chief"
@@ -26,7 +26,7 @@ _MAX_AFFIXES: Final = 48
 
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     """TF_CONFIG; nothing for the only replica of a job."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     if spec.total == 1:
         return []
     hosts = _hosts(observed, spec)
@@ -41,7 +41,7 @@ def environment_without_evaluator(observed: Observed, type_: str, index: int) ->
     """As `environment`, but the evaluators are no members of the cluster, and the only replica of a
     job gets the variable too.
     """
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     hosts = _hosts(observed, spec)
     hosts.pop(EVALUATOR.lower(), None)
     task = {"type": type_.lower(), "index": index}
@@ -50,7 +50,7 @@ def environment_without_evaluator(observed: Observed, type_: str, index: int) ->
 
 def fault(observed: Observed) -> InvalidSpec | None:
     """The fault of a job whose TF_CONFIG is so long that no container could start."""
-    spec: TrainingJob = observed.spec
+    spec: KubeflowJob = observed.spec
     names = len(observed.ref.name) + len(observed.ref.namespace)
     domain = len(observed.settings.cluster_domain)
     if (spec.total + 1) * (names + domain + _MAX_AFFIXES) <= MAX_BYTES:
@@ -71,7 +71,7 @@ def fault(observed: Observed) -> InvalidSpec | None:
     return InvalidSpec("spec.tfReplicaSpecs", problem, "use fewer replicas or a shorter job name")
 
 
-def _hosts(observed: Observed, spec: TrainingJob) -> dict[str, list[str]]:
+def _hosts(observed: Observed, spec: KubeflowJob) -> dict[str, list[str]]:
     """Type in lower case -> host:port of each replica, the types in the order of the alphabet."""
     job, domain = observed.ref, observed.settings.cluster_domain
     suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")

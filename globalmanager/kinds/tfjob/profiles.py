@@ -21,7 +21,7 @@ from globalmanager.kinds.tfjob.cluster import CHIEF, EVALUATOR, MASTER, PS, WORK
 from globalmanager.rules.lifecycle import CleanPods
 from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.training.forms import RestartPolicy
-from globalmanager.rules.training.framework import Counts, Framework, TrainingJob
+from globalmanager.rules.training.framework import Counts, Framework, KubeflowJob
 
 PROFILE: Final = "edgeai.io/profile"
 """Annotation: the API version whose conventions hold for the job."""
@@ -33,7 +33,7 @@ _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def has_succeeded(
-    spec: TrainingJob, counts: Mapping[str, Counts], finished: Collection[str]
+    spec: KubeflowJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
     """The chief or master decides. Without one, worker 0 or all workers decide; with the success
     policy AllWorkers only all workers. A type with 0 replicas decides nothing.
@@ -51,7 +51,7 @@ def has_succeeded(
     return is_first_done and spec.spec.success_policy != "AllWorkers"
 
 
-def deciding(spec: TrainingJob) -> str:
+def deciding(spec: KubeflowJob) -> str:
     present = [each.type for each in spec.replicas if each.count] or [spec.replicas[0].type]
     return next((type_ for type_ in (CHIEF, MASTER, WORKER) if type_ in present), present[0])
 

@@ -24,7 +24,7 @@ from globalmanager.rules.training.forms import (
     RunPolicy,
     TrainingStatus,
 )
-from globalmanager.rules.training.framework import Framework, TrainingJob
+from globalmanager.rules.training.framework import Framework, KubeflowJob
 
 PATH = "spec.tfReplicaSpecs"
 
@@ -59,7 +59,7 @@ class TFJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):
     """The conventions that hold for this job: v1 or v1alpha2."""
 
 
-def read(object_: Object) -> TrainingJob:
+def read(object_: Object) -> KubeflowJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     framework = profiles.of(object_)
     check_form(object_, CONSTRAINTS)
@@ -70,7 +70,7 @@ def read(object_: Object) -> TrainingJob:
     if policy.clean_pod_policy is None:
         policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
     replicas = defaults.replicas_of(framework, given)
-    return TrainingJob(
+    return KubeflowJob(
         framework=framework,
         replicas=replicas,
         policy=policy,

@@ -82,7 +82,11 @@ def _launcher(
 
 
 def _settled(job: Present, table: Table) -> set[ObjectRef]:
-    """The children that stay although this plan may not make them."""
+    """The children that stay although this plan may not make them.
+
+    A pod of a worker that has left the table is not among them. `children.reconcile` deletes it,
+    because the plan does not name it.
+    """
     namespace = job.observed.ref.namespace
     pods = {ObjectRef(PODS, namespace, name) for name in table.target}
     # Pods that run mount the key, also when an edit has made it superfluous.

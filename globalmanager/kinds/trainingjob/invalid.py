@@ -13,7 +13,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Event, InvalidSpec, Observed, Plan, Severity
 from globalmanager.kinds.trainingjob import phases, present, table
 from globalmanager.kinds.trainingjob.present import KIND, Present
-from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
+from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, states_ahead
 from globalmanager.kinds.trainingjob.types import (
     DEFAULT_BACKOFF_LIMIT,
     SUSPENDED,
@@ -101,7 +101,7 @@ def until_the_end(job: Present) -> Plan:
     """
     launcher = present.launcher_of(job)
     situation = Situation(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
-    states = tuple(path(job.state, situation))
+    states = tuple(states_ahead(job.state, situation))
     if states and states[-1] in ENDS:
         workers = table.recorded(job.observed, job.spec)
         for state in states:

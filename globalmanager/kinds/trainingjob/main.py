@@ -31,7 +31,7 @@ from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.trainingjob.replacement import Replacement
 from globalmanager.kinds.trainingjob.scalers import Scaling
 from globalmanager.kinds.trainingjob.scaling_step import View
-from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, path
+from globalmanager.kinds.trainingjob.states import ENDS, Launcher, Situation, State, states_ahead
 from globalmanager.kinds.trainingjob.table import Table, WorkerState, observe
 from globalmanager.kinds.trainingjob.types import TrainingJob
 from globalmanager.rules import children, lifecycle, status
@@ -141,7 +141,7 @@ def _living(job: Present) -> Plan:
 def _decision(job: Present) -> _Decision:
     """One rule after the other. Each takes the table of workers that the one before has left."""
     observed = job.observed
-    start = job.conditions.start_time(job.text)
+    start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     listed = HostList() if is_new else hosts.listed(observed)
@@ -155,7 +155,7 @@ def _decision(job: Present) -> _Decision:
     table = scaled.table
     situation = _situation(job, table, is_scaling=bool(scaled.current))
     state, restarts = job.state, job.restarts
-    for state in path(job.state, situation):
+    for state in states_ahead(job.state, situation):
         restarts += state is State.RESTARTING
         phases.enter(job, state, situation, table)
     workers = table.workers.values()
@@ -178,7 +178,7 @@ def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
     workers, enough = table.workers.values(), table.enough(job.spec)
     created = [row for row in workers if row.pod is not None and not row.is_being_deleted]
     # The cluster may refuse the pods that an elastic job does not need for its start.
-    needed = len(workers) if job.spec.max_queued is None else enough
+    needed = enough if job.spec.is_elastic else len(workers)
     return Situation(
         are_workers_created=len(created) >= needed,
         are_enough_ready=sum(row.is_ready for row in workers) >= enough,
@@ -219,7 +219,7 @@ def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
     """
     spec, number = job.spec, len(table.workers)
     is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
-    if is_known or spec.limits_fault is not None or spec.max_queued is not None:
+    if is_known or spec.limits_fault is not None or spec.is_elastic:
         return
     if spec.min_replicas is not None and number < spec.min_replicas:
         problem, remedy = f"below minReplicas, {spec.min_replicas}", "ScaleOut"

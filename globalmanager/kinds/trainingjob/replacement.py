@@ -39,7 +39,7 @@ def replace(job: Present, table: Table) -> Replacement:
     retryable = table.bucket(WorkerState.RETRYABLE)
     rest = table.without(worker.name for worker in (*lost, *gone))
     timers = Timers().add(*(worker.wait_s for worker in table.workers.values()))
-    is_elastic = job.spec.max_queued is not None
+    is_elastic = job.spec.is_elastic
     if is_elastic:
         size = room.resize(job, rest, len(lost))
     else:

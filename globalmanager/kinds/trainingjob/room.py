@@ -274,6 +274,6 @@ def _known(observed: Observed) -> dict[str, Any]:
 
 def is_queued(job: Present, pod: Object) -> bool:
     """Whether the pod of an elastic job waits for room without harm: enough workers run."""
-    if job.spec.max_queued is None or not waiting.is_queued(pod):
+    if not job.spec.is_elastic or not waiting.is_queued(pod):
         return False
     return len(present.ready_workers(job.pods)) >= (job.spec.min_replicas or 1)

@@ -41,7 +41,7 @@ def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
     draining = view.table.changed(names, WorkerState.DRAINING)
     # The launcher must not start a process on a worker that is about to end.
     if not frozenset(view.hosts).isdisjoint(names):
-        if current.hopeless_in_s(view.job.now) <= 0:
+        if current.give_up_in_s(view.job.now) <= 0:
             return _failed(view, f"{view.job.text} has no other worker that runs")
         return Step(draining, timers=view.hope(current))
     if not current.has_run_script:
@@ -83,7 +83,7 @@ def _beyond_limits(view: View, number: int) -> str:
     if total - number < least:
         return f"{job.text} would have {total - number} workers, below minReplicas, {least}"
     # An elastic job fills up to its limit, so only workers above the limit stay away.
-    if job.spec.max_queued is not None and total - number < limit(job.observed, job.spec):
+    if job.spec.is_elastic and total - number < limit(job.observed, job.spec):
         return f"{job.text} has spec.elastic and would replace them: use kubectl scale"
     return ""
 
@@ -108,7 +108,7 @@ def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
         table = view.table.changed(names, WorkerState.DRAINING)
         return Step(table, ScalerState.SCRIPT_EXECUTED, text)
     problem = run.problem
-    if not problem and current.hopeless_in_s(view.job.now) <= 0:
+    if not problem and current.give_up_in_s(view.job.now) <= 0:
         problem = "no launcher could run the script in time"
     if problem:
         return _failed(view, problem)
@@ -129,9 +129,9 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
     left = current.left_s(view.job.now)
     is_running = any(one is None for one in results)
-    if (not is_running and left <= 0) or current.hopeless_in_s(view.job.now) <= 0:
+    if (not is_running and left <= 0) or current.give_up_in_s(view.job.now) <= 0:
         return released
-    waits = Timers().add(current.hopeless_in_s(view.job.now) if is_running else left)
+    waits = Timers().add(current.give_up_in_s(view.job.now) if is_running else left)
     table = view.table.changed(names, WorkerState.DRAINING)
     return Step(table, executions=executions, timers=waits)
 

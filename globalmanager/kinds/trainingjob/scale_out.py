@@ -66,7 +66,7 @@ def _begun(view: View, current: Current) -> Step:
         problem = f"{total} workers are more than {MAX_REPLICAS}"
     elif table.next_index + number > MAX_INDEX + 1:
         problem = f"no index up to {MAX_INDEX} is left; create the job anew"
-    elif view.job.spec.max_queued is not None:
+    elif view.job.spec.is_elastic:
         problem = "the job has spec.elastic and adds them itself; kubectl scale sets the limit"
     if problem:
         text = f"{view.job.text} has {len(table.workers)} workers, and {number} cannot be added"
@@ -137,7 +137,7 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
     late = _late_workers(view, names)
     if late and current.left_s(view.job.now) <= 0:
         return _late(view, current, late)
-    if current.hopeless_in_s(view.job.now) <= 0:
+    if current.give_up_in_s(view.job.now) <= 0:
         return "the launcher did not take the new workers in time"
     if current.script.text and not current.has_run_script and not late:
         return run_script(view, current, names).problem

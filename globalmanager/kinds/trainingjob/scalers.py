@@ -229,9 +229,7 @@ def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
     if view.limits_problem:
         # An edit waits for correct limits.
         return _Asked((), known if type(known) is int else wanted)
-    if view.job.spec.max_queued is not None and (
-        known == wanted or room.accepts(view.job.spec, wanted)
-    ):
+    if view.job.spec.is_elastic and (known == wanted or room.accepts(view.job.spec, wanted)):
         return _to_limit(view, waiting)
     if known == wanted or type(known) is not int:
         return _Asked((), wanted)

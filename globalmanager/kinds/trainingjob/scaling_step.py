@@ -52,7 +52,7 @@ class View(NamedTuple):
 
     def hope(self, current: "Current") -> Timers:
         """The wait until the scaler gives up."""
-        return Timers().add(current.hopeless_in_s(self.job.now))
+        return Timers().add(current.give_up_in_s(self.job.now))
 
     @property
     def least(self) -> int:
@@ -63,7 +63,7 @@ class View(NamedTuple):
     def limits_problem(self) -> str:
         """Why no scaler can change an elastic job; "" when scalers can."""
         fault = self.job.spec.limits_fault
-        if self.job.spec.max_queued is None or fault is None:
+        if not self.job.spec.is_elastic or fault is None:
             return ""
         return f"{fault.path} {fault.problem}; {fault.remedy}"
 
@@ -129,8 +129,10 @@ class Current:
         left = max(left, left_s(self.job_start, self.script.timeout_s, now, unknown=-math.inf))
         return left if left <= 2 * self.script.timeout_s else -math.inf
 
-    def hopeless_in_s(self, now: datetime) -> float:
-        """Seconds until the scaler has taken longer than its steps can take."""
+    def give_up_in_s(self, now: datetime) -> float:
+        """Seconds until the scaler has taken longer than its steps can take: the start of its pods
+        and its script, each within the timeout, and _GIVE_UP_S for what the engine needs.
+        """
         return self.left_s(now) + self.script.timeout_s + _GIVE_UP_S
 
     def end_left_s(self, pod: Object, now: datetime) -> float:
@@ -139,7 +141,7 @@ class Current:
         all other steps can take.
         """
         if not is_being_deleted(pod):
-            return self.hopeless_in_s(now) + self.script.timeout_s
+            return self.give_up_in_s(now) + self.script.timeout_s
         return deletions.end_left_s(pod, self.script.timeout_s, now)
 
     def unended(self, pods: Sequence[Object]) -> str:

@@ -84,7 +84,7 @@ def _workers_fault(job: Present, table: Table, scale_in_problem: str) -> Fault |
             total_bytes=count * template_bytes,
         )
     usable = count - len(table.bucket(WorkerState.TERMINAL))
-    if job.spec.max_queued is not None and usable < table.enough(job.spec):
+    if job.spec.is_elastic and usable < table.enough(job.spec):
         return job_fault(TOO_FEW_WORKERS, f"workers: {phases.too_few(job, table)}")
     return job_fault(_SCALE_IN_FAILED, scale_in_problem) if scale_in_problem else None
 

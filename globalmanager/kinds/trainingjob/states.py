@@ -61,10 +61,10 @@ _HAS_RUN: Final = (Launcher.RUNNING, Launcher.SUCCEEDED)
 _HAS_FAILED: Final = (Launcher.FAILED, Launcher.LOST)
 
 
-def path(state: State, situation: Situation) -> Iterator[State]:
+def states_ahead(state: State, situation: Situation) -> Iterator[State]:
     """The states through which a job that is not suspended goes now, from the one after `state`.
     The last one is the state in which the job stays until the situation changes. A restart is the
-    last state of its path, because the launcher of the next attempt does not exist yet.
+    last of them, because the launcher of the next attempt does not exist yet.
     """
     while (following := _next(state, situation)) is not None:
         yield following
@@ -186,4 +186,6 @@ TRANSITIONS: Final[Mapping[State, Mapping[State, str]]] = {
     },
     State.SUSPENDED: {State.CREATED: "resumed"},
 }
-"""State -> the states that can follow it, and why. SUCCEEDED and FAILED are final."""
+"""State -> the states that can follow it, and why, for docs and tests; `_AFTER` decides. SUCCEEDED
+and FAILED are final.
+"""

@@ -146,7 +146,7 @@ class Table(NamedTuple):
         if spec.min_replicas is None:
             return number
         # An elastic job always has minReplicas workers, as long as there are indices.
-        is_elastic = spec.max_queued is not None and spec.limits_fault is None
+        is_elastic = spec.is_elastic and spec.limits_fault is None
         return spec.min_replicas if is_elastic else min(spec.min_replicas, number)
 
 
@@ -157,7 +157,7 @@ def recorded(observed: Observed, spec: TrainingJob) -> Table:
     names = status.of(observed).get("targetWorkers")
     job = observed.ref.name
     if not isinstance(names, list):
-        at_start = spec.replicas if spec.max_queued is None else 0  # `room` adds the first ones
+        at_start = 0 if spec.is_elastic else spec.replicas  # `room` adds the first ones
         return Table({name: Worker(name) for name in _names(observed, range(at_start))}, at_start)
     indices = {index_of(job, WORKER, name) for name in names if isinstance(name, str)}
     known = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
@@ -193,7 +193,7 @@ def _rows(
     replaced = count_in(job.observed, "replacedWorkers")
     for name in names:
         row = _row(job, name, WorkerState.RESERVED, was_listed=name in hosts)
-        if name not in reserved:
+        if name not in reserved:  # no scaler adds or removes the worker
             row = _lost(job, row, replaced) or _usable(job, row)
         # The pause before the next replacement grows with each one, also within one plan.
         replaced += row.state in (WorkerState.LOST, WorkerState.RETRYABLE)
@@ -225,7 +225,7 @@ def _lost(job: Present, row: Worker, replaced: int) -> Worker | None:
     if wait_s > 0:
         return _usable(job, row)._replace(wait_s=wait_s)
     # In an elastic job a node that takes no pods would use up the indices.
-    is_retryable = job.spec.max_queued is not None and not row.was_listed
+    is_retryable = job.spec.is_elastic and not row.was_listed
     is_retryable = is_retryable and pod is not None and not is_being_deleted(pod)
     return row._replace(
         state=WorkerState.RETRYABLE if is_retryable else WorkerState.LOST, loss=loss

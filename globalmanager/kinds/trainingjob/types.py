@@ -186,6 +186,10 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     ssh_secret: str
     """The user's own Secret; "" when the job gets a Secret."""
 
+    @property
+    def is_elastic(self) -> bool:
+        return self.max_queued is not None
+
 
 def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""

@@ -64,6 +64,7 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
         *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
         *(_pod(job, *entry) for entry in absent[: room.most]),
     ]
+    # Neither superfluous nor to be made again: pods that exist, and replicas that have finished.
     stable = history.finished.union(name for name, _, _ in members if name in pods)
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
     settled |= _services_made_elsewhere(observed, pods, stable)

@@ -115,8 +115,8 @@ class Conditions:
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
 
-    def start_time(self, text: str) -> str:
-        """When the job was first worked on, or was last resumed. A suspension ends with the call.
+    def resume(self, text: str) -> str:
+        """End a suspension. Returns: when the job was first worked on, or was last resumed
 
         Args: text: the job in messages: "TFJob mnist"
         """

@@ -63,7 +63,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     pods = _pods(observed, now)
     made = plan.plan(_without_contact_condition(pods.observed), now)
     found, waits = _finding(pods, now)
-    made = msgspec.structs.replace(made, stages=_confirmed(pods, observed, made.stages))
+    made = msgspec.structs.replace(made, stages=_with_forced_deletions(pods, observed, made.stages))
     return _completed(observed, pods, made, found, waits, now)
 
 
@@ -79,7 +79,7 @@ def _with_final_words(observed: Observed) -> Observed:
         for ref, pod in _own_pods(observed)
         if not is_being_deleted(pod)
         and (word := word_of(observed, pod)) is not None
-        and _counts(pod, word)
+        and _outranks(pod, word)
     }
     return _replaced(observed, shown) if shown else observed
 
@@ -95,7 +95,7 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
             continue
         word = word_of(observed, pod)
         is_silent = silent_since(pod) is not None
-        if word is not None and _counts(pod, word):
+        if word is not None and _outranks(pod, word):
             shown[ref] = _told(pod, word)
             unconfirmed.update({ref} if is_silent else ())
         elif (since := _out_since(observed, pod, word, now)) is not None:
@@ -117,7 +117,7 @@ def _replaced(observed: Observed, pods: Mapping[ObjectRef, Object]) -> Observed:
     return msgspec.structs.replace(observed, children={**observed.children, **pods})
 
 
-def _counts(pod: Object, word: Word) -> bool:
+def _outranks(pod: Object, word: Word) -> bool:
     """Whether the word of the node counts more than the pod's status.
 
     A status that has no exit code may be from a controller that gave the pod up. A pod that a
@@ -165,11 +165,13 @@ def _out_since(
         silent = _unaccepted_since(pod)
     if silent is None or silent > now:
         return None
-    known = mapping(status.of(observed).get("outOfContact")).get(pod["metadata"]["name"])
-    if (since := status.parse_time(known)) is not None:
-        return max(since, silent)
+    recorded = mapping(status.of(observed).get("outOfContact")).get(pod["metadata"]["name"])
+    if (since := status.parse_time(recorded)) is not None:
+        return max(since, silent)  # a GlobalManager that restarts goes on with the same time
     if contact is not None:
         return max(silent, contact.since)
+    # Without a session since the start of this GlobalManager. A node that never sent a word has no
+    # LocalController, so only the silence of its kubelet counts.
     return silent if word is None else now
 
 
@@ -200,7 +202,7 @@ def _kept(pod: Object) -> Object:
 # ---- the plan -----------------------------------------------------------------------------------
 
 
-def _confirmed(pods: _Pods, observed: Observed, stages: Stages) -> Stages:
+def _with_forced_deletions(pods: _Pods, observed: Observed, stages: Stages) -> Stages:
     """The stages. A deletion that no kubelet confirms is forced, and no pod is deleted twice."""
     changed = (tuple(_actions(pods, observed, stage)) for stage in stages)
     return tuple(stage for stage in changed if stage)

@@ -30,7 +30,7 @@ from globalmanager.rules.pod_state import node_of
 from globalmanager.rules.status import mapping
 from globalmanager.rules.stored import cut, stored_bytes
 from globalmanager.rules.training import replicas
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 
 MAX_WORKERS_BYTES: Final = 512 * 1024
 """Of .status.workers in JSON. Kubernetes stores objects of at most 1.5 MiB."""
@@ -72,7 +72,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 
 def _grants_of_spec(
-    observed: Observed, spec: TrainingJob, nodes: set[NodeName]
+    observed: Observed, spec: KubeflowJob, nodes: set[NodeName]
 ) -> dict[NodeName, dict[WorkerName, WorkerGrant]]:
     """Node -> the replicas that may run there. Nodes that no template names share one dict.
 

@@ -91,7 +91,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The numbers of pods of one type."""
 
     active: int = 0
-    """Pods that are neither finished nor being deleted."""
+    """Pods that run and are not being deleted."""
     succeeded: int = 0
     """Pods that succeeded."""
     failed: int = 0

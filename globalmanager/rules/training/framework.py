@@ -68,9 +68,9 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """(job) -> events after an edit of the spec."""
     sets_every_container: bool
     """Whether all containers of a pod get the variables, or only `container`."""
-    has_succeeded: "Callable[[TrainingJob, Mapping[str, Counts], Collection[str]], bool]"
+    has_succeeded: "Callable[[KubeflowJob, Mapping[str, Counts], Collection[str]], bool]"
     """(spec, type -> counts, names of the finished replicas) -> whether the job has succeeded."""
-    deciding: "Callable[[TrainingJob], str]"
+    deciding: "Callable[[KubeflowJob], str]"
     """The type whose active replicas make the job Running."""
 
 
@@ -83,7 +83,7 @@ class Elastic(msgspec.Struct, frozen=True):
     """So many replicas of the type must run."""
 
 
-class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
+class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
     """The decoded spec of a training job, with all defaults."""
 
     framework: Framework

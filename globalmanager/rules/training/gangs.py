@@ -18,7 +18,7 @@ from globalmanager.rules import objects
 from globalmanager.rules.status import mapping
 from globalmanager.rules.training import resources
 from globalmanager.rules.training.forms import Replicas, SchedulingPolicy
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 
 VOLCANO: Final = "volcano"
 OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
@@ -52,7 +52,7 @@ def of(settings: WorkerSettings) -> Gang | None:
     return None if type_ is None else Gang(type_, name)
 
 
-def pod_group(gang: Gang, observed: Observed, spec: TrainingJob) -> Create:
+def pod_group(gang: Gang, observed: Observed, spec: KubeflowJob) -> Create:
     """The PodGroup. Without a schedulingPolicy all replicas start together, and of an elastic job
     those that the job needs. Without minResources it has what the pods request that must start
     together.
@@ -123,7 +123,7 @@ def _scheduler_of(each: Replicas) -> str:
     return str(each.template["spec"].get("schedulerName") or "")
 
 
-def scheduler_warning(observed: Observed, spec: TrainingJob) -> tuple[Event, ...]:
+def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...]:
     """A warning when a template names another scheduler, which may not know the PodGroup."""
     gang = of(observed.settings)
     if gang is None:

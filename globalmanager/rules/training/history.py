@@ -19,7 +19,7 @@ from globalmanager.rules.pod_state import phase_of
 from globalmanager.rules.status import mapping, mappings
 from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
-from globalmanager.rules.training.framework import Framework, TrainingJob
+from globalmanager.rules.training.framework import Framework, KubeflowJob
 
 _RETRYABLE_FROM = 128  # exit codes of 128 + number say that a signal ended the process
 _EARLIER = "earlier"
@@ -88,7 +88,7 @@ class Failure(NamedTuple):
     is_retryable: bool
 
 
-def known(observed: Observed, spec: TrainingJob) -> History:
+def known(observed: Observed, spec: KubeflowJob) -> History:
     """The history of the replicas that the spec has, with what the pods have told since."""
     names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
     told = status.of(observed)
@@ -125,7 +125,7 @@ def pods_by_name(observed: Observed) -> dict[str, Object]:
     return {pod["metadata"]["name"]: pod for pod in own_pods(observed)}
 
 
-def failures(observed: Observed, spec: TrainingJob, history: History) -> list[Failure]:
+def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Failure]:
     """The failed pods of the present attempt. The history has the earlier attempts already. A
     replica of an elastic job that lost its room is no failure.
     """

@@ -22,7 +22,7 @@ from globalmanager.rules.training import changes, defaults, gangs, present, stal
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training.conditions import ENDS, Conditions, State, has_ended
 from globalmanager.rules.training.forms import RestartScope
-from globalmanager.rules.training.framework import Counts, TrainingJob
+from globalmanager.rules.training.framework import Counts, KubeflowJob
 from globalmanager.rules.training.history import Failure
 from globalmanager.rules.training.present import Present
 
@@ -43,7 +43,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         and status.of(observed).get("observedGeneration") != observed.generation
     ):
         conditions.events.append(_manager_kept(observed))
-    spec: TrainingJob | None = observed.spec
+    spec: KubeflowJob | None = observed.spec
     error = observed.invalid if spec is None else spec.framework.fault(observed)
     if spec is not None and _is_new(observed):
         error = error or spec.start_fault
@@ -106,7 +106,7 @@ def _manager_kept(observed: Observed) -> Event:
 
 
 def _living(job: Present) -> Plan:
-    started = job.conditions.start_time(job.text)
+    started = job.conditions.resume(job.text)
     counts = present.counts(job)
     failed = histories.failures(job.observed, job.spec, job.history)
     ending = _ending(job, started, counts, failed)
@@ -130,6 +130,7 @@ def _living(job: Present) -> Plan:
         **present.statuses(job, counts),
         **present.elastic(job),
     }
+    # A failure is counted in the status before its pod goes: the pod is the only trace of it.
     stages, timers = changes.living_job_changes(job) if history == job.history else ((), Timers())
     stall, stall_timers = stalls.find(job)
     timers = timers.add(*stall_timers.waits_s)
@@ -180,6 +181,8 @@ def _ending(
     final = [one for one in failed if not one.is_retryable and one.type not in job.spec.tolerant]
     if final:
         return State.FAILED, _failed_text(job, final, "has failed because")
+    # As in the Kubeflow operator: the failure that reaches the limit ends the job, and a limit of 0
+    # allows no restart.
     limit = policy.backoff_limit
     if limit is not None and present.history_after(job, failed).total >= max(limit, 1):
         reason = "it has reached the specified backoff limit"
@@ -225,7 +228,7 @@ def _suspended(job: Present) -> Plan:
 
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
-    spec: TrainingJob | None = observed.spec
+    spec: KubeflowJob | None = observed.spec
     policy = spec.policy if spec is not None else defaults.readable_policy(observed.object)
     ttl_s = policy.ttl_seconds_after_finished
     expired, timers = lifecycle.deletion_after(observed, ttl_s, now, since=_ended_at(observed))

@@ -15,7 +15,7 @@ from globalmanager.rules.status import mapping
 from globalmanager.rules.training import history as histories
 from globalmanager.rules.training import replicas, waiting
 from globalmanager.rules.training.conditions import Conditions, State
-from globalmanager.rules.training.framework import Counts, TrainingJob
+from globalmanager.rules.training.framework import Counts, KubeflowJob
 from globalmanager.rules.training.history import Failure, History
 
 NOT_ELASTIC: Final = "NotElastic"
@@ -25,7 +25,7 @@ class Present(NamedTuple):
     """One job at one moment."""
 
     observed: Observed
-    spec: TrainingJob
+    spec: KubeflowJob
     now: datetime
     conditions: Conditions
     history: History

@@ -15,7 +15,7 @@ from globalmanager.rules import children, objects
 from globalmanager.rules.replication import replica_labels, replica_name
 from globalmanager.rules.training import edge_placement
 from globalmanager.rules.training.forms import Replicas, RestartPolicy, RestartScope
-from globalmanager.rules.training.framework import EnvVar, Framework, TrainingJob
+from globalmanager.rules.training.framework import EnvVar, Framework, KubeflowJob
 
 _LABEL: Final = "training.kubeflow.org/"
 JOB_NAME: Final = f"{_LABEL}job-name"
@@ -44,14 +44,14 @@ def name_of(job: str, type_: str, index: int) -> WorkerName:
     return replica_name(job, type_.lower(), index)
 
 
-def names(job: str, spec: TrainingJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
+def names(job: str, spec: KubeflowJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
     """(name, type, index) of each replica, in the order of types and indices."""
     for each in spec.replicas:
         for index in range(each.count):
             yield name_of(job, each.type, index), each, index
 
 
-def is_too_large(observed: Observed, spec: TrainingJob) -> bool:
+def is_too_large(observed: Observed, spec: KubeflowJob) -> bool:
     """Whether all pods of the job together would be larger than a job may be."""
     return spec.template_bytes > observed.settings.job_template_bytes
 
@@ -65,7 +65,7 @@ def type_labels(job: str, framework: Framework, type_: str) -> dict[str, str]:
     }
 
 
-def is_leader(spec: TrainingJob, type_: str, index: int) -> bool:
+def is_leader(spec: KubeflowJob, type_: str, index: int) -> bool:
     """Whether the replica has the label job-role=master: the one of a leading type, or else the
     first worker.
     """
@@ -75,7 +75,7 @@ def is_leader(spec: TrainingJob, type_: str, index: int) -> bool:
 
 
 def service(
-    observed: Observed, spec: TrainingJob, each: Replicas, index: int, present: Object | None
+    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, present: Object | None
 ) -> Create:
     """The headless Service of a replica, with the ports of the container that trains. Labels and
     selector are those of the training operator, so each of the two can go on with the other's
@@ -131,7 +131,7 @@ def trainer(framework: Framework, template: Any) -> Object:
 
 
 def pod(
-    observed: Observed, spec: TrainingJob, each: Replicas, index: int, *, attempt: int
+    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, *, attempt: int
 ) -> Create:
     """The pod of a replica.
 
@@ -178,7 +178,7 @@ def pod(
     return children.without_token(made) if edge_placement.chooses_edge(given) else made
 
 
-def _policy_of_pods(spec: TrainingJob, each: Replicas) -> RestartPolicy:
+def _policy_of_pods(spec: KubeflowJob, each: Replicas) -> RestartPolicy:
     """What the node does with the containers of a pod.
 
     Where a failure restarts the whole job, the node must not start one container again.

@@ -11,7 +11,7 @@ from globalmanager.contract import Observed
 from globalmanager.rules import pod_faults, pod_state, status
 from globalmanager.rules.pod_state import node_of, phase_of
 from globalmanager.rules.status import mapping
-from globalmanager.rules.training.framework import TrainingJob
+from globalmanager.rules.training.framework import KubeflowJob
 
 
 def has_room(pod: Object) -> bool:
@@ -25,7 +25,7 @@ def is_queued(pod: Object) -> bool:
     return phase_of(pod) == "Pending" and not node_of(pod)
 
 
-def has_lost_room(observed: Observed, spec: TrainingJob, type_: str, pod: Object) -> bool:
+def has_lost_room(observed: Observed, spec: KubeflowJob, type_: str, pod: Object) -> bool:
     """Whether the failed pod of an elastic job was evicted or preempted, or its node was lost. The
     replica starts again under its index as soon as there is room, also when the job has just ceased
     to be elastic.

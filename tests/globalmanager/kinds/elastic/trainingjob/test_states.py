@@ -12,7 +12,7 @@ from globalmanager.kinds.trainingjob.states import (
     Launcher,
     Situation,
     State,
-    path,
+    states_ahead,
 )
 
 PAGE: Final = Path(__file__).parents[5] / "docs" / "kinds" / "trainingjob.md"
@@ -33,7 +33,7 @@ LONGEST: Final = len(State)
 
 def steps(state: State, situation: Situation) -> list[tuple[State, State]]:
     """(state, next state) of each step."""
-    passed = [state, *itertools.islice(path(state, situation), LONGEST)]
+    passed = [state, *itertools.islice(states_ahead(state, situation), LONGEST)]
     return list(itertools.pairwise(passed))
 
 
