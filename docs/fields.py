@@ -233,17 +233,17 @@ def _page(kind: Kind) -> str:
         "| group and version | resource | short names |",
         "|---|---|---|",
         *(
-            f"| `{struct.group}/{struct.version}` | `{struct.plural}` | "
-            f"{', '.join(f'`{name}`' for name in kind.short_names.get(struct.group, ()))} |"
-            for struct, _ in versions
+            f"| `{type_.group}/{type_.version}` | `{type_.plural}` | "
+            f"{', '.join(f'`{name}`' for name in kind.short_names.get(type_.group, ()))} |"
+            for type_, _ in versions
         ),
         "",
     ]
     for part, head in _HEADS.items():
         rows = [field.row() for field in described[first] if field.path.startswith(f"{part}.")]
         lines += [f"## {part}", "", _SAID[part], "", head, *rows, ""]
-        for other in [struct for struct in described if struct != first]:
-            more = [struct for struct in described[other] if struct not in described[first]]
+        for other in [type_ for type_ in described if type_ != first]:
+            more = [field for field in described[other] if field not in described[first]]
             rows = [field.row() for field in more if field.path.startswith(f"{part}.")]
             if rows:
                 lines += [f"In `{other.group}/{other.version}` also:", "", head, *rows, ""]

@@ -148,8 +148,8 @@ class Core:
     def _count_lost(self) -> int:
         """How many edge nodes must hold a task and have no session at any replica.
 
-        A training job has a task for each node with one of its pods, also in the cloud. A node of
-        the cloud never had a session, and lacks the label of the edge.
+        A training job has a task for each node with one of its pods, also in the cloud. So a node
+        counts when it has the label of the edge, or had a session.
         """
         contacts, jobs = self.contacts.by_node(), self.engine.jobs
         return sum(

@@ -1,7 +1,8 @@
 """A small blocking client of the Kubernetes API, for the `edgeai` command.
 
-The client reads the kubeconfig of the local cluster and speaks plain HTTP/JSON. The GlobalManager
-has another client. Each request opens a connection, because the command sends few requests.
+The client reads the kubeconfig of the local cluster and speaks plain HTTP/JSON. `edgeai.kube` is
+the client of the GlobalManager, and of commands for a real cluster. Each request opens a
+connection, because the command sends few requests.
 """
 
 import http.client

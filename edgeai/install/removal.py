@@ -68,9 +68,10 @@ async def _remove(cluster: Cluster, inventory: tuple[Name, ...], *, jobs: bool, 
         )
     if number and jobs:
         cluster.say(f"removing {number} jobs: {counts}")
+        await _delete_jobs(cluster, definitions)
     if jobs or crds:
         # An earlier command may have removed the jobs, and not have seen the end of their objects.
-        await _remove_jobs(cluster, definitions)
+        await _end_of_jobs(cluster, definitions)
     elif number:
         cluster.say(f"warning: {number} jobs stay ({counts}), and nobody serves them from now on")
     others = [name for name in inventory if name.kind not in (_DEFINITION, "Namespace")]
@@ -116,8 +117,7 @@ def _type_of(definition: Object) -> ResourceType:
     )
 
 
-async def _remove_jobs(cluster: Cluster, definitions: list[Object]) -> None:
-    """Until they and all that they have made is gone. Raises: InstallError at the deadline"""
+async def _delete_jobs(cluster: Cluster, definitions: list[Object]) -> None:
     for type_, found in (await _jobs(cluster, definitions)).items():
         for each in found:
             metadata = each["metadata"]
@@ -127,6 +127,9 @@ async def _remove_jobs(cluster: Cluster, definitions: list[Object]) -> None:
             except NotFound:
                 continue
 
+
+async def _end_of_jobs(cluster: Cluster, definitions: list[Object]) -> None:
+    """Wait until all jobs and their children are gone. Raises: InstallError at the deadline"""
     types = [_type_of(each) for each in definitions]
 
     async def missing() -> str:

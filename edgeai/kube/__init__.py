@@ -1,1 +1,1 @@
-"""The Kubernetes client: transport, requests, errors, rate. No other code calls the API."""
+"""The Kubernetes client: transport, requests, errors, rate."""

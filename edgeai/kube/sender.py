@@ -106,7 +106,8 @@ def request_for(
 
 
 class Policy(NamedTuple):
-    """How a client sends requests. Policies of one client share its connections and rate."""
+    """How a client sends requests. Policies of one client share its connections,
+    and all but `apart` its rate."""
 
     transport: Transport
     settings: ClientSettings

@@ -144,10 +144,8 @@ async def _report_lost(
     silent_s = deadline.period_s * heartbeats.silence_factor
     reason = deadline.reason or f"no heartbeat for {silent_s:g} s"
     try:
-        is_current = await ledger.observe(uid, worker, deadline.status, reason)
+        state = await ledger.observe(uid, worker, deadline.status, reason)
     except NotGranted:
         return  # the worker's task was withdrawn
-    if is_current.reason == reason:
-        log.warning(
-            "worker lost", uid=uid, worker=worker, silent_s=silent_s, status=is_current.status
-        )
+    if state.reason == reason:
+        log.warning("worker lost", uid=uid, worker=worker, silent_s=silent_s, status=state.status)

@@ -32,6 +32,8 @@ _FOR_PROXY_ALONE: Final = frozenset(
     }
 )
 _HTTP_PORT: Final = 80
+_VERSIONS: Final = (b"1.1", b"1.0")
+_OF_BODY: Final = frozenset({b"content-length", b"transfer-encoding"})
 _QUOTATION: Final = re.compile(r":? (?:bytearray|b['\"])")  # of a header, which may hold a secret
 _UPGRADE: Final = b"upgrade"
 
@@ -68,7 +70,7 @@ class Framing:
                     after, _ = self._parser.trailing_data
                     return data[: len(data) - len(after)]
         except h11.RemoteProtocolError:
-            raise MalformedRequest("the body is no body of HTTP/1.1") from None
+            raise MalformedRequest("the body is not of HTTP/1.1") from None
         return data
 
 
@@ -97,15 +99,17 @@ def is_for_proxy(first: bytes) -> bool:
 
 def parse(head: bytes) -> ProxyRequest:
     """Args: head: up to and with the empty line. Raises: MalformedRequest"""
+    if b"\n" in head.replace(b"\r\n", b""):
+        raise MalformedRequest("a line of the head does not end with CR LF")
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     parser.receive_data(head)
     try:
         request = parser.next_event()
     except h11.RemoteProtocolError as error:
         reason = _QUOTATION.split(str(error))[0]
-        raise MalformedRequest(f"the head is no head of HTTP/1.1: {reason}") from None
-    if not isinstance(request, h11.Request):
-        raise MalformedRequest("the head is no head of HTTP/1.1")
+        raise MalformedRequest(f"the head is not of HTTP/1.1: {reason}") from None
+    if not isinstance(request, h11.Request) or request.http_version not in _VERSIONS:
+        raise MalformedRequest("the head is not of HTTP/1.1")
     headers = request.headers.raw_items()
     user, password = _credentials(headers)
     is_connect = request.method == b"CONNECT"
@@ -197,6 +201,7 @@ def _forwarded(
         if name.lower() == b"connection"
         for token in value.split(b",")
     }
+    hop_headers -= _OF_BODY  # the Service needs them to find the end of the request
     upgrade = _values(headers, _UPGRADE)
     kept = [(name, value) for name, value in headers if name.lower() not in hop_headers]
     if upgrade:

@@ -134,7 +134,9 @@ class Worker:
         if not is_direct:
             pair = base64.b64encode(f"worker:{secret(number)}".encode()).decode()
             at = f"cloud.tenant-{number}:{self._target_port}"
-            head = f"CONNECT {at} HTTP/1.1\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
+            head = (
+                f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
+            )
             connection.sendall(head.encode())
             answer = connection.recv(4096)
             assert answer.startswith(b"HTTP/1.1 200"), answer

@@ -21,6 +21,7 @@ from tests.relay.world import (
     UID,
     WORKER,
     RelayWorld,
+    authorization,
     message_of,
     status_of,
 )
@@ -147,6 +148,9 @@ async def test_a_service_that_takes_no_connection_in_time(tmp_path: Path) -> Non
         ("CONNECT a@b:80 HTTP/1.1", 400, "HOST:PORT"),
         ("CONNECT digits:80 HTTP/3", 400, "HTTP/1.1"),
         ("CONNECT digits:80", 400, "request line"),
+        ("GET http://digits/ HTTP/2.0", 400, "HTTP/1.1"),
+        ("GET http://digits/ HTTP/1.1\nX: a", 400, "CR LF"),
+        ("GET http://digits/ HTTP/1.1\n\nGET http://digits/", 400, "CR LF"),
         ("GET http:///x HTTP/1.1", 400, "HOST:PORT"),
         ("GET http://u:p@digits/ HTTP/1.1", 400, "http://HOST"),
         ("GET http://digits:x/ HTTP/1.1", 400, "malformed"),
@@ -176,6 +180,14 @@ async def test_a_malformed_head_is_refused(
     message = await message_of(reader)
     assert words in message
     assert SECRET not in message
+    writer.close()
+
+
+async def test_a_request_without_host_is_refused(world: RelayWorld) -> None:
+    reader, writer = await asyncio.open_connection(world.host, world.port)
+    writer.write(f"CONNECT digits:80 HTTP/1.1\r\n{authorization(WORKER, SECRET)}\r\n\r\n".encode())
+    assert await status_of(reader) == 400
+    assert "Host" in await message_of(reader)
     writer.close()
 
 

@@ -105,6 +105,11 @@ def test_a_sized_body_in_parts() -> None:
     assert [framing(b"hel"), framing(b"lo!"), framing(b"!")] == [b"hel", b"lo", b""]
 
 
+def test_a_line_feed_alone_ends_a_line_of_the_trailer() -> None:
+    end = b"0\r\nT: 1\n\r\n"
+    assert framing_of("Transfer-Encoding: chunked")(end + SECOND) == end
+
+
 MALFORMED = {
     "no number": b"x\r\n",
     "no size": b"\r\n",

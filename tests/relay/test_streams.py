@@ -92,6 +92,10 @@ async def test_a_worker_that_dies_ends_its_connection_to_the_service(world: Rela
             f"GET /x HTTP/1.1\r\nHost: {HOST}:%d\r\nX-Kept: 2\r\nConnection: close",
         ),
         (
+            f"GET http://{HOST}:%d/ HTTP/1.1\r\nContent-Length: 0\r\nConnection: Content-Length",
+            f"GET / HTTP/1.1\r\nHost: {HOST}:%d\r\nContent-Length: 0\r\nConnection: close",
+        ),
+        (
             f"GET http://{HOST}:%d/ws HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
             f"GET /ws HTTP/1.1\r\nHost: {HOST}:%d\r\nUpgrade: websocket\r\nConnection: Upgrade",
         ),
@@ -100,7 +104,7 @@ async def test_a_worker_that_dies_ends_its_connection_to_the_service(world: Rela
             f"GET / HTTP/1.1\r\nHost: {HOST}:%d\r\nConnection: close",
         ),
     ],
-    ids=["path", "query", "headers of the hop", "upgrade", "another host"],
+    ids=["path", "query", "headers of the hop", "length", "upgrade", "another host"],
 )
 async def test_a_request_with_an_absolute_url_is_passed_on(
     tmp_path: Path, head: str, expected: str

@@ -19,7 +19,8 @@ EdgeConnected  True: the LocalControllers of the edge workers' nodes have a sess
                NoContact. Absent while no edge worker has a node.
 Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
                leaves them. The message names child and fields. Absent otherwise.
-Stalled        True: the faults of workers that will not go by themselves. Absent otherwise.
+Stalled        True: a worker has a fault that somebody must repair. The message names the fault and
+               what to do. Absent otherwise.
 
 In group sedna.io there is the condition Failed, too, before EdgeConnected. Users of Sedna know it.
 It is True while the phase is Failed, and absent otherwise.
