@@ -10,6 +10,7 @@ import base64
 import binascii
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from common import logs
@@ -46,7 +47,7 @@ async def get_root_key(
     """
     ref = ObjectRef(SECRETS, namespace, SECRET_NAME)
     secret = await retry_until_answered(
-        "worker key", lambda: _get_or_create(client, ref), on_problem=on_problem
+        "worker key", partial(_get_or_create, client, ref), on_problem=on_problem
     )
     return _key_of(ref, secret)
 

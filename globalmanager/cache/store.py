@@ -18,6 +18,7 @@ requested later.
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from common import logs
@@ -301,7 +302,7 @@ class Store:
         _trim(self._deleted, _MAX_DELETED)
 
     def _sorted(self, refs: Iterable[ObjectRef]) -> tuple[Object, ...]:
-        ordered = sorted(refs, key=lambda ref: (ref.namespace, ref.name))
+        ordered = sorted(refs, key=attrgetter("namespace", "name"))
         return tuple(self._objects[ref] for ref in ordered)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import http
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from common import logs
@@ -272,7 +273,7 @@ class Applier:
         ref = ref_of(action.type, action.object)
         try:
             created = await self._live.create(
-                action.type, action.object, check=lambda: self._owners.check(observed)
+                action.type, action.object, check=partial(self._owners.check, observed)
             )
         except AlreadyExists:
             await self._require_own(observed, ref)

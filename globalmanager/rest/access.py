@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import http
 from collections.abc import AsyncIterator, Collection, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -234,7 +235,7 @@ class KubernetesAccess:
                 token = bearer_token(request.headers.get("Authorization", ""))
             _check_form(token)
             digest = hashlib.sha256(token.encode()).digest()
-            found = await self._callers.answer(digest, lambda: self._review(request, token))
+            found = await self._callers.answer(digest, partial(self._review, request, token))
         except Unauthenticated as error:
             raise _unauthorized(error.reason) from None
         except Unavailable as error:
@@ -269,7 +270,7 @@ class KubernetesAccess:
         }
         key = hashlib.sha256(msgspec.json.encode(spec)).digest()
         try:
-            may_do = await self._rights.answer(key, lambda: self._ask_right(caller, spec))
+            may_do = await self._rights.answer(key, partial(self._ask_right, caller, spec))
         except Unavailable as error:
             raise _unavailable(error) from error
         if not may_do:

@@ -260,7 +260,7 @@ class Api:
         return await self._send(request, status_view(await self._object(request)))
 
     async def _send(self, request: web.Request, view: object) -> web.StreamResponse:
-        return await self._streams.send(request, [lambda: msgspec.json.encode(view)])
+        return await self._streams.send(request, [partial(msgspec.json.encode, view)])
 
     async def _list(self, request: web.Request, *, namespace: str) -> web.StreamResponse:
         caller = await self._access.identify(request)

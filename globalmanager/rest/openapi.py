@@ -1,6 +1,7 @@
 """Generates the OpenAPI 3.1 document from the routes and the types of their answers."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ Document = dict[str, Any]
 def document(routes: Sequence[Route], *, version: str) -> Document:
     types = {type_ for route in routes for type_ in answers_of(route)} - {str, dict}
     _, schemas = msgspec.json.schema_components(
-        sorted(types, key=lambda type_: type_.__name__), ref_template=_REF
+        sorted(types, key=attrgetter("__name__")), ref_template=_REF
     )
     return {
         "openapi": "3.1.0",

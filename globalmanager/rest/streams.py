@@ -10,6 +10,7 @@ import contextlib
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -91,7 +92,7 @@ class Streams:
         async with self._freed:
             self.waiting += 1
             try:
-                await self._freed.wait_for(lambda: self._has_room(address))
+                await self._freed.wait_for(partial(self._has_room, address))
             finally:
                 self.waiting -= 1
             self._pieces += 1

@@ -8,6 +8,7 @@ that belongs to the job. Fields that the API server or an autoscaler has filled 
 import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from edgeai.api.resources import (
@@ -187,7 +188,7 @@ def reconcile(
     )
     changes = (
         tuple(_changes(observed, of_type, rules[type_]))
-        for type_, of_type in groupby(creates.values(), key=lambda create: create.type)
+        for type_, of_type in groupby(creates.values(), key=attrgetter("type"))
     )
     return tuple(stage for stage in (obsolete, *changes) if stage)
 

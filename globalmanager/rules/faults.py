@@ -7,6 +7,7 @@ total.
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -96,7 +97,7 @@ def pod_fault(
 
 def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """The faults by their cause. Faults with one cause keep their order."""
-    return tuple(sorted(faults, key=lambda fault: fault.cause))
+    return tuple(sorted(faults, key=attrgetter("cause")))
 
 
 # ---- the text of a condition --------------------------------------------------------------------

@@ -6,6 +6,7 @@ right also while the spec is wrong.
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from edgeai.api.resources import DEPLOYMENTS, Object, ObjectRef
@@ -49,7 +50,7 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
     if not culprits:
         message = f"not available yet: {' and '.join(absent)} worker"
         return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
-    worst = min(culprits.values(), key=lambda fault: fault.is_pending)
+    worst = min(culprits.values(), key=attrgetter("is_pending"))
     phase = Phase.PENDING if worst.is_pending else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, worst.reason, _faults_text(culprits)), phase
 

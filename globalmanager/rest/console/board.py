@@ -147,7 +147,7 @@ class Board:
 
     @property
     def types(self) -> tuple[ResourceType, ...]:
-        return tuple(sorted(self._types, key=lambda type_: (type_.kind, type_.group)))
+        return tuple(sorted(self._types, key=attrgetter("kind", "group")))
 
     def type_of(self, name: str) -> ResourceType | None:
         """Args: name: "<plural>.<group>" """

@@ -5,6 +5,7 @@ for the caches that the board reads.
 import http
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -70,7 +71,7 @@ View = Callable[[Board, Sight, Asked], Page]
 def overview(board: Board, sight: Sight, _asked: Asked) -> Page:
     jobs, nodes = board.jobs(sight), board.nodes(sight)
     wanting = [row for row in jobs if row.tone in ("bad", "waiting")]
-    wanting.sort(key=lambda row: row.tone)  # bad before waiting
+    wanting.sort(key=attrgetter("tone"))  # bad before waiting
     lost = [row for row in nodes if row.tone == "bad"]
     tones = Counter(row.tone for row in jobs)
     return Page(
