@@ -8,9 +8,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from common.metric_table import MetricTable, Row
 from globalmanager.cache.informer import Informer
 from globalmanager.engine.job_metrics import JobMetrics
-from globalmanager.metric_table import MetricTable, Row
 
 _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

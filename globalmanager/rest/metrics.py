@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge
 
-from globalmanager.metric_table import MetricTable, Row
+from common.metric_table import MetricTable, Row
 
 
 class RestMetrics(MetricTable):
