@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.support.clock import Clock
+
 pytest.register_assert_rewrite("tests.inference_rules")
 
 
@@ -22,3 +24,8 @@ def no_stray_event_loop() -> None:
     """looptime asks for the current loop before each plain test; the policy would make one, which
     nobody closes, and the warning of that fails whichever test runs when it is collected."""
     asyncio.set_event_loop(None)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

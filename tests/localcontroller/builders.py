@@ -1,4 +1,4 @@
-"""Builders for the tests of the LocalController: assignments, frames, worker messages, a clock."""
+"""Builders for the tests of the LocalController: assignments, frames, worker messages."""
 
 import hashlib
 from typing import Any
@@ -58,13 +58,3 @@ def worker_message(seen: int = 0, **fields: Any) -> WorkerMessage:
 def report_of(data: bytes) -> wire.ReportBody:
     report: wire.ReportBody = wire.unpack(data, wire.ReportBody)
     return report
-
-
-class Clock:
-    """A monotonic clock, in seconds, that stands still until a test sets `now`."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now

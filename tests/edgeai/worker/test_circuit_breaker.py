@@ -4,18 +4,7 @@ import pytest
 
 from edgeai.backoff import Backoff
 from edgeai.worker.circuit_breaker import CircuitBreaker, Ticket
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -7,19 +7,7 @@ import pytest
 from edgeai.api.resources import Object
 from globalmanager.engine.drift import FORGOTTEN_S, MAX_PAUSE_S, MAX_RESTORES, PAUSE_S, Drift
 from globalmanager.rules.objects import differences
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.support.clock import Clock
 
 
 def service(port: int, uid: str = "u1", **spec: Any) -> Object:

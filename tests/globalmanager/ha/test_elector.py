@@ -15,6 +15,7 @@ from edgeai.kube.sender import ClientSettings
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 ME: Final = Identity("pod-1", "aaaa")
@@ -63,7 +64,7 @@ class LeaseApi:
         }
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.clock.now += self.spent_s
+        self.clock.now_s += self.spent_s
         if self.fault == "hang":
             return await self._scripted.hang()(request)
         if self.fault == "lost answer":
@@ -89,14 +90,6 @@ class LeaseApi:
         return self.lease is None or (
             body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]
         )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Candidate:
@@ -214,11 +207,11 @@ async def test_anothers_lease_runs_out_on_the_own_clock_alone(
 ) -> None:
     api.hold(OTHER, renewTime=(NOW + skew).isoformat())
     await me.elector.look()
-    api.clock.now += 14.9
+    api.clock.now_s += 14.9
     await me.elector.look()
     assert not me.elector.leads
     assert me.elector.epoch == 7, "a follower tells its edges the epoch that it saw"
-    api.clock.now += 0.2
+    api.clock.now_s += 0.2
     await me.elector.look()
     assert me.elector.leads
 
@@ -227,7 +220,7 @@ async def test_each_renewal_that_is_seen_starts_the_time_anew(api: LeaseApi, me:
     for number in range(5):
         api.hold(OTHER, renewTime=f"renewal {number}")
         await me.elector.look()
-        api.clock.now += 14
+        api.clock.now_s += 14
     await me.elector.look()
     assert me.changes == []
 
@@ -235,7 +228,7 @@ async def test_each_renewal_that_is_seen_starts_the_time_anew(api: LeaseApi, me:
 async def test_the_holders_own_duration_counts(api: LeaseApi, me: Candidate) -> None:
     api.hold(OTHER, leaseDurationSeconds=60)
     await me.elector.look()
-    api.clock.now += 59
+    api.clock.now_s += 59
     await me.elector.look()
     assert not me.elector.leads
 
@@ -249,14 +242,14 @@ async def test_a_dead_leader_is_followed_after_one_lease_and_one_retry(
     me = Candidate(client, api, timing=timing)
     api.hold(OTHER, renewTime="first")
     await me.elector.look()
-    api.clock.now += phase / 12 * me.elector.pause_s()
+    api.clock.now_s += phase / 12 * me.elector.pause_s()
     api.hold(OTHER, renewTime="last")
-    died_at, looks = api.clock.now, 0
+    died_at, looks = api.clock.now_s, 0
     while not me.elector.leads:
         looks += 1
-        api.clock.now += me.elector.pause_s()
+        api.clock.now_s += me.elector.pause_s()
         await me.elector.look()
-    assert 14.999 < api.clock.now - died_at < 15.001 + timing.retry_s
+    assert 14.999 < api.clock.now_s - died_at < 15.001 + timing.retry_s
     assert looks < 25, "the follower asked too often"
 
 
@@ -265,7 +258,7 @@ async def test_a_follower_that_cannot_take_a_free_lease_pauses_as_usual(
 ) -> None:
     api.hold(OTHER)
     await me.elector.look()
-    api.clock.now += 20
+    api.clock.now_s += 20
     api.fault = "500"
     await me.elector.look()
     assert me.elector.pause_s() >= TIMING.retry_s / 2
@@ -288,7 +281,7 @@ async def test_a_renewal_keeps_the_epoch_and_costs_one_request(
 ) -> None:
     await me.elector.look()
     asked = len(scripted.seen)
-    api.clock.now += 5
+    api.clock.now_s += 5
     await me.elector.look()
     assert (me.fence.left_s(), me.changes) == (10, [True])
     assert api.spec["leaseTransitions"] == FIRST_EPOCH
@@ -317,11 +310,11 @@ async def test_while_the_api_is_away_the_reign_ends_by_itself(
 ) -> None:
     await me.elector.look()
     api.fault = fault
-    api.clock.now += 9.9
+    api.clock.now_s += 9.9
     await me.elector.look()
     assert me.elector.leads
     assert me.elector.problem
-    api.clock.now += 0.2
+    api.clock.now_s += 0.2
     assert me.fence.left_s() == 0, "the fence needs nobody to shut it"
     await me.elector.look()
     assert me.changes == [True, False]
@@ -331,7 +324,7 @@ async def test_who_comes_back_after_its_time_begins_a_new_reign(
     api: LeaseApi, me: Candidate
 ) -> None:
     await me.elector.look()
-    api.clock.now += 11
+    api.clock.now_s += 11
     await me.elector.look()
     assert me.changes == [True, False, True]
     assert api.spec["leaseTransitions"] == FIRST_EPOCH + 1
@@ -339,7 +332,7 @@ async def test_who_comes_back_after_its_time_begins_a_new_reign(
 
 async def test_who_was_followed_meanwhile_follows(api: LeaseApi, me: Candidate) -> None:
     await me.elector.look()
-    api.clock.now += 60
+    api.clock.now_s += 60
     api.hold(OTHER, epoch=FIRST_EPOCH + 1)
     await me.elector.look()
     assert me.changes == [True, False]
@@ -361,7 +354,7 @@ async def test_a_renewal_whose_answer_is_lost_is_made_again(api: LeaseApi, me: C
     api.fault = "lost answer"
     await me.elector.look()
     api.fault = ""
-    api.clock.now += 5
+    api.clock.now_s += 5
     await me.elector.look()
     assert (me.changes, me.fence.left_s()) == ([True], 10)
     assert api.spec["leaseTransitions"] == FIRST_EPOCH

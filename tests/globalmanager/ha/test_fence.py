@@ -15,6 +15,7 @@ from globalmanager.ha import clock as module
 from globalmanager.ha.clock import elapsed
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 POD: Final = ObjectRef(PODS, "default", "p")
@@ -24,13 +25,6 @@ WRITES = {
     "patch": lambda client: client.merge_patch(POD, {"status": {}}, subresource="status"),
     "delete": lambda client: client.delete(POD),
 }
-
-
-class Clock:
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
@@ -54,12 +48,12 @@ async def test_it_shuts_by_the_clock_alone(
 ) -> None:
     """As for a process that was frozen: nobody had time to shut it."""
     scripted.others = [scripted.json({"metadata": {"name": "p"}})]
-    clock = Clock()
+    clock = Clock(50.0)
     fence = Fence(clock)
     fence.open_until(60.0)
     client = scripted_client.guarded(fence)
     await client.create(PODS, {"metadata": {"name": "p"}})
-    clock.now = 60.0
+    clock.now_s = 60.0
     with pytest.raises(NotLeading):
         await client.create(PODS, {"metadata": {"name": "p"}})
 

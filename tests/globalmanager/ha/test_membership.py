@@ -17,6 +17,7 @@ from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.ha.presence import object_name
 from tests.globalmanager.scripted_api import Answer, ScriptedApi
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 LEASES_PATH: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -66,18 +67,6 @@ class Cluster:
 @pytest.fixture
 def cluster(scripted: ScriptedApi) -> Cluster:
     return Cluster(scripted)
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -147,9 +136,9 @@ async def test_only_a_leader_deletes_what_the_dead_left(
     roster = membership.roster
     async with running(membership):
         await async_eventually("the others", lambda: not roster.problem)
-        clock.now += 16
+        clock.now_s += 16
         roster.mark_dead()
-        clock.now += 60
+        clock.now_s += 60
         await roster.delete_dead()
         assert cluster.deleted == []
         fence.open_until(math.inf)

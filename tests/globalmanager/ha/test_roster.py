@@ -21,6 +21,7 @@ from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
 from globalmanager.ha.roster import Roster
 from tests.globalmanager.cluster import Cluster
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 NODE: Final = NodeName("edge0")
@@ -28,14 +29,6 @@ DURATION_S: Final = 3.0
 NAMESPACE: Final = "default"
 EARLIER: Final = "2026-03-04T05:06:07.000000Z"
 LATER: Final = "2026-03-04T05:06:09.000000Z"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Replica(ContactSubscriber):
@@ -211,7 +204,7 @@ async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(wor
     await async_eventually("no place", lambda: other.roster.serving() == ())
     one.url = "wss://one:9000"
     await async_eventually("a place again", lambda: other.roster.serving() == expected)
-    world.clock.now += DURATION_S + 1
+    world.clock.now_s += DURATION_S + 1
     other.roster.mark_dead()
     assert other.roster.serving() == (), "a replica that is silent"
 
@@ -220,10 +213,10 @@ async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: World) ->
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
-    world.clock.now += DURATION_S
+    world.clock.now_s += DURATION_S
     one.roster.mark_dead()
     assert one.is_connected()
-    world.clock.now += 0.5
+    world.clock.now_s += 0.5
     one.roster.mark_dead()
     assert not one.is_connected()
     age = datetime.now(UTC) - one.contacts.by_node()[NODE].since
@@ -234,7 +227,7 @@ async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: World
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
-    world.clock.now += DURATION_S + 1
+    world.clock.now_s += DURATION_S + 1
     one.roster.mark_dead()
     lease = await world.find(LEASES, "dead")
     assert lease is not None
@@ -254,7 +247,7 @@ async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> 
     await world.kube.create(CONFIG_MAPS, {"metadata": metadata, "data": {"claims": text}})
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
-    world.clock.now += DURATION_S + 0.5
+    world.clock.now_s += DURATION_S + 0.5
     one.roster.mark_dead()
     assert not one.is_connected()
     assert one.roster._others == {}
@@ -267,13 +260,13 @@ async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, wo
     await async_eventually("a contact at one", one.is_connected)
     await bare_cluster.stop()
     await async_eventually("silence", one.roster.is_deaf)
-    world.clock.now += 3600
+    world.clock.now_s += 3600
     one.roster.mark_dead()
     await bare_cluster.start()
     await async_eventually("news", lambda: not one.roster.is_deaf())
     one.roster.mark_dead()
     assert one.is_connected(), "it has the time of a lease to be heard"
-    world.clock.now += DURATION_S + 0.5
+    world.clock.now_s += DURATION_S + 0.5
     one.roster.mark_dead()
     assert not one.is_connected()
 
@@ -289,9 +282,9 @@ async def test_who_did_not_hear_the_api_is_current_a_lease_after_it_hears_again(
     await bare_cluster.start()
     await async_eventually("news", lambda: not one.roster.is_deaf())
     one.roster.mark_dead()
-    world.clock.now += DURATION_S - 0.1
+    world.clock.now_s += DURATION_S - 0.1
     assert not one.roster.is_current(), "other watches may not have dialled the API again"
-    world.clock.now += 0.2
+    world.clock.now_s += 0.2
     assert one.roster.is_current()
 
 
@@ -360,9 +353,9 @@ async def test_the_leader_alone_removes_what_the_dead_left(world: World) -> None
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
-    world.clock.now += DURATION_S + 1
+    world.clock.now_s += DURATION_S + 1
     one.roster.mark_dead()
-    world.clock.now += 5 * DURATION_S
+    world.clock.now_s += 5 * DURATION_S
     await one.roster.delete_dead()
     assert await world.find(LEASES, "dead") is not None
     one.fence.open_until(math.inf)
@@ -375,7 +368,7 @@ async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world:
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
-    world.clock.now += DURATION_S + 1
+    world.clock.now_s += DURATION_S + 1
     one.roster.mark_dead()
     await world.end("one roster")  # it hears of nothing from now on
     lease = await world.find(LEASES, "dead")
@@ -383,7 +376,7 @@ async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world:
     await world.kube.delete(ObjectRef(LEASES, NAMESPACE, object_name("dead")))
     labelled = {key: lease["metadata"][key] for key in ("name", "namespace", "labels")}
     anew = await world.kube.create(LEASES, {"metadata": labelled, "spec": lease["spec"]})
-    world.clock.now += 5 * DURATION_S
+    world.clock.now_s += 5 * DURATION_S
     one.fence.open_until(math.inf)
     await one.roster.delete_dead()
     assert await world.find(LEASES, "dead") == anew

@@ -18,26 +18,14 @@ from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.clock import Clock
 
 ONE = f"/api/v1/namespaces/default/{JI}/digits"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
 
 
 @pytest.fixture
 def authority(scripted: ScriptedApi) -> Authority:
     return Authority(scripted)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 LIMITS = AccessLimits()
@@ -154,10 +142,10 @@ async def test_answers_are_remembered_for_a_bounded_time(
         assert (await get(guarded, ONE))[0] == 200
     assert (len(authority.tokens), len(authority.asked)) == (1, 1)
     authority.rights.clear()
-    clock.s += LIMITS.allowed_s
+    clock.now_s += LIMITS.allowed_s
     assert (await get(guarded, ONE))[0] == 403
     authority.users.clear()
-    clock.s += LIMITS.good_s
+    clock.now_s += LIMITS.good_s
     assert (await get(guarded, ONE))[0] == 401
 
 

@@ -14,7 +14,8 @@ from edgeai.ids import NodeName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
-from tests.localcontroller.builders import UID, WORKER, Clock
+from tests.localcontroller.builders import UID, WORKER
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 Manifest = dict[str, Any]

@@ -28,7 +28,6 @@ from tests.localcontroller.builders import (
     SECRET,
     UID,
     WORKER,
-    Clock,
     assign,
     body,
     secret_hash,
@@ -36,6 +35,7 @@ from tests.localcontroller.builders import (
     worker_message,
 )
 from tests.localcontroller.full_disk import full_disk
+from tests.support.clock import Clock
 from tests.waiting import PATIENCE_S, async_eventually
 
 FOREIGN_SECRET = "6" * 64
@@ -491,7 +491,7 @@ async def test_on_a_full_disk_a_worker_is_told_to_retry(node: Node) -> None:
 async def test_on_a_full_disk_a_message_still_renews_the_deadline(node: Node) -> None:
     sent = message(instance="p1", heartbeatSeconds=10)
     await node.status(sent)
-    node.clock.now += 29
+    node.clock.now_s += 29
     with full_disk():
         status, _ = await node.status({**sent, "output": {"taskInfo": {"seen": 2}}})
     assert status == 503
@@ -606,10 +606,10 @@ async def test_a_request_beyond_its_rate_still_renews_the_deadline(ledger: Ledge
     rates = RequestRates(of_task_per_s=0.2, of_task_burst=1)
     async with running_node(ledger, rates=rates) as node:
         assert (await node.status(message(heartbeatSeconds=10)))[0] == 200
-        node.clock.now += 29
+        node.clock.now_s += 29
         late = asyncio.create_task(node.status(message(heartbeatSeconds=10)))
         await async_eventually("a request that waits", lambda: delayed(node) == 1)
-        node.clock.now += 29
+        node.clock.now_s += 29
         assert node.heartbeats.take_missed() == []
         await stopped([late])
 
@@ -686,11 +686,11 @@ async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: L
         assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 200
         writer = await begin_slow_body(node, secret=SECRET, worker=WORKER)
         await async_eventually("a request that waits for its body", lambda: node.api._active)
-        node.clock.now += 29
+        node.clock.now_s += 29
         assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 503
-        node.clock.now += 29
+        node.clock.now_s += 29
         assert node.heartbeats.take_missed() == []
-        node.clock.now += 2
+        node.clock.now_s += 2
         assert [worker for _, worker, _ in node.heartbeats.take_missed()] == [FOREIGN]
         writer.close()
 

@@ -15,12 +15,12 @@ from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_he
 from tests.localcontroller.builders import (
     UID,
     WORKER,
-    Clock,
     assign,
     body,
     withdraw,
     worker_message,
 )
+from tests.support.clock import Clock
 from tests.waiting import PATIENCE_S, async_eventually
 
 OTHER = WorkerName("other")
@@ -43,7 +43,7 @@ class Watch:
 
     def wait(self, seconds: float) -> None:
         """Advance the clock and wake the loop."""
-        self.clock.now += seconds
+        self.clock.now_s += seconds
         self.heartbeats.changed.set()
 
     async def statuses(self) -> dict[str, tuple[str, str]]:
@@ -220,7 +220,7 @@ def test_a_message_renews_only_a_known_deadline() -> None:
     heartbeats.renew(UID, WORKER)
     assert heartbeats.wait_s() == MAX_SLEEP_S
     heartbeats.expect(UID, WORKER, PERIOD_S)
-    clock.now += 20
+    clock.now_s += 20
     heartbeats.renew(UID, WORKER)
     assert heartbeats.wait_s() == pytest.approx(FACTOR * PERIOD_S)
 
@@ -229,7 +229,7 @@ def test_a_deadline_that_a_message_set_during_the_retry_stays() -> None:
     clock = Clock()
     heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
     heartbeats.expect(UID, WORKER, PERIOD_S)
-    clock.now += 31
+    clock.now_s += 31
     ((uid, worker, deadline),) = heartbeats.take_missed()
     assert heartbeats.take_missed() == []
     heartbeats.expect(UID, WORKER, PERIOD_S)

@@ -6,7 +6,7 @@ import pytest
 
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
-from tests.localcontroller.builders import UID, WORKER, Clock, worker_message
+from tests.localcontroller.builders import UID, WORKER, worker_message
 from tests.localcontroller.workers.cluster_api import (
     CRASHED,
     PULLING,
@@ -19,6 +19,7 @@ from tests.localcontroller.workers.cluster_api import (
     until_state,
     watching,
 )
+from tests.support.clock import Clock
 
 DEATHS: dict[str, tuple[Manifest, str, str]] = {
     "evicted": (
@@ -216,7 +217,7 @@ async def test_a_worker_that_becomes_silent_gets_the_verdict_of_its_pod(
         await api.until_watched()
         api.send_event("ADDED", pod(phase="Failed"))
         await until_state(tasks, "lost")
-        clock.now += 31
+        clock.now_s += 31
         heartbeats.changed.set()
         assert await until_state(tasks, "failed") == "pod pod-a failed: no reason given"
     listening.cancel()

@@ -2,7 +2,7 @@
 
 from edgeai.ids import Uid, WorkerName
 from localcontroller.workers.speakers import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers, WorkerKey
-from tests.localcontroller.builders import Clock
+from tests.support.clock import Clock
 
 DIGITS: WorkerKey = (Uid("u1"), WorkerName("digits"))
 FACES: WorkerKey = (Uid("u2"), WorkerName("faces"))
@@ -11,21 +11,21 @@ FACES: WorkerKey = (Uid("u2"), WorkerName("faces"))
 def test_after_a_start_every_process_may_speak() -> None:
     clock = Clock()
     speakers = Speakers(clock)
-    clock.now += SPEAKS_WITHIN_S - 1
+    clock.now_s += SPEAKS_WITHIN_S - 1
     assert speakers.note(DIGITS, ["p1"])("unheard")
-    clock.now += 2
+    clock.now_s += 2
     assert not speakers.note(DIGITS, ["p1"])("unheard")
 
 
 def test_a_process_that_was_silent_for_long_does_not_speak_any_more() -> None:
     clock = Clock()
     speakers = Speakers(clock)
-    clock.now += SPEAKS_WITHIN_S + 1
+    clock.now_s += SPEAKS_WITHIN_S + 1
     speakers.note(DIGITS, ["p1", "p2"])
-    clock.now += SPEAKS_WITHIN_S - 1
+    clock.now_s += SPEAKS_WITHIN_S - 1
     may_speak = speakers.note(DIGITS, ["p2", "p3"])
     assert [may_speak(name) for name in ("p1", "p2", "p3")] == [True, True, True]
-    clock.now += 2
+    clock.now_s += 2
     may_speak = speakers.note(DIGITS, ["p3"])
     assert [may_speak(name) for name in ("p1", "p2", "p3")] == [False, True, True]
 
@@ -33,10 +33,10 @@ def test_a_process_that_was_silent_for_long_does_not_speak_any_more() -> None:
 def test_workers_are_apart_and_silent_ones_are_forgotten() -> None:
     clock = Clock()
     speakers = Speakers(clock)
-    clock.now += SPEAKS_WITHIN_S + 1
+    clock.now_s += SPEAKS_WITHIN_S + 1
     speakers.note(DIGITS, ["p1"])
     assert not speakers.note(FACES, ["p2"])("p1")
-    clock.now += SPEAKS_WITHIN_S + 1
+    clock.now_s += SPEAKS_WITHIN_S + 1
     speakers.note(FACES, ["p2"])
     assert list(speakers._last_s) == [FACES]
 

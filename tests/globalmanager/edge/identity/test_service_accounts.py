@@ -25,6 +25,7 @@ from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
 from tests.globalmanager.edge.world import A, World, dial
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
@@ -33,19 +34,6 @@ QUICKLY_S = 0.05  # between two reviews of a session
 @pytest.fixture
 def cluster(scripted: ScriptedApi) -> Cluster:
     return Cluster(scripted)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -182,10 +170,10 @@ async def test_a_good_token_is_remembered_for_a_while(
 ) -> None:
     await authenticator.authenticate(shown(jwt()))
     cluster.pod = None
-    clock.s += 59
+    clock.now_s += 59
     assert await authenticator.authenticate(shown(jwt())) == "node-0"
     assert len(cluster.reviews) == 1
-    clock.s += 2
+    clock.now_s += 2
     with pytest.raises(Unauthenticated):
         await authenticator.authenticate(shown(jwt()))
 
@@ -199,7 +187,7 @@ async def test_a_bad_token_is_remembered_shortly(
             await authenticator.authenticate(shown(jwt()))
     assert len(cluster.reviews) == 1
     cluster.authenticated = True
-    clock.s += 6
+    clock.now_s += 6
     assert await authenticator.authenticate(shown(jwt())) == "node-0"
 
 
@@ -210,7 +198,7 @@ async def test_an_api_that_is_away_is_asked_again_soon(
     with pytest.raises(Unavailable):
         await authenticator.authenticate(shown(jwt()))
     cluster.fails_with = 0
-    clock.s += 1.1
+    clock.now_s += 1.1
     assert await authenticator.authenticate(shown(jwt())) == "node-0"
 
 
