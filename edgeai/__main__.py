@@ -17,7 +17,7 @@ from edgeai.console import login_address, open_in_cluster
 from edgeai.errors import EdgeAIError
 from edgeai.install import commands as install_commands
 from edgeai.jobs import commands as job_commands
-from edgeai.kubeconfig import kubeconfig_of, meant
+from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster.errors import ClusterError
 from edgeai.options import Kubeconfig, Output, OutputOption, StateDir
 from edgeai.text import printable
@@ -127,7 +127,7 @@ def open_console(
         if browser:
             typer.launch(address)
 
-    cluster = meant(kubeconfig, state_dir)
+    cluster = environment.target(kubeconfig, state_dir)
     if isinstance(cluster, environment.Environment):
         show(login_address(cluster.rest_url(), cluster.api.token))
         return

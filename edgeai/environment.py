@@ -4,6 +4,7 @@ The command, the demos and the tests call `up` and `down`. All files are in one 
 sockets listen on loopback only.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 from edgeai import interrupts, status, system
 from edgeai.cli.api import Api, wait_until
 from edgeai.errors import EdgeAIError, StateError
+from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster import process
 from edgeai.localcluster.state import is_own
 from globalmanager.kinds import KINDS
@@ -119,6 +121,21 @@ def find(state_dir: Path) -> Environment | None:
     if cluster is None:
         return None
     return Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
+
+
+def target(path: Path | None, state_dir: Path) -> Environment | Path:
+    """The local cluster if it is the one to use, else the kubeconfig to use.
+
+    Raises: EdgeAIError when there is neither
+    """
+    running = find(state_dir)
+    file = kubeconfig_of(path, state_dir)
+    if running is not None and file.resolve() == running.kubeconfig.resolve():
+        return running
+    is_named = path is not None or bool(os.environ.get("KUBECONFIG"))
+    if not is_named and not file.exists():
+        connect(state_dir)  # raises, and says how to start a local cluster
+    return file
 
 
 def down(state_dir: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Which cluster a command or a client of this machine means."""
+"""The kubeconfig that the client and the command use on this machine."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import yaml
 
-from edgeai import environment
 from edgeai.errors import SettingsError
+from edgeai.localcluster import process
 
 _HOME: Final = Path(".kube") / "config"
 
@@ -32,23 +32,8 @@ def kubeconfig_of(path: Path | None, state_dir: Path | None) -> Path:
         raise SettingsError("environment variable KUBECONFIG", problem)
     if paths:
         return Path(paths[0])
-    running = None if state_dir is None else environment.find(state_dir)
+    running = None if state_dir is None else process.running(state_dir.resolve())
     return Path.home() / _HOME if running is None else running.kubeconfig
-
-
-def meant(path: Path | None, state_dir: Path) -> environment.Environment | Path:
-    """The local cluster if it is the one to use, else the kubeconfig to use.
-
-    Raises: EdgeAIError when there is neither
-    """
-    running = environment.find(state_dir)
-    file = kubeconfig_of(path, state_dir)
-    if running is not None and file.resolve() == running.kubeconfig.resolve():
-        return running
-    is_named = path is not None or bool(os.environ.get("KUBECONFIG"))
-    if not is_named and not file.exists():
-        environment.connect(state_dir)  # raises, and says how to start a local cluster
-    return file
 
 
 def namespace_of(kubeconfig: Path) -> str:

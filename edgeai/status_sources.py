@@ -16,7 +16,6 @@ from edgeai.errors import EdgeAIError
 from edgeai.ids import NodeName
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Forbidden, NotFound
-from edgeai.kubeconfig import meant
 from edgeai.status import RestUnavailable, Status
 from edgeai.system import NAMESPACE
 from globalmanager.ha.claims import Claim, ClaimsError
@@ -34,7 +33,7 @@ def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[]
     """
     if url:
         return lambda: _from_url(url)
-    cluster = meant(kubeconfig, state_dir)
+    cluster = environment.target(kubeconfig, state_dir)
     if isinstance(cluster, environment.Environment):
         return lambda: from_local(cluster)
     return lambda: asyncio.run(from_api(cluster))
