@@ -26,7 +26,7 @@ test system-test browser-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev
 test: $(DEVELOP) ## Run the tests
 	@# What cannot be had here is said, and its tests are skipped.
 	@$(BIN)/python -m tests.monitoring.prometheus || true
-	@$(BIN)/python -m edgeai.runtimes docs || true
+	@$(BIN)/python -m edgeai.cli.runtimes docs || true
 	@# In their order: else the files with few tests, which take longest, would come last.
 	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
 
@@ -36,7 +36,7 @@ system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, ba
 
 training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow
 	@# Installs them once. What cannot be installed here is said, and its tests are skipped.
-	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training sedna-client || true
+	@$(BIN)/python -m edgeai.cli.runtimes pytorch tensorflow kubeflow-training sedna-client || true
 	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
 
 elastic-test: $(DEVELOP) ## Run the tests with real Horovod; builds it once, which takes ten minutes
@@ -61,7 +61,7 @@ screenshots: $(DEVELOP) ## Make the pictures of the console in docs/ anew, by Ch
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.
-	@$(BIN)/python -m edgeai.runtimes pytorch tensorflow kubeflow-training sedna-client || true
+	@$(BIN)/python -m edgeai.cli.runtimes pytorch tensorflow kubeflow-training sedna-client || true
 	@$(BIN)/pytest tests/e2e -rs
 
 docs: $(USE) ## Write the documentation as a site into build/site; the first time installs MkDocs

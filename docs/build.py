@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from edgeai.runtimes import RuntimeUnavailable, runtime
+from edgeai.cli.runtimes import RuntimeUnavailable, runtime
 
 ROOT: Final = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from common.settings import Field, fields_of
-from edgeai.install.values import FIELDS as VALUES
+from edgeai.cli.install.values import FIELDS as VALUES
 from globalmanager.settings import Settings as GlobalManagerSettings
 from localcontroller.settings import Settings as LocalControllerSettings
 

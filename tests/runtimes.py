@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from edgeai import runtimes
+from edgeai.cli import runtimes
 
 INSTALL_S: Final = 1200
 """Timeout of a test that may have to install a runtime first."""

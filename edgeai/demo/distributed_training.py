@@ -22,13 +22,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from edgeai import runtimes
+from edgeai.cli import runtimes
 from edgeai.cli.api import Api, Object
+from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
 from edgeai.errors import EdgeAIError
-from edgeai.options import Output
 from examples.distributed_training import data
 from examples.distributed_training.manifests import Placement, job
 

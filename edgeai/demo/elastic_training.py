@@ -20,11 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgeai.cli.api import Object
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.faults import pid_of
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
-from edgeai.environment import Environment
-from edgeai.options import Output
 from examples.distributed_training import data
 from examples.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
 

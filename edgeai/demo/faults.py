@@ -11,11 +11,11 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any, Final, Self
 
-from edgeai import system
+from edgeai.cli import system
 from edgeai.cli.api import Api, Object
+from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.stage import NAMESPACE
-from edgeai.environment import Environment
 from edgeai.errors import EdgeAIError
 
 MISSED_ROUNDS: Final = 3  # length of a cut

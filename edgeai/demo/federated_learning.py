@@ -14,13 +14,13 @@ import msgspec
 from rich.panel import Panel
 from rich.table import Table
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
 from edgeai.demo import rounds, stage
 from edgeai.demo.faults import EdgeLine, Fault, cut, kill
 from edgeai.demo.stage import NAMESPACE, Stage
-from edgeai.environment import Environment
-from edgeai.options import Output
 from examples.digits import CLASSES
 from examples.federated_learning import data
 from examples.federated_learning.aggregator import ROUNDS

@@ -18,12 +18,12 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Api, Object, path_of, wait_until
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Stage
-from edgeai.environment import Environment
-from edgeai.options import Output
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
 

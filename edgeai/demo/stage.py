@@ -25,11 +25,11 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
-from edgeai import environment, interrupts, options
+from edgeai.cli import environment, interrupts, options
 from edgeai.cli.api import Api, Object, collection_of, path_of, wait_until
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
 from edgeai.errors import EdgeAIError
-from edgeai.options import Output
 
 NAMESPACE: Final = "default"
 POLL_S: Final = 0.1

@@ -8,7 +8,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai import runtimes
+from edgeai.cli import runtimes
 from examples import manifests
 
 JOB: Final = Path(__file__).with_name("distributed_training.yaml")
@@ -43,7 +43,7 @@ def main() -> None:
         which.add_argument(flag, action="store_const", dest="job", const=template, help=text)
     parser.set_defaults(job=JOB)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="default: %(default)s")
-    parser.add_argument("--python", help="which has the framework; default: edgeai.runtimes'")
+    parser.add_argument("--python", help="which has the framework; default: edgeai.cli.runtimes'")
     chosen = parser.parse_args()
     framework = "pytorch" if chosen.job in (JOB, ELASTIC_JOB) else "tensorflow"
     default = IN_IMAGE if chosen.image else runtimes.runtime(framework).python

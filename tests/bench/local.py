@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
 from edgeai.cli.api import collection_of, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.bench.samples import config_map, service
 from tests.bench.spread import spread
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from edgeai import debian
+from edgeai.cli import debian
 
 LOCK: Final = Path(__file__).parents[2] / "requirements" / "browser.lock"
 CHROMIUM: Final = "/usr/bin/chromium"

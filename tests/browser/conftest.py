@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, collection_of
-from edgeai.console import login_address
-from edgeai.environment import Environment
+from edgeai.cli.console import login_address
+from edgeai.cli.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
 from tests.browser.jobs import of_every_kind
 from tests.waiting import PATIENCE_S, eventually

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from edgeai.environment import CLOUD
+from edgeai.cli.environment import CLOUD
 
 SLEEP: Final = {
     "containers": [{"name": "main", "image": "sleeper", "command": ["sleep", "600"]}],

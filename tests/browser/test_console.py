@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from edgeai.console import login_address
-from edgeai.environment import Environment
+from edgeai.cli.console import login_address
+from edgeai.cli.environment import Environment
 from tests.browser.conftest import SIZES, Visitor, create, playwright, report, window
 from tests.browser.jobs import joint_inference
 from tests.waiting import eventually

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgeai.console import login_address
-from edgeai.environment import Environment
+from edgeai.cli.console import login_address
+from edgeai.cli.environment import Environment
 from tests.browser.conftest import (
     SERVICES,
     SIZES,

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, collection_of
-from edgeai.console import login_address
-from edgeai.environment import CLOUD, Environment
+from edgeai.cli.console import login_address
+from edgeai.cli.environment import CLOUD, Environment
 from examples.joint_inference import manifests, train
 from tests.browser.conftest import playwright, window
 from tests.browser.jobs import of_every_kind

@@ -7,7 +7,7 @@ from http.client import HTTPException
 from typing import Final
 
 from edgeai.cli.api import ApiError, Object
-from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.ids import NodeName
 from edgeai.times import micro_time, rfc3339, utc_now
 from globalmanager.ha import claims

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from edgeai import debian
+from edgeai.cli import debian
 from tests.cluster.binaries import Unavailable, say
 from tests.cluster.containerd import CNI_PLUGINS
 

@@ -11,14 +11,14 @@ import yaml
 
 from edgeai.api.resources import PODS
 from edgeai.cli.api import Object
+from edgeai.cli.status_sources import from_api
 from edgeai.client import AsyncClient, Model, ModelSpec, ObjectGone, PyTorchJob, WaitTimeout
 from edgeai.client.errors import InvalidObject
 from edgeai.kube import errors
-from edgeai.status_sources import from_api
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
+from tests.edgeai.cli.command import edgeai
 from tests.edgeai.client.conftest import condition, tell
-from tests.edgeai.command import edgeai
 from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import eventually
 

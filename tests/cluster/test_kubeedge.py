@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.doctor.edges import EDGE_LABEL
+from edgeai.cli.doctor.edges import EDGE_LABEL
 from globalmanager.manifests.rbac import NAMESPACE
 from tests.certificates import Authority
 from tests.cluster import binaries

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import path_of
 from tests.docs.pages import Copy, copy_with
 from tests.waiting import eventually

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, collection_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training, check_manifests
 from tests.waiting import PATIENCE_S

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.kustomize import recent_kubectl
-from tests.edgeai.command import heed_interrupts
+from tests.edgeai.cli.command import heed_interrupts
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import path_of
-from edgeai.system import EDGE_PORT, HTTP_PORT
+from edgeai.cli.system import EDGE_PORT, HTTP_PORT
 from examples.joint_inference.manifests import Placement, objects
 from examples.joint_inference.train import Figures
 from examples.manifests import IN_IMAGE

@@ -4,7 +4,7 @@
     python -m tests.elastic.horovod --look    # builds nothing; prints `built` or `missing`
 
 PyTorch is Debian's, because Horovod builds against Debian's libtorch without a change. Horovod is
-in a virtual environment in the user's cache, beside the runtimes of edgeai.runtimes.
+in a virtual environment in the user's cache, beside the runtimes of edgeai.cli.runtimes.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from edgeai import debian, runtimes
+from edgeai.cli import debian, runtimes
 from tests.cluster.binaries import Unavailable, locked, say
 
 LOCK: Final = runtimes.REQUIREMENTS / "horovod.lock"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from edgeai.cli.api import Object
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from examples.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement, rendered
 from tests.cluster.cluster import Cluster
 from tests.e2e.containers import IMAGE, mount_python

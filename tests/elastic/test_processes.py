@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.elastic.course import Course, check_the_whole_course
 from tests.elastic.places import NAMESPACE, Processes
 from tests.elastic.progress import shown

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeai import environment
-from edgeai.environment import Environment
+from edgeai.cli import environment
+from edgeai.cli.environment import Environment
 from examples.joint_inference import train
 
 IMAGES = 400  # of those held out; what is tested here takes time, not images

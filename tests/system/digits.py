@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
+from edgeai.cli.environment import Environment
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
-from edgeai.environment import Environment
 from examples.joint_inference import train
 from examples.joint_inference.manifests import Placement, objects
 from tests.waiting import eventually

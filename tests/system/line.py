@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
+from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.joint_inference import EDGE_NODE
-from edgeai.environment import Environment
 from tests.waiting import eventually
 
 # A silent peer is found out in seconds.

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from edgeai import system
-from edgeai.environment import Environment
+from edgeai.cli import system
+from edgeai.cli.environment import Environment
 from tests.system import processes
 from tests.waiting import eventually
 

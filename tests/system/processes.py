@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.waiting import eventually
 
 

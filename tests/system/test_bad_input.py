@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
 from edgeai.cli.api import Api, ApiError, Object, path_of
+from edgeai.cli.environment import Environment
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import CuttingProxy
-from edgeai.environment import Environment
 from tests.system.digits import PATIENTLY, manifests, streaming
 from tests.waiting import PATIENCE_S, eventually
 

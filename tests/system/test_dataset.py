@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
 from edgeai.cli.api import Object, path_of
+from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import EDGE_NODE
-from edgeai.environment import Environment
 from tests.waiting import eventually
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from edgeai.cli.environment import Environment
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import Manner
 from edgeai.demo.stage import NAMESPACE
-from edgeai.environment import Environment
 from tests.system import processes
 from tests.system.conftest import IMAGES
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, PATIENTLY, streaming

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.jobs import Job
 from tests.system.manager import stopped_manager
 

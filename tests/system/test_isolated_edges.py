@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
 from edgeai.cli.api import Api, Object
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.isolation import needs_isolation
 from tests.system.demos import Demo, left_of, play
 from tests.waiting import eventually

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.environment import Environment
-from tests.edgeai.command import edgeai
+from edgeai.cli.environment import Environment
+from tests.edgeai.cli.command import edgeai
 from tests.system.test_training_jobs import apply, template
 from tests.waiting import eventually
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.inference_rules import InferenceRules, InferenceService, ManagerDown
 from tests.system import counting_worker, processes
 from tests.system.manager import stopped_manager

@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
+from edgeai.cli.environment import Environment
 from edgeai.client import Client, Model, ModelSpec
 from edgeai.client.objects import CLASSES
-from edgeai.environment import Environment
 from tests.examples.notebooks import NOTEBOOKS, printed
 
 SHOWN: Final = {

@@ -5,10 +5,10 @@ import json
 import urllib.request
 from pathlib import Path
 
-from edgeai import system
+from edgeai.cli import system
+from edgeai.cli.environment import Environment
 from edgeai.demo import joint_inference as demo
 from edgeai.demo.stage import NAMESPACE
-from edgeai.environment import Environment
 from tests.system.digits import streaming
 from tests.waiting import PATIENCE_S
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
+from edgeai.cli.environment import Environment
 from edgeai.demo import joint_inference as demo
-from edgeai.environment import Environment
 from tests.system.digits import streaming
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.waiting import PATIENCE_S, eventually
 
 NAMESPACE: Final = "default"

@@ -22,9 +22,9 @@ from typing import Any, Final
 import pytest
 
 from common import wire
-from edgeai import environment, status, system
+from edgeai.cli import environment, status, system
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from localcontroller.ledger.file import LEDGER, LedgerFile
 from localcontroller.link.link import FLOOR_S
 from tests.system import counting_worker, next_release, processes

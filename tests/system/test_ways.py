@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai import environment, system
+from edgeai.cli import environment, system
 from edgeai.cli.api import Object, collection_of, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.waiting import eventually
 from tests.ways import table
 from tests.ways.drafts import Draft, Place, draft

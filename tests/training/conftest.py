@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgeai import environment
+from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from examples.distributed_training import data
 from examples.distributed_training.manifests import Placement, job
 from tests.runtimes import INSTALL_S, python_with

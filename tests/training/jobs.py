@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from edgeai.cli.api import Object, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.waiting import eventually
 
 NAMESPACE: Final = "default"

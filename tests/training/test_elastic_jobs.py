@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgeai.cli.api import Object, collection_of, path_of
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 from tests.training.jobs import pods, wait_for_end
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.system import processes
 from tests.system.test_federated_learning import DATA, MEAN, ROUNDS, Federation
 

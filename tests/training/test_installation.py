@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.runtimes import Library, Runtime, RuntimeUnavailable
+from edgeai.cli.runtimes import Library, Runtime, RuntimeUnavailable
 
 WHEEL = "tiny-1.0-py3-none-any.whl"
 METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
@@ -181,7 +181,7 @@ def test_where_nobody_has_the_library_each_refusal_and_each_remedy_is_named(
 
 
 def test_the_command_says_what_cannot_be_installed() -> None:
-    command = [sys.executable, "-m", "edgeai.runtimes", "nothing-of-this-name"]
+    command = [sys.executable, "-m", "edgeai.cli.runtimes", "nothing-of-this-name"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "requirements/nothing-of-this-name.lock" in done.stderr

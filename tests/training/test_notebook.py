@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.examples.notebooks import NOTEBOOKS, printed
 from tests.training.jobs import PATIENCE_S
 

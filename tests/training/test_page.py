@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.runtimes import runtime
+from edgeai.cli.runtimes import runtime
 from tests.docs.test_commands import run_commands
 from tests.training.jobs import PATIENCE_S
 

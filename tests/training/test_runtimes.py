@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.runtimes import REQUIREMENTS
+from edgeai.cli.runtimes import REQUIREMENTS
 from tests.runtimes import python_with
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.environment import Environment
+from edgeai.cli.environment import Environment
 from tests.system.manager import kill_manager, stopped_manager
 from tests.system.training_processes import spec
 from tests.waiting import eventually

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.runtimes import runtime
+from edgeai.cli.runtimes import runtime
 from tests.docs.tutorials import TUTORIALS, follow
 from tests.training.jobs import PATIENCE_S
 

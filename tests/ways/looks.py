@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from typer.testing import CliRunner
 
-from edgeai.__main__ import app
 from edgeai.cli.api import Object, collection_of
+from edgeai.cli.main import app
 from tests.waiting import PATIENCE_S
 from tests.ways.drafts import Draft
 from tests.ways.table import Way

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from edgeai.doctor.checks import CHECKS
-from edgeai.doctor.diagnosis import diagnose
-from edgeai.doctor.finding import Finding
+from edgeai.cli.doctor.checks import CHECKS
+from edgeai.cli.doctor.diagnosis import diagnose
+from edgeai.cli.doctor.finding import Finding
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster.bad_input.unready import USER
 from tests.cluster.conftest import install_crds

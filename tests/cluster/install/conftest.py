@@ -10,7 +10,7 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE, NOBODY, Run
 from tests.cluster.lone_node import LoneNode
-from tests.edgeai.command import edgeai
+from tests.edgeai.cli.command import edgeai
 
 
 @pytest.fixture(scope="package")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from edgeai.cli.api import Object
-from edgeai.install.cluster import name_of
-from edgeai.install.rendering import definitions, render
-from edgeai.install.values import values_of
+from edgeai.cli.install.cluster import name_of
+from edgeai.cli.install.rendering import definitions, render
+from edgeai.cli.install.values import values_of
 from tests.cluster.client import Client
 
 NAMESPACE: Final = "edgeai-system"

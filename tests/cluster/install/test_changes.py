@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.install.record import SECRET
-from edgeai.install.rendering import definitions, render
-from edgeai.install.values import values_of
+from edgeai.cli.install.record import SECRET
+from edgeai.cli.install.rendering import definitions, render
+from edgeai.cli.install.values import values_of
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.rootkey import SECRET_NAME
 from tests.cluster.client import Client
@@ -24,7 +24,7 @@ from tests.cluster.install.steps import (
     refused,
 )
 from tests.cluster.samples import model
-from tests.edgeai.command import edgeai
+from tests.edgeai.cli.command import edgeai
 from tests.waiting import eventually
 
 LEASES_PATH: Final = LEASES.path(NAMESPACE)

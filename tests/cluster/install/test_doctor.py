@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.doctor.diagnosis import diagnose
-from edgeai.doctor.finding import Finding
+from edgeai.cli.doctor.diagnosis import diagnose
+from edgeai.cli.doctor.finding import Finding
 from edgeai.times import micro_time
 from globalmanager.ha.elector import REPLICA_LABEL
 from tests.certificates import Authority
@@ -28,7 +28,7 @@ from tests.cluster.edge import Edge
 from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
 from tests.cluster.lone_node import LoneNode
 from tests.cluster.manager import GlobalManager
-from tests.edgeai.command import edgeai
+from tests.edgeai.cli.command import edgeai
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)

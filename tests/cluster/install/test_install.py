@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.install.certificates import Pair, node_problem_of
-from edgeai.install.cluster import LABEL
-from edgeai.install.rendering import definitions, render
-from edgeai.install.values import values_of
+from edgeai.cli.install.certificates import Pair, node_problem_of
+from edgeai.cli.install.cluster import LABEL
+from edgeai.cli.install.rendering import definitions, render
+from edgeai.cli.install.values import values_of
 from edgeai.times import utc_now
 from globalmanager.edge.identity.node_tokens import read_tokens, sha256_hex
 from tests.cluster.client import Client
@@ -27,7 +27,7 @@ from tests.cluster.install.steps import (
     uid_of,
     versions,
 )
-from tests.edgeai.command import start
+from tests.edgeai.cli.command import start
 
 pytestmark = pytest.mark.timeout(240)
 

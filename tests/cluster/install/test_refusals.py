@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgeai.install.certificates import new_authority
-from edgeai.install.record import SECRET
-from edgeai.install.rendering import render
-from edgeai.install.values import values_of
+from edgeai.cli.install.certificates import new_authority
+from edgeai.cli.install.record import SECRET
+from edgeai.cli.install.rendering import render
+from edgeai.cli.install.values import values_of
 from edgeai.times import utc_now
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
@@ -25,7 +25,7 @@ from tests.cluster.install.steps import (
     refused,
 )
 from tests.cluster.lone_node import LoneNode
-from tests.edgeai.command import edgeai, start
+from tests.edgeai.cli.command import edgeai, start
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)

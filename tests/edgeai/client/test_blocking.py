@@ -22,7 +22,7 @@ from edgeai.client import (
 )
 from edgeai.errors import SettingsError
 from edgeai.kube import errors
-from tests.edgeai.command import heed_interrupts
+from tests.edgeai.cli.command import heed_interrupts
 from tests.globalmanager.cluster import Cluster
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))

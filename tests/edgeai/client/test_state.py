@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeai.cli.jobs.page import described
 from edgeai.client.objects import CLASSES
 from edgeai.client.pods import owned, workers_of
 from edgeai.client.state import conditions_of, state_of
-from edgeai.jobs.page import described
 from tests.edgeai.client.conftest import condition
 from tests.globalmanager.rules.test_remedies import RECORDED
 

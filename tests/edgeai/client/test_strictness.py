@@ -12,7 +12,7 @@ from edgeai.client.errors import InvalidObject
 from edgeai.client.strictness import dropped, templates, unknown_fields
 from edgeai.client.words import check_document
 from edgeai.kube import errors
-from tests.edgeai.jobs.conftest import Run, run
+from tests.edgeai.cli.jobs.conftest import Run, run
 
 __all__ = ["run"]
 

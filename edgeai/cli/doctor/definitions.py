@@ -1,0 +1,76 @@
+"""Whether the API server serves the resources of edgeai, with all their fields."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgeai.api.resources import Object
+from edgeai.cli.doctor.facts import Facts
+from edgeai.cli.doctor.finding import INSTALL, Told, readable
+from globalmanager.kinds import KINDS
+from globalmanager.manifests import crds
+
+
+def definitions(facts: Facts) -> Iterator[Told]:
+    installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
+    expected = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
+    if not facts.groups:
+        yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
+        return
+    problems = 0
+    for name, definition in expected.items():
+        if definition["spec"]["group"] not in facts.groups:
+            continue  # an installation may leave a whole group out
+        problem = definition_problem(installed.get(name), definition)
+        if problem:
+            problems += 1
+            apply = "kubectl apply -f deploy/crds, of the release that runs"
+            yield "error", f"CustomResourceDefinition {name} {problem}", apply
+    if not problems:
+        yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(facts.groups))}"
+
+
+def definition_problem(installed: Object | None, expected: Object) -> str:
+    """Why the installed definition does not do; "" when it does."""
+    if installed is None:
+        return "is not installed, though others of its group are"
+    conditions = (installed.get("status") or {}).get("conditions") or ()
+    for condition in conditions:
+        if (condition["type"], condition["status"]) in (
+            ("NamesAccepted", "False"),
+            ("Established", "False"),
+        ):
+            return f"is not served: {condition.get('message') or condition.get('reason')}"
+    served_versions = {
+        version["name"] for version in installed["spec"]["versions"] if version.get("served")
+    }
+    missing = {version["name"] for version in expected["spec"]["versions"]} - served_versions
+    if missing:
+        return f"does not serve version {', '.join(sorted(missing))}; it is from an older release"
+    absent = _absent_fields(_spec_fields(installed), _spec_fields(expected))
+    if absent:
+        return f"has no field {absent}, so the API server drops it; it is from an older release"
+    return ""
+
+
+def _spec_fields(definition: Object) -> Any:
+    """The schema of the stored version."""
+    storage_version = next(
+        version for version in definition["spec"]["versions"] if version.get("storage")
+    )
+    return (storage_version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def _absent_fields(installed: Any, expected: Any, path: str = "") -> str:
+    """The path of the first field that the installed schema lacks; "" when it has all."""
+    if installed.get("x-kubernetes-preserve-unknown-fields"):
+        return ""
+    present = installed.get("properties") or {}
+    for name, schema in (expected.get("properties") or {}).items():
+        here = f"{path}.{name}"
+        if name not in present:
+            return here
+        if absent_path := _absent_fields(present[name], schema, here):
+            return absent_path
+    if "items" in expected and "items" in installed:
+        return _absent_fields(installed["items"], expected["items"], f"{path}[]")
+    return ""

@@ -1,0 +1,119 @@
+"""Whether GlobalManagers run with their rights, one leads, and their clocks are right."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from edgeai.api.resources import Object
+from edgeai.cli.doctor.facts import Facts
+from edgeai.cli.doctor.finding import (
+    INSTALL,
+    Level,
+    NotAllowed,
+    Told,
+    age_s,
+    is_silent,
+    look,
+    pod_problem,
+    readable,
+    some,
+)
+from edgeai.cli.doctor.parts import MANAGER, NAME_LABEL, part_of
+from edgeai.kube.errors import Forbidden
+from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
+from globalmanager.manifests.rbac import ACCOUNT
+
+CLOCK_S: Final = 5.0
+"""A Lease of the GlobalManager is this much in the future at most, in seconds: clocks that differ
+by more make ages and timeouts in .status wrong."""
+
+
+def managers(facts: Facts) -> Iterator[Told]:
+    deployments = part_of(readable(facts.deployments), MANAGER)
+    pods = () if isinstance(facts.pods, Forbidden) else facts.pods  # they only say why
+    if not deployments:
+        message = f"no Deployment with {NAME_LABEL}={MANAGER} in namespace {facts.namespace}"
+        yield "error", message, f"{INSTALL}; or name its namespace with --namespace"
+        return
+    for deployment in deployments:
+        name = f"Deployment {facts.namespace}/{deployment['metadata']['name']}"
+        desired = (deployment.get("spec") or {}).get("replicas", 1)
+        available = (deployment.get("status") or {}).get("availableReplicas", 0)
+        if desired == 0:
+            scale = f"kubectl -n {facts.namespace} scale deployment {MANAGER} --replicas=2"
+            yield "error", f"{name} is scaled to 0, so no job makes progress", scale
+        elif available < desired:
+            why = (
+                pod_problem(part_of(pods, MANAGER)) or _refused(deployment) or "no pod says why yet"
+            )
+            level: Level = "warning" if available else "error"
+            yield level, f"{name} has {available} of {desired} replicas: {why}", look(facts)
+        else:
+            yield "ok", f"{name} has {available} of {desired} replicas"
+
+
+def _refused(deployment: Object) -> str:
+    """Why the API server takes no pod of the Deployment, such as a quota; "" where it does."""
+    conditions = (deployment.get("status") or {}).get("conditions") or ()
+    failures = (condition for condition in conditions if condition.get("type") == "ReplicaFailure")
+    return next((str(failure.get("message") or failure.get("reason")) for failure in failures), "")
+
+
+def leader(facts: Facts) -> Iterator[Told]:
+    leases = {lease["metadata"]["name"]: lease for lease in readable(facts.leases)}
+    spec = (leases.get(LEASE_NAME) or {}).get("spec") or {}
+    remedy = f"see why in the log: kubectl -n {facts.namespace} logs deployment/{MANAGER}"
+    if not spec.get("holderIdentity"):
+        yield "error", "no GlobalManager leads, so no job is reconciled", remedy
+        return
+    if is_silent(spec, facts.clock):
+        silent_s = age_s(spec.get("renewTime"), facts.clock)
+        holder = spec["holderIdentity"]
+        yield "error", f"the leader {holder} has not renewed its Lease for {silent_s:.0f} s", remedy
+    else:
+        yield "ok", f"{spec['holderIdentity']} leads"
+
+
+def clocks(facts: Facts) -> Iterator[Told]:
+    """The clock of the API server is the measure. A Lease that was renewed in the future shows a
+    clock that is ahead. A clock that is behind cannot be told from a Lease that is not renewed any
+    more.
+    """
+    is_good = True
+    own_s = (facts.now - facts.clock).total_seconds()
+    if abs(own_s) > CLOCK_S:
+        is_good = False
+        where = "ahead of" if own_s > 0 else "behind"
+        message = f"this machine's clock is {abs(own_s):.0f} s {where} the API server's"
+        yield "warning", message, "set both clocks by NTP; ages that are shown here are wrong"
+    ahead: set[str] = set()
+    for lease in readable(facts.leases):
+        if REPLICA_LABEL not in (lease["metadata"].get("labels") or {}):
+            continue
+        spec = lease.get("spec") or {}
+        ahead_s = -age_s(spec.get("renewTime"), facts.clock)
+        if ahead_s > CLOCK_S:
+            holder = str(spec.get("holderIdentity"))
+            if holder in ahead:
+                continue  # the leader has two Leases
+            ahead.add(holder)
+            message = f"the clock of {holder} is {ahead_s:.0f} s ahead of the API server's"
+            yield "warning", message, "set both clocks by NTP; ages are wrong till then"
+    if is_good and not ahead:
+        yield "ok", "no clock is ahead of the API server's"
+
+
+def rights(facts: Facts) -> Iterator[Told]:
+    if facts.denied is None:
+        yield "ok", "this API server grants every right to every user"
+        return
+    if isinstance(facts.denied, Forbidden):
+        raise NotAllowed(facts.denied.message or str(facts.denied))
+    if not facts.denied:
+        yield "ok", f"ServiceAccount {facts.namespace}/{ACCOUNT} has all its rights"
+        return
+    message = f"ServiceAccount {facts.namespace}/{ACCOUNT} may not {some(facts.denied)}"
+    yield (
+        "error",
+        message,
+        "type edgeai upgrade, or apply the overlay of your installation again, of this release",
+    )

@@ -1,0 +1,307 @@
+"""Entry point of the `edgeai` command."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.live import Live
+from rich.markup import escape
+
+from edgeai.cli import environment, interrupts, options, output, status, system
+from edgeai.cli.console import login_address, open_in_cluster
+from edgeai.cli.install import commands as install_commands
+from edgeai.cli.jobs import commands as job_commands
+from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
+from edgeai.errors import EdgeAIError
+from edgeai.kubeconfig import kubeconfig_of
+from edgeai.localcluster.errors import ClusterError
+from edgeai.text import printable
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run edgeai on this machine, look at it, and watch the demos.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
+app.add_typer(demo, name="demo")
+install_commands.register(app)
+job_commands.register(app)
+
+REFRESH_S = 1.0
+MAX_EDGES = 20  # each edge node is a process with timers
+
+IsolatedEdges = Annotated[
+    bool,
+    typer.Option(
+        "--isolated-edges",
+        help="let edge nodes reach only the edge port of the GlobalManager; needs root",
+    ),
+]
+
+
+@app.command()
+def up(
+    state_dir: StateDir,
+    edges: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_EDGES,
+            show_default=str(len(environment.EDGES)),
+            help="number of edge nodes: edge0, edge1, …",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Start a local cluster with edgeai in it, unless it runs. Print its kubeconfig's path."""
+    running = environment.find(state_dir)
+    if running is None:
+        number = len(environment.EDGES) if edges is None else edges
+        running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
+    else:
+        _reuse(running, edges)
+    if output is Output.JSON:
+        nodes = sorted(running.cluster.nodes)
+        options.print_json({"kubeconfig": str(running.kubeconfig), "nodes": nodes})
+    else:
+        typer.echo(running.kubeconfig)
+
+
+def _reuse(running: environment.Environment, edges: int | None) -> None:
+    """Print that a local cluster runs already.
+
+    Raises: EdgeAIError when the user wants another number of edges than the cluster has
+    """
+    present = len(running.cluster.nodes) - 1  # one node is the cloud node
+    summary = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
+    if edges not in (None, present):
+        raise EdgeAIError(f"a local cluster runs {summary}, not {edges}; stop it with: edgeai down")
+    typer.echo(f"edgeai: the local cluster is already running {summary}", err=True)
+
+
+@app.command()
+def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
+    """Stop the local cluster with everything in it, and remove its state."""
+    is_stopped = environment.down(state_dir)
+    if output is Output.JSON:
+        options.print_json({"stopped": is_stopped})
+    elif not is_stopped:
+        typer.echo(f"nothing to stop in {state_dir}", err=True)
+
+
+@app.command("open")
+def open_console(
+    state_dir: StateDir,
+    browser: Annotated[bool, typer.Option(help="open the address in a browser")] = True,
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
+    ] = system.NAMESPACE,
+    service_account: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/NAME",
+            help="log in as this ServiceAccount; default: the token of the kubeconfig",
+        ),
+    ] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="local port; 0: any free port")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Open the web console, already logged in. Print its address.
+
+    The address works once, and within 30 seconds. The console of a cluster is there until Ctrl-C;
+    that of the local cluster as long as the cluster.
+    """
+
+    def show(address: str) -> None:
+        if output is Output.JSON:
+            options.print_json({"address": address}, is_line=True)
+        else:
+            typer.echo(address)
+        if browser:
+            typer.launch(address)
+
+    cluster = environment.target(kubeconfig, state_dir)
+    if isinstance(cluster, environment.Environment):
+        show(login_address(cluster.rest_url(), cluster.api.token))
+        return
+    asyncio.run(
+        open_in_cluster(
+            *(cluster, namespace),
+            account=service_account,
+            port=port,
+            show=show,
+            say=lambda line: typer.echo(f"edgeai: {line}", err=True),
+        )
+    )
+
+
+@app.command("status")
+def show_status(
+    state_dir: StateDir,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "-w",
+            "--watch",
+            help="keep the table up to date until Ctrl-C; JSON: a line each time",
+        ),
+    ] = False,
+    url: Annotated[
+        str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show nodes, sessions, tasks, jobs and scalers, as reported by the GlobalManager's REST API.
+
+    If REST is not reachable, print what the Kubernetes API has.
+    """
+    from edgeai.cli import status_sources
+
+    source = status_sources.source_of(url, kubeconfig, state_dir)
+    if watch:
+        (_watch_lines if output is Output.JSON else _watch_page)(source)
+    answer = source()
+    for problem in answer.unknown:
+        typer.echo(f"edgeai: {printable(problem)}", err=True)
+    if output is Output.JSON:
+        options.print_json(answer)
+    else:
+        options.console().print(status.page(answer), crop=False)
+
+
+def _watch_lines(source: Callable[[], status.Status]) -> NoReturn:
+    """A line of JSON each time; why there is none, on stderr."""
+    while True:
+        try:
+            options.print_json(source(), is_line=True)
+        except EdgeAIError as error:
+            typer.echo(f"edgeai: {printable(str(error))}", err=True)
+        time.sleep(REFRESH_S)
+
+
+def _watch_page(source: Callable[[], status.Status]) -> NoReturn:
+    with Live(console=options.console(), auto_refresh=False) as live:
+        while True:
+            live.update(_page_or_reason(source), refresh=True)
+            time.sleep(REFRESH_S)
+
+
+def _page_or_reason(source: Callable[[], status.Status]) -> status.RenderableType:
+    """The page of `edgeai status`, or the reason why there is none.
+
+    A restart of the GlobalManager must not end `status -w`.
+    """
+    try:
+        return status.page(source())
+    except EdgeAIError as error:
+        return f"[yellow]{escape(printable(str(error)))}"
+
+
+@app.command("doctor")
+def show_doctor(
+    state_dir: StateDir,
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
+    ] = "edgeai-system",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
+
+    The exit code is 1 when there is an error, else 2 when something could not be checked.
+    """
+    # Import the Kubernetes client late, because it loads more slowly than all other commands.
+    from edgeai.cli.doctor import diagnosis
+
+    file = kubeconfig_of(kubeconfig, state_dir)
+    findings = asyncio.run(diagnosis.diagnose(file, namespace))
+    if output is Output.JSON:
+        typer.echo(diagnosis.as_json(findings))
+    else:
+        options.console().print(diagnosis.table(findings), crop=False)
+    levels = {finding.level for finding in findings}
+    if levels & {"error", "unknown"}:
+        raise typer.Exit(1 if "error" in levels else 2)
+
+
+@demo.command("joint-inference")
+def demo_joint_inference(
+    keep: Annotated[
+        bool, typer.Option(help="leave everything running and print how to inspect it")
+    ] = False,
+    isolated_edges: IsolatedEdges = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Run a small model at the edge, and a large model in the cloud for the hard samples."""
+    with _needs_extra():
+        # Import scikit-learn late, because it loads more slowly than all the rest of the command.
+        from edgeai.demo import joint_inference
+    raise typer.Exit(joint_inference.run(output, keep=keep, isolated_edges=isolated_edges))
+
+
+@demo.command("federated-learning")
+def demo_federated_learning(
+    isolated_edges: IsolatedEdges = False, output: OutputOption = Output.TABLE
+) -> None:
+    """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
+    with _needs_extra():
+        from edgeai.demo import federated_learning
+    raise typer.Exit(federated_learning.run(output, isolated_edges=isolated_edges))
+
+
+@demo.command("distributed-training")
+def demo_distributed_training(
+    python: Annotated[
+        Path | None,
+        typer.Option(help="a Python that has PyTorch and NumPy; default: one in the user's cache"),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Train one network in three processes with PyTorch. One process is killed during training."""
+    with _needs_extra():
+        from edgeai.demo import distributed_training
+    raise typer.Exit(distributed_training.run(output, python=python))
+
+
+@demo.command("elastic-training")
+def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
+    """Train one network while workers come and go. One of them is killed during training."""
+    with _needs_extra():
+        from edgeai.demo import elastic_training
+    raise typer.Exit(elastic_training.run(output))
+
+
+@contextlib.contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EdgeAIError(
+            f"the demo needs {error.name}; install it with: pip install 'edgeai[demo]'"
+        ) from error
+
+
+def main() -> None:
+    """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
+    interrupts.exit_on_signals()
+    try:
+        with output.checked():
+            app()
+    except (EdgeAIError, ClusterError) as error:
+        # The text may be of a server, a plugin or a tenant. Only our own lines end.
+        typer.echo("\n".join(map(printable, f"edgeai: {error}".split("\n"))), err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

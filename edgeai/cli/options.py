@@ -1,0 +1,62 @@
+"""Options that several commands of `edgeai` share, and how they print."""
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+
+from edgeai.cli.jobs.completion import job_names
+from edgeai.kubeconfig import default_state_dir
+
+UNLIMITED_WIDTH: Final = 10_000
+
+
+class Output(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+StateDir = Annotated[
+    Path,
+    typer.Option(
+        "--state-dir",
+        default_factory=default_state_dir,
+        help="directory for the state of the local cluster",
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(help="default: $KUBECONFIG, the local cluster's, or ~/.kube/config"),
+]
+OutputOption = Annotated[
+    Output, typer.Option("-o", "--output", help="a table for people, or JSON for programs")
+]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
+]
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="NAME or KIND/NAME, like digits or jis/digits",
+        autocompletion=job_names,
+    ),
+]
+
+
+def console() -> Console:
+    """A console that does not cut lines where nobody sees a terminal's edge."""
+    made = Console(highlight=False)
+    if not sys.stdout.isatty():
+        made.width = UNLIMITED_WIDTH
+    return made
+
+
+def print_json(value: Any, *, is_line: bool = False) -> None:
+    """Args: is_line: in one line, for a stream of them"""
+    text = msgspec.json.encode(value)
+    typer.echo(text if is_line else msgspec.json.format(text, indent=2))
