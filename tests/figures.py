@@ -6,6 +6,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from statistics import quantiles
 from typing import Final, NamedTuple, TypeGuard
@@ -128,6 +129,11 @@ def row(title: str, sources: list[Source], callables: Callables) -> str:
     return f"| {title} | {' | '.join(map(str, cells))} |"
 
 
+def is_example(module: str) -> bool:
+    """Whether it is a program that a demo runs, as users write them, and not the demo."""
+    return fnmatch(module, "edgeai.demo.*.*") and not module.endswith(".story")
+
+
 def read(root: Path, directory: str) -> Iterator[Source]:
     for path in sorted((root / directory).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -138,7 +144,7 @@ def read(root: Path, directory: str) -> Iterator[Source]:
 def table(root: Path) -> str:
     files = {d: list(read(root, d)) for d in (*PRODUCT, "examples", "tests")}
     callables = Callables([source for part in files.values() for source in part])
-    product = [source for d in PRODUCT for source in files[d]]
+    product = [source for d in PRODUCT for source in files[d] if not is_example(source.module)]
     files["the product, without examples"] = product
     files["globalmanager/kinds"] = [s for s in product if "globalmanager.kinds." in s.module]
     files["support of tests"] = [s for s in files.pop("tests") if ".test_" not in s.module]

@@ -243,7 +243,7 @@ def demo_joint_inference(
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _needs_extra():
         # Import scikit-learn late, because it loads more slowly than all the rest of the command.
-        from edgeai.demo import joint_inference
+        from edgeai.demo.joint_inference import story as joint_inference
     raise typer.Exit(joint_inference.run(output, keep=keep, isolated_edges=isolated_edges))
 
 
@@ -253,7 +253,7 @@ def demo_federated_learning(
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _needs_extra():
-        from edgeai.demo import federated_learning
+        from edgeai.demo.federated_learning import story as federated_learning
     raise typer.Exit(federated_learning.run(output, isolated_edges=isolated_edges))
 
 
@@ -267,7 +267,7 @@ def demo_distributed_training(
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed during training."""
     with _needs_extra():
-        from edgeai.demo import distributed_training
+        from edgeai.demo.distributed_training import story as distributed_training
     raise typer.Exit(distributed_training.run(output, python=python))
 
 
@@ -275,7 +275,7 @@ def demo_distributed_training(
 def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
     with _needs_extra():
-        from edgeai.demo import elastic_training
+        from edgeai.demo.elastic_training import story as elastic_training
     raise typer.Exit(elastic_training.run(output))
 
 

@@ -11,7 +11,7 @@ from tests.conformance.space import Space
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, joint_inference_spec
 
 CHECKOUT: Final = Path(__file__).parents[2]
-EXAMPLE: Final = CHECKOUT / "examples" / "joint_inference" / "joint_inference.yaml"
+EXAMPLE: Final = CHECKOUT / "edgeai" / "demo" / "joint_inference" / "joint_inference.yaml"
 JOBS: Final = "jointinferenceservices"
 TEMPLATE: Final = "spec.edgeWorker.template"
 MINING: Final = "spec.edgeWorker.hardExampleMining"

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from examples.joint_inference import train
-from examples.joint_inference.train import Figures
+from edgeai.demo.joint_inference import train
+from edgeai.demo.joint_inference.train import Figures
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, prepared
 from tests.e2e.document import ADDRESS, CHECKOUT, Block, blocks, blocks_below, shell_at

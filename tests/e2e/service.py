@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from examples.joint_inference.train import Figures
+from edgeai.demo.joint_inference.train import Figures
 from tests.cluster.cluster import Cluster
 from tests.waiting import eventually
 

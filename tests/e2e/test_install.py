@@ -24,7 +24,7 @@ def test_four_commands_lead_to_the_first_curve(first: First) -> None:
 
 def test_each_command_says_what_comes_next(first: First) -> None:
     install, submit, status = first.printed
-    assert "edgeai submit examples/joint_inference/first.yaml" in install
+    assert "edgeai submit edgeai/demo/joint_inference/first.yaml" in install
     assert "edgeai open" in install
     assert "JointInferenceService default/first" in submit
     assert "first" in status

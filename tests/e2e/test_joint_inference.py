@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import path_of
-from examples.joint_inference.train import Figures
+from edgeai.demo.joint_inference.train import Figures
 from tests.cluster.cluster import EDGES, Cluster
 from tests.e2e.service import (
     DIFFERENCES,

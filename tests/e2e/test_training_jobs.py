@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from examples.distributed_training import data
-from examples.distributed_training.manifests import (
+from edgeai.demo.distributed_training import data
+from edgeai.demo.distributed_training.manifests import (
     JOB,
     MIRRORED_JOB,
     PARAMETER_SERVER_JOB,

@@ -12,9 +12,9 @@ import pytest
 
 from edgeai.cli.api import path_of
 from edgeai.cli.system import EDGE_PORT, HTTP_PORT
-from examples.joint_inference.manifests import Placement, objects
-from examples.joint_inference.train import Figures
-from examples.manifests import IN_IMAGE
+from edgeai.demo.joint_inference.manifests import Placement, objects
+from edgeai.demo.joint_inference.train import Figures
+from edgeai.demo.manifests import IN_IMAGE
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.e2e.containers import IMAGE
 from tests.e2e.document import TRAINING, run_page

@@ -23,11 +23,11 @@ import pytest
 from common import wire
 from common.wire import ReportBody
 from edgeai.cli.api import Object, path_of
-from examples.federated_learning import data
-from examples.federated_learning import manifests as learning
-from examples.joint_inference import manifests as inference
-from examples.joint_inference import train
-from examples.manifests import IN_IMAGE
+from edgeai.demo.federated_learning import data
+from edgeai.demo.federated_learning import manifests as learning
+from edgeai.demo.joint_inference import manifests as inference
+from edgeai.demo.joint_inference import train
+from edgeai.demo.manifests import IN_IMAGE
 from tests.certificates import Authority
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.kubeedge import files_of

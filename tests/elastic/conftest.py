@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from examples.distributed_training import data
+from edgeai.demo.distributed_training import data
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, prepared
 from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from examples.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement, rendered
+from edgeai.demo.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement, rendered
 from tests.elastic import progress
 from tests.elastic.places import NAMESPACE, Place
 from tests.elastic.progress import Event

@@ -19,7 +19,7 @@ from tests.elastic import progress
 from tests.elastic.progress import Event
 from tests.waiting import eventually
 
-SCRIPT: Final = Path(__file__).parents[2] / "examples/elastic_training/horovod_train.py"
+SCRIPT: Final = Path(__file__).parents[2] / "edgeai/demo/elastic_training/horovod_train.py"
 PATIENCE_S: Final = 300.0
 _SSH: Final = """\
 #!/bin/sh

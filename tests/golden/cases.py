@@ -6,7 +6,7 @@
     edit:    merge patch of the jobs' specs, for the moments after an edit; has a default
     reports: [{node, instance, worker, attempt, body}], folded one after the other; has a default
 
-The manifests of examples/, docs/ and tests/cluster/manifests are cases too, read where they are.
+The manifests of edgeai/demo/, docs/ and tests/cluster/manifests are cases too, read where they are.
 """
 
 import copy
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import yaml
 
-import examples.federated_learning.manifests as federated_learning
-import examples.joint_inference.manifests as joint_inference
+import edgeai.demo.federated_learning.manifests as federated_learning
+import edgeai.demo.joint_inference.manifests as joint_inference
 from tests.golden.world import Object
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

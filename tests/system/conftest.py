@@ -7,7 +7,7 @@ import pytest
 
 from edgeai.cli import environment
 from edgeai.cli.environment import Environment
-from examples.joint_inference import train
+from edgeai.demo.joint_inference import train
 
 IMAGES = 400  # of those held out; what is tested here takes time, not images
 

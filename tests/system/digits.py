@@ -10,14 +10,14 @@ from typing import Any
 from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from edgeai.demo import joint_inference as demo
+from edgeai.demo.joint_inference import story as demo
+from edgeai.demo.joint_inference import train
+from edgeai.demo.joint_inference.manifests import Placement, objects
 from edgeai.demo.stage import NAMESPACE
-from examples.joint_inference import train
-from examples.joint_inference.manifests import Placement, objects
 from tests.waiting import eventually
 
-EDGE_MODULE = "examples.joint_inference.edge_worker"
-CLOUD_MODULE = "examples.joint_inference.cloud_worker"
+EDGE_MODULE = "edgeai.demo.joint_inference.edge_worker"
+CLOUD_MODULE = "edgeai.demo.joint_inference.cloud_worker"
 PATIENTLY = {"CLOUD_TIMEOUT_SECONDS": "5"}
 """Where no call may fail: on a busy machine an answer may take longer than the default of 2 s."""
 

@@ -8,7 +8,7 @@ from typing import Final
 from edgeai.cli import environment, system
 from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
-from edgeai.demo.joint_inference import EDGE_NODE
+from edgeai.demo.joint_inference.story import EDGE_NODE
 from tests.waiting import eventually
 
 # A silent peer is found out in seconds.

@@ -19,8 +19,8 @@ import pytest
 from edgeai.cli import environment, system
 from edgeai.cli.api import Api, ApiError, Object, path_of
 from edgeai.cli.environment import Environment
-from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import CuttingProxy
+from edgeai.demo.joint_inference import story as demo
 from tests.system.digits import PATIENTLY, manifests, streaming
 from tests.waiting import PATIENCE_S, eventually
 

@@ -9,7 +9,7 @@ import pytest
 from edgeai.cli import environment, system
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from edgeai.demo.joint_inference import EDGE_NODE
+from edgeai.demo.joint_inference.story import EDGE_NODE
 from tests.waiting import eventually
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgeai.cli.environment import Environment
-from edgeai.demo import joint_inference as demo
 from edgeai.demo.cutting_proxy import Manner
+from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
 from tests.system import processes
 from tests.system.conftest import IMAGES

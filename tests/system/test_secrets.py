@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgeai.cli import system
 from edgeai.cli.environment import Environment
-from edgeai.demo import joint_inference as demo
+from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
 from tests.system.digits import streaming
 from tests.waiting import PATIENCE_S

@@ -8,7 +8,7 @@ import pytest
 
 from edgeai.cli import environment, system
 from edgeai.cli.environment import Environment
-from edgeai.demo import joint_inference as demo
+from edgeai.demo.joint_inference import story as demo
 from tests.system.digits import streaming
 from tests.waiting import eventually
 

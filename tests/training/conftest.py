@@ -9,8 +9,8 @@ import pytest
 from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from examples.distributed_training import data
-from examples.distributed_training.manifests import Placement, job
+from edgeai.demo.distributed_training import data
+from edgeai.demo.distributed_training.manifests import Placement, job
 from tests.runtimes import INSTALL_S, python_with
 from tests.training.jobs import pods
 from tests.waiting import eventually

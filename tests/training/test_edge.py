@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.demo.joint_inference import EDGE_NODE
+from edgeai.demo.joint_inference.story import EDGE_NODE
 from edgeai.times import rfc3339, utc_now
 from tests.system import processes
 from tests.system.line import LOCALCONTROLLER, Line, up_with_line

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.environment import Environment
-from examples.distributed_training.manifests import ELASTIC_JOB, JOB
+from edgeai.demo.distributed_training.manifests import ELASTIC_JOB, JOB
 from tests.system.manager import kill_manager
 from tests.training.jobs import NAMESPACE, PATIENCE_S, pods, told, wait_for_end
 from tests.waiting import eventually

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgeai.cli.environment import Environment
-from examples.distributed_training.manifests import MIRRORED_JOB, PARAMETER_SERVER_JOB
+from edgeai.demo.distributed_training.manifests import MIRRORED_JOB, PARAMETER_SERVER_JOB
 from tests.training.jobs import pods, told, wait_for_end
 from tests.waiting import eventually
 

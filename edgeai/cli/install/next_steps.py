@@ -11,7 +11,7 @@ from edgeai.cli.install.cluster import Cluster
 from edgeai.cli.install.readiness import edges
 from edgeai.cli.system import NAMESPACE
 
-EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "joint_inference" / "first.yaml"
+EXAMPLE: Final = Path(__file__).parents[2] / "demo" / "joint_inference" / "first.yaml"
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ def test_one_line_installs_and_another_changes_nothing(run: Run, client: Client)
     first, *commands = told.splitlines()
     assert first == f"edgeai is installed in namespace {NAMESPACE}. Type next:"
     assert commands == [
-        "  edgeai submit examples/joint_inference/first.yaml --wait",
+        "  edgeai submit edgeai/demo/joint_inference/first.yaml --wait",
         "  edgeai open",
     ]
     for each in [*render(values_of(OLD)), *definitions(values_of(OLD))]:

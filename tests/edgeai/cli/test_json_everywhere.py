@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from edgeai.cli.main import app
 from edgeai.cli.options import Output
 from edgeai.demo import stage
-from edgeai.demo.joint_inference import Outcome
+from edgeai.demo.joint_inference.story import Outcome
 from edgeai.demo.stage import DemoFailed, Stage
 
 

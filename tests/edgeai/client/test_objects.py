@@ -21,7 +21,7 @@ from globalmanager.kinds.model.types import ModelSpec
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 
 MODEL: Final = Model.of("small", ModelSpec(url="/m"))
-EXAMPLES: Final = Path(__file__).parents[3] / "examples"
+EXAMPLES: Final = Path(__file__).parents[3] / "edgeai" / "demo"
 
 
 class Filled(dict[str, str]):

@@ -18,7 +18,7 @@ from globalmanager.rules.training.constraints import Constraint, validations
 from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "edgeai" / "demo"
 TABLES = ((PYTORCH, OF_PYTORCH), (TF, OF_TF))
 
 

@@ -1,0 +1,204 @@
+"""`edgeai demo distributed-training`: a PyTorchJob trains one network in three processes.
+
+The demo starts a local cluster with a GlobalManager and applies the PyTorchJob of
+distributed_training.yaml. While the demo shows the loss and the replicas, it kills one worker.
+Then all replicas restart together and continue from the last checkpoint. Before it prints its
+outcome, the demo stops everything that it started.
+
+PyTorch is not part of edgeai. The demo runs the job with another Python that has PyTorch.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from edgeai.cli import runtimes
+from edgeai.cli.api import Api, Object
+from edgeai.cli.options import Output
+from edgeai.demo import stage
+from edgeai.demo.distributed_training import data
+from edgeai.demo.distributed_training.manifests import Placement, job
+from edgeai.demo.faults import pid_of
+from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
+from edgeai.errors import EdgeAIError
+
+MASTER: Final = "digits-master-0"
+VICTIM: Final = "digits-worker-1"
+KILL_AFTER: Final = 6  # epochs
+PAUSE_S: Final = 0.4  # after each epoch, slow enough for a user to watch
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the demo has found."""
+
+    world_size: int
+    """Number of processes."""
+    steps: int
+    accuracy: float
+    """Share of correct answers, 0 to 1, on images that no process has trained with."""
+    restarts: int
+    """Number of times that all replicas restarted together."""
+    seconds: float
+    """From the creation of the job to its end."""
+
+
+def run(output: Output, *, python: Path | None = None) -> int:
+    """Run the demo. Returns: exit status, see stage.perform
+
+    Args:
+        python: a Python that has PyTorch. None: a Python in the user's cache; the demo installs
+            PyTorch there if need be
+    Raises: EdgeAIError when there is no PyTorch and it cannot be installed
+    """
+    interpreter = _checked(python) if python is not None else _installed(stage.console_for(output))
+
+    def story(on: Stage) -> Outcome:
+        return _story(on, interpreter)
+
+    return stage.perform(story, output, keep=False)
+
+
+def _checked(python: Path) -> Path:
+    """The absolute path of a Python that has PyTorch. Raises: EdgeAIError"""
+    path = python.absolute()
+    try:
+        process = subprocess.run(
+            [path, "-c", "import numpy, torch"], capture_output=True, check=False
+        )
+        problem = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    except OSError as error:
+        process, problem = None, str(error)
+    if process is None or process.returncode:
+        raise EdgeAIError(f"--python {path}: cannot import torch and numpy: {problem}")
+    return path
+
+
+def _installed(console: Console) -> Path:
+    """The Python of the runtime pytorch. Raises: EdgeAIError"""
+    pytorch = runtimes.runtime("pytorch")
+    if pytorch.is_installed():
+        return pytorch.python
+    console.print(
+        "The demo needs PyTorch, which is not part of edgeai. Where no Python of this machine has"
+        f" it, it is installed, once, into {pytorch.cache}, or as root from Debian: 200 MB to"
+        " download, 1 GB on disk.",
+        soft_wrap=True,
+    )
+    try:
+        with console.status("looking for PyTorch, or installing it"):
+            return pytorch.install()
+    except runtimes.RuntimeUnavailable as error:
+        raise EdgeAIError(
+            f"{error}\nOr name a Python that has PyTorch and NumPy:"
+            " edgeai demo distributed-training --python PATH"
+        ) from error
+
+
+def _story(on: Stage, python: Path) -> Outcome:
+    on.console.print(Panel.fit("[bold]Distributed training[/]: a master and two workers train one "
+                               "network with PyTorch, and one worker is killed"))  # fmt: skip
+    running = stage.start(on, data.write)
+    placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
+    created_s = time.monotonic()
+    objects = stage.apply(on, running, [job(placement)])
+    training = _Training(running.api)
+    object_ = stage.watch(on, running.api, objects, training.look)
+    seconds = time.monotonic() - created_s
+    result = training.result(object_)
+    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    stage.delete(on, running.api, objects)
+    stage.end(on, running)
+    return Outcome(
+        world_size=result["world_size"],
+        steps=result["step"],
+        accuracy=result["accuracy"],
+        restarts=object_["status"].get("jobRestarts", 0),
+        seconds=round(seconds, 1),
+    )
+
+
+class _Training:
+    """The course of the job, from the log of its master and the status of its pods."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._losses: dict[int, float] = {}  # epoch -> loss
+        self._last: dict[str, Any] = {}  # last event of the script
+        self._is_killed = False
+
+    def look(self, object_: Object) -> Look:
+        """The live view of the job. Kills the victim in its time. Raises: ApiError, OSError"""
+        for event in self._events():
+            self._last = event
+            if "loss" in event:
+                self._losses[event["epoch"]] = event["loss"]
+        pods = self._pods(object_)
+        if len(self._losses) >= KILL_AFTER and not self._is_killed:
+            os.kill(pid_of(self._api, VICTIM), signal.SIGKILL)
+            self._is_killed = True
+        state = _state(object_)
+        return Look(
+            self._view(object_, pods),
+            progress=(object_.get("status"), self._last, [pod["status"] for pod in pods]),
+            has_ended=state in ("Succeeded", "Failed"),
+        )
+
+    def result(self, object_: Object) -> dict[str, Any]:
+        """The last event of the script. Raises: DemoFailed"""
+        if _state(object_) != "Succeeded":
+            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
+        results = [event for event in self._events() if event["event"] == "result"]
+        if not results:
+            raise DemoFailed(f"the log of {MASTER} has no result")
+        return results[-1]
+
+    def _events(self) -> list[dict[str, Any]]:
+        """What the script has told, in the log of the master. A restarted master has a new log."""
+        found = []
+        for line in self._api.log(NAMESPACE, MASTER):
+            with contextlib.suppress(msgspec.DecodeError):
+                event = msgspec.json.decode(line)
+                if isinstance(event, dict) and "event" in event:
+                    found.append(event)
+        return found
+
+    def _pods(self, object_: Object) -> list[Object]:
+        selector = f"training.kubeflow.org/job-name={object_['metadata']['name']}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
+        pods: list[Object] = self._api.get(path)["items"]
+        return pods
+
+    def _view(self, object_: Object, pods: list[Object]) -> Group:
+        head = Text.assemble(
+            ("PyTorchJob: ", "cyan"),
+            f"{_state(object_):<10} processes {self._last.get('world_size', '-')}"
+            f"  step {self._last.get('step', '-')}  loss {self._last_loss()}",
+        )
+        top = max(self._losses.values(), default=1.0)
+        course = [self._losses[epoch] / top for epoch in sorted(self._losses)]
+        table = Table("REPLICA", "NODE", "PHASE", "ATTEMPT", box=None)
+        for pod in sorted(pods, key=lambda item: str(item["metadata"]["name"])):
+            attempt = (pod["metadata"].get("annotations") or {}).get("edgeai.io/attempt", "0")
+            phase = (pod.get("status") or {}).get("phase", "-")
+            table.add_row(pod["metadata"]["name"], pod["spec"].get("nodeName", "-"), phase, attempt)
+        note = Text(f"{VICTIM} was killed" if self._is_killed else "", style="red")
+        return Group(head, Text(stage.bars(course), style="green"), note, table)
+
+    def _last_loss(self) -> str:
+        return str(self._losses[max(self._losses)]) if self._losses else "-"
+
+
+def _state(object_: Object) -> str:
+    """The type of the job's last condition."""
+    conditions = (object_.get("status") or {}).get("conditions") or [{"type": "-"}]
+    return str(conditions[-1]["type"])

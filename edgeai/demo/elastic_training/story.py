@@ -1,0 +1,200 @@
+"""`edgeai demo elastic-training`: the workers of a TrainingJob come and go while it trains.
+
+The demo starts a local cluster with a GlobalManager and applies the TrainingJob of
+elastic_training.yaml. While the demo shows the workers and the accuracy, it applies a ScaleOut,
+kills a worker, and applies a ScaleIn that names a worker. The training goes on all the time. Before
+it prints its outcome, the demo stops everything that it started.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from edgeai.cli.api import Object
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
+from edgeai.demo import stage
+from edgeai.demo.distributed_training import data
+from edgeai.demo.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
+from edgeai.demo.faults import pid_of
+from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
+
+NAME: Final = "elastic-training"
+LAUNCHER: Final = f"{NAME}-launcher"
+VICTIM: Final = f"{NAME}-worker-3"
+REMOVED: Final = f"{NAME}-worker-1"  # by scale_in.yaml
+STEPS: Final = 1000
+PAUSE_S: Final = 0.1  # after each step, slow enough for a user to watch, until the last change
+STEPS_BETWEEN: Final = 20  # before the first change and between two
+
+Event = dict[str, Any]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the demo has found."""
+
+    workers_over_time: list[int]
+    """How many workers took part, one after the other."""
+    steps: int
+    final_accuracy: float
+    """Share of correct answers, 0 to 1, on images that no worker has trained with."""
+    interruptions_survived: int
+    """How many workers were lost without a word."""
+
+
+def run(output: Output) -> int:
+    """Run the demo. Returns: exit status, see stage.perform"""
+    return stage.perform(_story, output, keep=False)
+
+
+def _story(on: Stage) -> Outcome:
+    on.console.print(Panel.fit("[bold]Elastic training[/]: workers come, one is killed and one "
+                               "leaves, and the training goes on"))  # fmt: skip
+    running = stage.start(on, data.write)
+    placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
+    objects = stage.apply(on, running, [rendered(JOB, placement)])
+    training = _Training(on, running, placement)
+    object_ = stage.watch(on, running.api, objects, training.look)
+    outcome = training.outcome(object_)
+    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    stage.delete(on, running.api, objects)
+    stage.end(on, running)
+    return outcome
+
+
+class _Training:
+    """The course of the job, from the log of its launcher, and the changes of its workers."""
+
+    def __init__(self, on: Stage, running: Environment, placement: Placement) -> None:
+        self._on = on
+        self._running = running
+        self._api = running.api
+        self._placement = placement
+        self._events: list[Event] = []
+        self._changes = self._change()
+        self._is_changed = False
+
+    def look(self, object_: Object) -> Look:
+        """The live view of the job. Makes the next change in its time. Raises: ApiError, OSError"""
+        self._events = self._read_events()
+        pods = self._pods()
+        if not self._is_changed:
+            self._is_changed = next(self._changes, True)
+        state = _state(object_)
+        return Look(
+            self._view(object_, pods),
+            progress=(object_.get("status"), self._events[-1:], [pod["status"] for pod in pods]),
+            has_ended=state in ("Succeeded", "Failed"),
+        )
+
+    def outcome(self, object_: Object) -> Outcome:
+        """Raises: DemoFailed"""
+        if _state(object_) != "Succeeded":
+            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
+        results = [event for event in self._read_events() if event["event"] == "result"]
+        if not results:
+            raise DemoFailed(f"the log of {LAUNCHER} has no result")
+        if not self._is_changed:
+            raise DemoFailed("the training ended before all changes of its workers were made")
+        return Outcome(
+            workers_over_time=self._sizes(),
+            steps=results[-1]["step"],
+            final_accuracy=results[-1]["accuracy"],
+            interruptions_survived=results[-1]["losses"],
+        )
+
+    def _change(self) -> Generator[bool, None, bool]:
+        """Change the workers, one change after the other. Yields False until the next look."""
+        yield from self._until_workers(2)
+        self._apply(SCALE_OUT)
+        yield from self._until_workers(4)
+        os.kill(pid_of(self._api, VICTIM), signal.SIGKILL)
+        self._on.tick(f"killed {VICTIM}")
+        while VICTIM not in self._those("lost"):
+            yield False
+        yield from self._until_workers(4)
+        self._apply(SCALE_IN)
+        while REMOVED not in self._those("left"):
+            yield False
+        yield from self._until_workers(3)
+        (self._on.files / "hurry").touch()
+        return True
+
+    def _until_workers(self, count: int) -> Generator[bool, None, None]:
+        """Wait until this number of workers has taken STEPS_BETWEEN steps together."""
+        first = None
+        while True:
+            last = self._last_progress()
+            if last.get("workers") != count:
+                first = None
+            elif first is None:
+                first = last["step"]
+            elif last["step"] >= first + STEPS_BETWEEN:
+                return
+            yield False
+
+    def _apply(self, template: Path) -> None:
+        stage.apply(self._on, self._running, [rendered(template, self._placement)])
+
+    # ---- what the launcher tells ---------------------------------------------------------------
+
+    def _read_events(self) -> list[Event]:
+        lines = []
+        for line in self._api.log(NAMESPACE, LAUNCHER):
+            with contextlib.suppress(msgspec.DecodeError):
+                event = msgspec.json.decode(line)
+                if isinstance(event, dict) and "event" in event:
+                    lines.append(event)
+        return lines
+
+    def _last_progress(self) -> Event:
+        progress = [event for event in self._events if event["event"] == "progress"]
+        return progress[-1] if progress else {}
+
+    def _those(self, event: str) -> set[str]:
+        """The workers of whom the launcher tells this."""
+        return {each["worker"] for each in self._events if each["event"] == event}
+
+    def _sizes(self) -> list[int]:
+        sizes: list[int] = []
+        for event in self._events:
+            if event["event"] == "progress" and sizes[-1:] != [event["workers"]]:
+                sizes.append(event["workers"])
+        return sizes
+
+    # ---- the view ------------------------------------------------------------------------------
+
+    def _pods(self) -> list[Object]:
+        items = self._api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        return [pod for pod in items if pod["metadata"]["name"].startswith(f"{NAME}-")]
+
+    def _view(self, object_: Object, pods: list[Object]) -> Group:
+        last = self._last_progress()
+        head = Text.assemble(
+            ("TrainingJob: ", "cyan"),
+            f"{_state(object_):<10} workers {last.get('workers', '-')}"
+            f"  step {last.get('step', '-')}  accuracy {last.get('accuracy', '-')}",
+        )
+        course = [event["accuracy"] for event in self._events if event["event"] == "progress"]
+        sizes = " → ".join(map(str, self._sizes()))
+        table = Table("POD", "NODE", "PHASE", "IN THE LIST OF HOSTS", box=None)
+        hosts = (object_.get("status") or {}).get("currentWorkers") or []
+        for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
+            name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase", "-")
+            node = pod["spec"].get("nodeName", "-")
+            table.add_row(name, node, phase, "yes" if name in hosts else "")
+        bars = Text(stage.bars(course[-60:]), style="green")
+        return Group(head, bars, Text(f"workers over time: {sizes}"), table)
+
+
+def _state(object_: Object) -> str:
+    return str((object_.get("status") or {}).get("phase") or "-")

@@ -1,0 +1,174 @@
+"""`edgeai demo federated-learning`: three edges learn ten digits together, despite two faults.
+
+The demo starts a local cluster with a GlobalManager and three LocalControllers, and applies
+federated_learning.yaml. While the demo shows the rounds of the job, it kills one
+trainer and cuts the network of another edge. At the end the demo compares the models of each edge
+alone, the federated model and a centralised model. Before it prints its outcome, the demo stops
+everything that it started.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from rich.panel import Panel
+from rich.table import Table
+
+from edgeai.cli import environment
+from edgeai.cli.api import Object
+from edgeai.cli.environment import Environment
+from edgeai.cli.options import Output
+from edgeai.demo import rounds, stage
+from edgeai.demo.digits import CLASSES
+from edgeai.demo.faults import EdgeLine, Fault, cut, kill
+from edgeai.demo.federated_learning import data
+from edgeai.demo.federated_learning.aggregator import ROUNDS
+from edgeai.demo.federated_learning.compare import Figures, compare
+from edgeai.demo.federated_learning.data import Part
+from edgeai.demo.federated_learning.files import EDGES, model_file
+from edgeai.demo.federated_learning.manifests import Placement, objects
+from edgeai.demo.stage import NAMESPACE, Stage
+
+JOB: Final = "digits"
+TRAINING_S: Final = 0.25  # length of a round's training, slow enough for a user to watch
+GONE_AFTER_S: Final = 3.0
+KILLED, CUT_OFF = 1, 2  # numbers of the edges that get a fault
+KILL_AT, CUT_AT = 10, 20  # rounds in which the faults begin
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the demo has found. All accuracies are in 0..1, measured on all held-out images."""
+
+    rounds: int
+    local_accuracy: list[float]
+    """Accuracy of the model that each edge trains alone."""
+    federated_accuracy: float
+    centralised_accuracy: float
+    bytes_per_round: int
+    """Bytes of weights that one trainer sends and receives in a round."""
+    recovered_faults: int
+    transports: list[str]
+    """How the trainers reached the aggregator: direct, relay."""
+
+
+def run(output: Output, *, isolated_edges: bool = False) -> int:
+    """Run the demo. Returns: exit status, see stage.perform
+
+    Args:
+        isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
+    """
+
+    def story(on: Stage) -> Outcome:
+        return _story(on, isolated_edges=isolated_edges)
+
+    return stage.perform(story, output, keep=False)
+
+
+def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
+    on.console.print(Panel.fit("[bold]Federated learning[/]: three edges learn ten digits "
+                               "together, and no image leaves its edge"))  # fmt: skip
+    with EdgeLine(aggregator=f"{JOB}-aggregation") as line:
+        running, parts = _prepare(on, line, isolated_edges=isolated_edges)
+        on.console.print(images(parts))
+        # An isolated trainer calls the aggregator through its LocalController, which uses `line`.
+        laid = None if isolated_edges else line
+        job = stage.apply(on, running, _manifests(on, laid))
+        killed, cut_off = f"{JOB}-train-{KILLED}", f"{JOB}-train-{CUT_OFF}"
+        faults = [
+            Fault(killed, kill(running.api, killed, at_round=KILL_AT)),
+            Fault(cut_off, cut(line, cut_off, at_round=CUT_AT)),
+        ]
+        object_ = rounds.watch(on, running.api, job, faults)
+        figures = compare(parts, model_file(on.files))
+        on.console.print(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
+        on.console.print(comparison(figures, parts))
+        stage.delete(on, running.api, job)
+        stage.end(on, running)
+    return Outcome(
+        rounds=object_["status"]["round"],
+        bytes_per_round=_bytes_per_round(object_["status"]),
+        recovered_faults=sum(fault.is_recovered for fault in faults),
+        transports=stage.transports_of(object_),
+        **msgspec.structs.asdict(figures),
+    )
+
+
+def _prepare(
+    on: Stage, line: EdgeLine, *, isolated_edges: bool
+) -> tuple[Environment, dict[str, Part]]:
+    nodes = ", ".join((environment.CLOUD, *EDGES))
+    with on.console.status(f"starting a cluster of {nodes}; dividing the images"):
+        parts = data.write(on.files)
+        running = environment.up(
+            on.state_dir,
+            edges=EDGES,
+            are_edges_isolated=isolated_edges,
+            tuning=line.tuning(EDGES[CUT_OFF]),
+            on_api=line.lead_to_cloud_of,
+        )
+    on.tick(f"GlobalManager in the cloud, LocalControllers on {', '.join(EDGES)}")
+    return running, parts
+
+
+def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
+    """The manifests of the example. The job comes last.
+
+    Args:
+        line: one trainer calls the aggregator through it
+    """
+    placement = Placement(
+        files=on.files,
+        cloud_node=environment.CLOUD,
+        namespace=NAMESPACE,
+        gone_after_seconds=GONE_AFTER_S,
+        training_seconds=TRAINING_S,
+    )
+    *others, job = objects(placement)
+    if line is not None:
+        line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
+    return [*others, job]
+
+
+def images(parts: Mapping[str, Part]) -> Table:
+    """A table with the number of images of each digit that each edge trains with."""
+    table = Table(title="images to train with, by digit")
+    table.add_column("")
+    for digit in range(CLASSES):
+        table.add_column(str(digit), justify="right")
+    for edge, part in parts.items():
+        counts = [int((part.train.labels == digit).sum()) for digit in range(CLASSES)]
+        most = max(counts) / 2
+        cells = [f"[bold]{count}[/]" if count > most else f"[dim]{count}[/]" for count in counts]
+        table.add_row(edge, *cells)
+    return table
+
+
+def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
+    """A table with the accuracy of each model: one of each edge alone, the federated model, and one
+    that has learned from the images of all edges.
+    """
+    held_out = sum(len(part.held_out) for part in parts.values())
+    table = Table(
+        title="why it is worth it",
+        caption=f"measured on all {held_out} held-out images; "
+        "every model learned with the same number of passes over its own images",
+    )
+    table.add_column("")
+    table.add_column("images", justify="right")
+    table.add_column("accuracy", justify="right")
+    table.add_column("images leave the edge", justify="right")
+    for (edge, part), accuracy in zip(parts.items(), figures.local_accuracy, strict=True):
+        table.add_row(f"{edge} alone", str(len(part.train)), f"{accuracy:.1%}", "none")
+    everything = str(sum(len(part.train) for part in parts.values()))
+    federated = f"{figures.federated_accuracy:.1%}"
+    table.add_row("federated", everything, federated, "none", style="green")
+    centralised = f"{figures.centralised_accuracy:.1%}"
+    table.add_row("centralised", everything, centralised, "all")
+    return table
+
+
+def _bytes_per_round(status: Mapping[str, Any]) -> int:
+    """Bytes of weights in each round, for the trainer without a fault."""
+    info = status["workers"][f"{JOB}-train-0"]["taskInfo"]
+    sent, received = int(info["sentBytes"]), int(info["receivedBytes"])
+    return (sent + received) // ROUNDS

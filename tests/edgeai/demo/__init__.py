@@ -1,0 +1,1 @@
+"""Tests of the demos and of the programs that they run."""
