@@ -1,17 +1,19 @@
-"""The form of an answer: whole objects, a Table, or metadata only.
+"""The form of an answer: whole objects, a Table, or metadata only. Pure.
 
-Pure. `handlers` and `streams` use this module to render every object that they send. The client's
-Accept header chooses the form.
+The client's Accept header chooses the form. kubectl shows a Table, whose columns a CRD or the
+constant `_BUILTINS` names. kubectl shows columns of priority 1 only with `-o wide`.
 """
 
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
-from edgeai.localcluster.api import jsonpath, printers
-from edgeai.localcluster.api.printers import Cells, Printer
+from edgeai import times
+from edgeai.localcluster.api import jsonpath
 from edgeai.localcluster.objects.resources import Column, Object, Resource
 from edgeai.times import Clock
 
@@ -31,12 +33,12 @@ def form(accept: str) -> Form:
     Returns: whole objects if the header names no supported form
     """
     for media_range in accept.split(","):
-        media_type, *parameters = (part.strip() for part in media_range.split(";"))
+        media_type, *parts = (part.strip() for part in media_range.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):
             continue
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        parameters = dict(part.partition("=")[::2] for part in parts)
         try:
-            return Form(given.get("as", ""))
+            return Form(parameters.get("as", ""))
         except ValueError:
             continue
     return Form.OBJECT
@@ -73,47 +75,29 @@ class View(msgspec.Struct, frozen=True):
         if self.form is Form.OBJECT:
             kind, api_version = f"{self.resource.kind}List", self.resource.group_version
             return _list(kind, api_version, metadata, objects)
-        listed = [metadata_only(object_) for object_ in objects]
-        return _list("PartialObjectMetadataList", "meta.k8s.io/v1", metadata, listed)
+        items = [metadata_only(object_) for object_ in objects]
+        return _list("PartialObjectMetadataList", "meta.k8s.io/v1", metadata, items)
 
     def _table(
         self, objects: list[Object], metadata: Object, *, with_columns: bool = True
     ) -> Object:
-        printer, now = _printer(self.resource), self.now()
-        columns = (_name_column(printer), *printer.columns) if with_columns else ()
-        rows = [self._row(printer, object_, now) for object_ in objects]
-        kept = ("resourceVersion", "continue", "remainingItemCount")
+        columns, now = _columns(self.resource), self.now()
+        fields = ("resourceVersion", "continue", "remainingItemCount")
         return {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
-            "metadata": {name: metadata[name] for name in kept if name in metadata},
-            "columnDefinitions": [_definition(column) for column in columns],
-            "rows": rows,
+            "metadata": {name: metadata[name] for name in fields if name in metadata},
+            "columnDefinitions": [_definition(column) for column, _ in columns if with_columns],
+            "rows": [self._row(columns, object_, now) for object_ in objects],
         }
 
-    def _row(self, printer: Printer, object_: Object, now: datetime) -> Object:
-        row: Object = {"cells": [object_["metadata"]["name"], *_safe_cells(printer, object_, now)]}
+    def _row(self, columns: Iterable["_Printed"], object_: Object, now: datetime) -> Object:
+        row: Object = {"cells": [_cell(column, value, object_, now) for column, value in columns]}
         if self.include == "Object":
             row["object"] = object_
         elif self.include != "None":
             row["object"] = metadata_only(object_)
         return row
-
-
-def _name_column(printer: Printer) -> Column:
-    description = "Unique within a namespace."
-    return Column("Name", "string", "", "name", description, printer.name_priority)
-
-
-def _safe_cells(printer: Printer, object_: Object, now: datetime) -> Cells:
-    """The cells of one object. If a field has a wrong type, each cell is `<invalid>`.
-
-    The API does not check all fields of built-in kinds. One bad object must not hide the others.
-    """
-    try:
-        return printer.cells(object_, now)
-    except (AttributeError, KeyError, TypeError):
-        return ["<invalid>" for _ in printer.columns]
 
 
 def metadata_only(object_: Object) -> Object:
@@ -139,27 +123,192 @@ def _definition(column: Column) -> Object:
     }
 
 
-def _printer(resource: Resource) -> Printer:
-    if not resource.columns:
-        return printers.PRINTERS.get(resource.group_resource, printers.DEFAULT)
-    return Printer(resource.columns, lambda object_, now: _cells(resource.columns, object_, now))
+# Columns and their cells
+
+_Printed = tuple[Column, Callable[[Object], Any]]
+"""A column, and the value of one object in it."""
 
 
-def _cells(columns: tuple[Column, ...], object_: Object, now: datetime) -> Cells:
-    return [_cell(column, object_, now) for column in columns]
+def _columns(resource: Resource) -> list[_Printed]:
+    priority = 1 if resource.plural == "events" else 0
+    name = Column("Name", "string", "", "name", "Unique within a namespace.", priority)
+    custom = [(column, partial(_first, column.json_path)) for column in resource.columns]
+    return [
+        (name, partial(_first, ".metadata.name")),
+        *(custom or _BUILTINS.get(resource.group_resource, (_AGE,))),
+    ]
 
 
-def _cell(column: Column, object_: Object, now: datetime) -> Any:
-    """One cell of a custom resource. An object without the value gets an empty cell.
+def _cell(column: Column, value: Callable[[Object], Any], object_: Object, now: datetime) -> Any:
+    """One cell. A field of a wrong type makes the cell `<invalid>` and not the answer an error.
 
-    An object without the value of a date column gets `<unknown>`.
+    The API does not check all fields of built-in kinds.
     """
-    values = jsonpath.find(column.json_path, object_)
-    if column.type == "date":
-        return printers.age(str(values[0]) if values else None, now)
-    if not values or values[0] is None:
-        return None
-    value = values[0]
-    if isinstance(value, dict | list) and column.type == "string":
-        return msgspec.json.encode(value).decode()
-    return value
+    try:
+        content = value(object_)
+        if column.type == "date":
+            return age(content, now)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return "<invalid>"
+    if isinstance(content, dict | list) and column.type == "string":
+        return msgspec.json.encode(content).decode()
+    return content
+
+
+def _first(path: str, object_: Object) -> Any:
+    """The first value at a path; None if the object has no such value."""
+    return next(iter(jsonpath.find(path, object_)), None)
+
+
+_AGE_UNITS: Final = (
+    # Limit of the age in seconds, unit, its seconds, next smaller unit, its seconds
+    (120, "s", 1, "", 0),
+    (600, "m", 60, "s", 1),
+    (3 * 3600, "m", 60, "", 0),
+    (8 * 3600, "h", 3600, "m", 60),
+    (48 * 3600, "h", 3600, "", 0),
+    (8 * 86400, "d", 86400, "h", 3600),
+)
+
+
+def age(timestamp: str | None, now: datetime) -> str:
+    """Time since `timestamp` in kubectl's form: 45s, 5m30s, 3h, 2d4h. Raises: ValueError"""
+    if not timestamp:
+        return "<unknown>"
+    seconds = max(int((now - times.parse(str(timestamp))).total_seconds()), 0)
+    for limit, unit, unit_s, smaller, smaller_s in _AGE_UNITS:
+        if seconds < limit:
+            rest = seconds % unit_s // smaller_s if smaller_s else 0
+            return f"{seconds // unit_s}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{seconds // 86400}d"
+
+
+# The columns of built-in kinds
+
+
+def _joined(path: str, object_: Object) -> str:
+    return ",".join(map(str, jsonpath.find(path, object_))) or "<none>"
+
+
+def _text(name: str, value: str | Callable[[Object], str], *, wide: bool = False) -> _Printed:
+    """A column with text. Args: value: JSONPath of the text, or a function"""
+    read = partial(_joined, value) if isinstance(value, str) else value
+    return Column(name, "string", "", priority=int(wide)), read
+
+
+def _date(name: str, path: str) -> _Printed:
+    return Column(name, "date", path), partial(_first, path)
+
+
+def _count(name: str, *fields: str) -> _Printed:
+    """A column with the number of entries of the object's `fields`."""
+
+    def value(object_: Object) -> int:
+        return sum(len(object_.get(field) or ()) for field in fields)
+
+    return Column(name, "integer", ""), value
+
+
+def _containers(pod: Object) -> list[Object]:
+    return (pod.get("status") or {}).get("containerStatuses") or []
+
+
+def _ready_containers(pod: Object) -> str:
+    ready = sum(bool(status.get("ready")) for status in _containers(pod))
+    return f"{ready}/{len(pod['spec'].get('containers') or [])}"
+
+
+def _restarts(pod: Object) -> str:
+    return str(sum(status.get("restartCount", 0) for status in _containers(pod)))
+
+
+def _pod_state(pod: Object) -> str:
+    """The phase of a pod, or the reason why its containers do not run."""
+    status = pod.get("status") or {}
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    initial = status.get("initContainerStatuses") or []
+    for index, container in enumerate(initial):
+        state = container.get("state") or {}
+        if (state.get("terminated") or {}).get("exitCode") == 0:
+            continue
+        reason = _reason(state)
+        is_failure = reason not in ("", "PodInitializing")
+        return f"Init:{reason}" if is_failure else f"Init:{index}/{len(initial)}"
+    reasons = [_reason(container.get("state") or {}) for container in _containers(pod)]
+    reason = next(filter(None, reasons), "")
+    return str(reason or status.get("reason") or status.get("phase") or "<unknown>")
+
+
+def _reason(state: Object) -> str:
+    if waiting := state.get("waiting"):
+        return str(waiting.get("reason") or "")
+    if end := state.get("terminated"):
+        return str(end.get("reason") or f"ExitCode:{end.get('exitCode')}")
+    return ""
+
+
+def _ports(service: Object) -> str:
+    ports = service["spec"].get("ports") or []
+    return ",".join(f"{port['port']}/{port.get('protocol')}" for port in ports) or "<none>"
+
+
+def _replicas(deployment: Object) -> str:
+    ready = (deployment.get("status") or {}).get("readyReplicas", 0)
+    return f"{ready}/{deployment['spec'].get('replicas', 1)}"
+
+
+def _node_state(node: Object) -> str:
+    ready = _first('.status.conditions[?(@.type=="Ready")].status', node)
+    state = {"True": "Ready", "False": "NotReady"}.get(str(ready), "Unknown")
+    return state + (",SchedulingDisabled" if node["spec"].get("unschedulable") else "")
+
+
+def _roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = sorted(node["metadata"].get("labels") or {})
+    roles = [name.removeprefix(prefix) for name in labels if name.startswith(prefix)]
+    return ",".join(roles) or "<none>"
+
+
+def _subject(event: Object) -> str:
+    subject = event.get("involvedObject") or {}
+    return f"{str(subject.get('kind', '')).lower()}/{subject.get('name', '')}"
+
+
+_AGE: Final = _date("Age", ".metadata.creationTimestamp")
+_BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
+    "pods": (
+        _text("Ready", _ready_containers),
+        _text("Status", _pod_state),
+        _text("Restarts", _restarts),
+        _AGE,
+        _text("IP", ".status.podIP", wide=True),
+        _text("Node", ".spec.nodeName", wide=True),
+    ),
+    "services": (
+        _text("Type", ".spec.type"),
+        _text("Cluster-IP", ".spec.clusterIP"),
+        _text("External-IP", ".spec.externalIPs[*]"),
+        _text("Port(s)", _ports),
+        _AGE,
+    ),
+    "deployments.apps": (_text("Ready", _replicas), _AGE),
+    "nodes": (
+        _text("Status", _node_state),
+        _text("Roles", _roles),
+        _AGE,
+        _text("Version", ".status.nodeInfo.kubeletVersion"),
+        _text("Internal-IP", '.status.addresses[?(@.type=="InternalIP")].address', wide=True),
+    ),
+    "events": (
+        _date("Last Seen", ".lastTimestamp"),
+        _text("Type", ".type"),
+        _text("Reason", ".reason"),
+        _text("Object", _subject),
+        _text("Message", ".message"),
+    ),
+    "endpoints": (_text("Endpoints", ".subsets[*].addresses[*].ip"), _AGE),
+    "configmaps": (_count("Data", "data", "binaryData"), _AGE),
+    "secrets": (_text("Type", ".type"), _count("Data", "data"), _AGE),
+}
