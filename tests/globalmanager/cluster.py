@@ -18,7 +18,7 @@ from edgeai.kube.errors import NotFound
 from edgeai.kube.sender import ClientSettings
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
-from edgeai.localcluster.objects.podlogs import LogSource
+from edgeai.localcluster.objects.containers import LogSource
 from edgeai.localcluster.objects.store import Store
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import Assignment, Kind, WorkerSettings

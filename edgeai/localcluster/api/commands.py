@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.podexec import CannotExecute, ExecQuery, ExecTarget, Execution
+from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, ExecTarget, Execution
 from edgeai.localcluster.objects.resources import Object
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -1,25 +1,19 @@
 """The verbs of the API: translates requests to calls of the store, and results to answers.
 
-`server` authenticates a request for /api/… or /apis/… and passes it to this module. The rules for
-objects are in `store` and `strategy`. Callers inside the process use the store, so they follow the
-same rules.
+The rules for objects are in `store` and `strategy`, so the controllers and the kubelet, which use
+the store, follow the same rules.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from edgeai.localcluster.api import commands, requests, scale, tables
 from edgeai.localcluster.api.requests import Body, Options, Target
-from edgeai.localcluster.api.streams import (
-    StreamOptions,
-    requested_container,
-    stream_log,
-    stream_watch,
-)
-from edgeai.localcluster.objects import errors, patches, podexec, podlogs, schemas, strategy
+from edgeai.localcluster.api.streams import StreamOptions, stream_log, stream_watch
+from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.resources import PODS, Object, Resource
@@ -28,7 +22,35 @@ from edgeai.times import Clock
 
 _NO_FIELD_MANAGER = errors.required("fieldManager", "is required for apply patch")
 
-Handler = Callable[[web.Request, Target, Options], Awaitable[web.StreamResponse]]
+
+class Call(NamedTuple):
+    """A request for a resource, with its parsed path and query."""
+
+    request: web.Request
+    target: Target
+    options: Options
+
+    @property
+    def resource(self) -> Resource:
+        return self.target.resource
+
+    @property
+    def key(self) -> tuple[Resource, str, str]:
+        """Resource, namespace and name of the object that the path names."""
+        return self.target.resource, self.target.namespace, self.target.name
+
+    async def body(self) -> Body:
+        content_type = self.request.headers.get("Content-Type", "")
+        return requests.decode(await self.request.read(), content_type)
+
+    def view(self, now: Clock) -> tables.View:
+        """The form of the answer. Args: now: for the ages in a Table"""
+        accept = ",".join(self.request.headers.getall("Accept", ()))
+        include = self.request.query.get("includeObject", "Metadata")
+        return tables.View(self.resource, tables.form(accept), now, include)
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 class API:
@@ -39,8 +61,8 @@ class API:
         self._now = now
         self._bookmark_interval_s = bookmark_interval_s
         self._watches: set[Watch] = set()
-        self.log_source: podlogs.LogSource | None = None
-        self.exec_target: podexec.ExecTarget | None = None
+        self.log_source: containers.LogSource | None = None
+        self.exec_target: containers.ExecTarget | None = None
         self._collection: dict[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
@@ -77,7 +99,7 @@ class API:
         handler = self._handlers(target).get(request.method)
         if handler is None:
             raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
-        return await handler(request, target, Options(request.query, request.method))
+        return await handler(Call(request, target, Options(request.query, request.method)))
 
     def _handlers(self, target: Target) -> dict[str, Handler]:
         if not target.name:
@@ -85,27 +107,23 @@ class API:
         if not target.subresource:
             return self._object
         if target.subresource not in target.resource.subresources:
-            named = f"{target.resource.group_resource}/{target.subresource}"
-            raise errors.NotFound(f"the local cluster does not serve {named}")
+            name = f"{target.resource.group_resource}/{target.subresource}"
+            raise errors.NotFound(f"the local cluster does not serve {name}")
         return self._subresources[target.subresource]
 
     # Verbs that read objects
 
-    async def _get(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        object_ = self._store.get(target.resource, target.namespace, target.name)
-        return self._answer(request, target.resource, object_)
+    async def _get(self, call: Call) -> web.StreamResponse:
+        return self._answer(call, self._store.get(*call.key))
 
-    async def _list_or_watch(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
+    async def _list_or_watch(self, call: Call) -> web.StreamResponse:
+        options = call.options
         if options.flag("watch"):
-            return await self._watch(request, target, options)
+            return await self._watch(call)
         page = self._store.list(
-            target.resource,
-            namespace=target.namespace,
-            selector=options.selector(target.resource),
+            call.resource,
+            namespace=call.target.namespace,
+            selector=options.selector(call.resource),
             limit=options.number("limit") or 0,
             continue_token=options.text("continue"),
         )
@@ -114,205 +132,167 @@ class API:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        return _json(self._view(request, target.resource).many(page.items, metadata))
+        return _json(call.view(self._now).many(page.items, metadata))
 
-    async def _watch(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        bookmarks = options.flag("allowWatchBookmarks")
+    async def _watch(self, call: Call) -> web.StreamResponse:
+        bookmarks = call.options.flag("allowWatchBookmarks")
         stream = StreamOptions(
-            timeout_s=options.number("timeoutSeconds"),
+            timeout_s=call.options.number("timeoutSeconds"),
             bookmarks=bookmarks,
             bookmark_interval_s=self._bookmark_interval_s,
-            mark_initial_end=bookmarks and options.flag("sendInitialEvents"),
+            mark_initial_end=bookmarks and call.options.flag("sendInitialEvents"),
         )
         try:
-            watch = self._open_watch(target, options)
+            watch = self._open_watch(call)
         except errors.Gone as error:  # Clients expect 410 as an event of the stream
             return _json({"type": "ERROR", "object": error.status()})
         self._watches.add(watch)
         try:
-            view = self._view(request, target.resource)
-            return await stream_watch(request, watch, view, stream)
+            return await stream_watch(call.request, watch, call.view(self._now), stream)
         finally:
             self._watches.discard(watch)
             watch.close()
 
-    def _open_watch(self, target: Target, options: Options) -> Watch:
+    def _open_watch(self, call: Call) -> Watch:
         """Open a watch. A watch without resourceVersion, or from 0, begins with all objects."""
-        since = options.number("resourceVersion") or None
+        since = call.options.number("resourceVersion") or None
         return self._store.watch(
-            target.resource,
-            namespace=target.namespace,
-            since=None if options.flag("sendInitialEvents") else since,
-            selector=options.selector(target.resource),
+            call.resource,
+            namespace=call.target.namespace,
+            since=None if call.options.flag("sendInitialEvents") else since,
+            selector=call.options.selector(call.resource),
         )
 
-    async def _log(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        pod = self._store.get(PODS, target.namespace, target.name)
-        container = requested_container(pod, options.text("container"))
+    async def _log(self, call: Call) -> web.StreamResponse:
+        names, options = self._container(call), call.options
         if self.log_source is None:
-            raise errors.NotFound(f'nothing in this cluster runs the pod "{target.name}"')
-        query = podlogs.LogQuery(
-            namespace=target.namespace,
-            pod=target.name,
-            uid=pod["metadata"]["uid"],
-            container=container,
+            raise _no_kubelet(call)
+        query = containers.LogQuery(
+            **names,
             follow=options.flag("follow"),
             previous=options.flag("previous"),
             tail_lines=options.number("tailLines"),
             since_s=options.number("sinceSeconds"),
             timestamps=options.flag("timestamps"),
         )
-        return await stream_log(request, self.log_source(query))
+        return await stream_log(call.request, self.log_source(query))
 
-    async def _exec(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        pod = self._store.get(PODS, target.namespace, target.name)
-        container = requested_container(pod, options.text("container"))
+    async def _exec(self, call: Call) -> web.StreamResponse:
+        names = self._container(call)
         if self.exec_target is None:
-            raise errors.NotFound(f'nothing in this cluster runs the pod "{target.name}"')
-        query = podexec.ExecQuery(
-            namespace=target.namespace,
-            pod=target.name,
-            uid=pod["metadata"]["uid"],
-            container=container,
-            command=tuple(request.query.getall("command", ())),
-        )
-        return await commands.run(request, self.exec_target, query, has_stdin=options.flag("stdin"))
+            raise _no_kubelet(call)
+        command = tuple(call.request.query.getall("command", ()))
+        query = containers.ExecQuery(**names, command=command)
+        has_stdin = call.options.flag("stdin")
+        return await commands.run(call.request, self.exec_target, query, has_stdin=has_stdin)
+
+    def _container(self, call: Call) -> dict[str, Any]:
+        """The fields of a ContainerQuery. A pod with one container needs no container name.
+
+        Raises: errors.BadRequest for an unknown name, and if a necessary name is missing
+        """
+        _, namespace, pod_name = call.key
+        pod = self._store.get(PODS, namespace, pod_name)
+        spec, name = pod["spec"], call.options.text("container")
+        mains = [container["name"] for container in spec["containers"]]
+        names = mains + [container["name"] for container in spec.get("initContainers") or []]
+        if not name and len(mains) > 1:
+            raise errors.BadRequest(
+                f"a container name must be specified for pod {pod_name}, choose one of: {mains}"
+            )
+        name = name or mains[0]
+        if name not in names:
+            raise errors.BadRequest(
+                f"container {name} is not valid for pod {pod_name}, it has: {names}"
+            )
+        uid = pod["metadata"]["uid"]
+        return {"namespace": namespace, "pod": pod_name, "uid": uid, "container": name}
 
     # Verbs that write objects
 
-    async def _create(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        body = await _body(request)
-        object_ = _with_name_of_path(target, body.content)
-        warnings = _warnings(target.resource, object_, body, options)
-        created = self._store.create(target.resource, object_, dry_run=options.dry_run)
-        return self._answer(request, target.resource, created, status=201, warnings=warnings)
+    async def _create(self, call: Call) -> web.StreamResponse:
+        body = await call.body()
+        object_ = _with_name_of_path(call.target, body.content)
+        warnings = _warnings(call, object_, body)
+        created = self._store.create(call.resource, object_, dry_run=call.options.dry_run)
+        return self._answer(call, created, status=201, warnings=warnings)
 
-    async def _update(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        body = await _body(request)
-        object_ = _with_name_of_path(target, body.content)
-        warnings = _warnings(target.resource, object_, body, options)
-        updated = self._store.update(
-            target.resource, object_, subresource=target.subresource, dry_run=options.dry_run
-        )
-        return self._answer(request, target.resource, updated, warnings=warnings)
+    async def _update(self, call: Call) -> web.StreamResponse:
+        body = await call.body()
+        return self._replace(call, _with_name_of_path(call.target, body.content), body)
 
-    async def _patch(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        resource = target.resource
-        patch_type = requests.patch_type(request.headers.get("Content-Type", ""), resource)
-        if patch_type is PatchType.APPLY and not options.text("fieldManager"):
+    async def _patch(self, call: Call) -> web.StreamResponse:
+        resource, subresource = call.resource, call.target.subresource
+        patch_type = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
+        if patch_type is PatchType.APPLY and not call.options.text("fieldManager"):
             raise errors.invalid_options("Patch", _NO_FIELD_MANAGER)
-        body = await _body(request)
+        body = await call.body()
         try:
-            current = self._store.get(resource, target.namespace, target.name)
+            current = self._store.get(*call.key)
         except errors.NotFound:
-            if patch_type is not PatchType.APPLY or target.subresource:
+            if patch_type is not PatchType.APPLY or subresource:
                 raise
-            return await self._create(request, target, options)
+            return await self._create(call)
         patched = patches.apply(patch_type, current, body.content, custom=resource.custom)
-        patched = strategy.as_update(resource, current, patched, target.subresource)
-        patched = _with_name_of_path(target, patched)
-        warnings = _warnings(resource, patched, body, options)
+        patched = strategy.as_update(resource, current, patched, subresource)
+        return self._replace(call, _with_name_of_path(call.target, patched), body)
+
+    def _replace(self, call: Call, object_: Object, body: Body) -> web.Response:
+        """Answer with the stored object after an update. Args: body: of the request"""
+        warnings = _warnings(call, object_, body)
         updated = self._store.update(
-            resource, patched, subresource=target.subresource, dry_run=options.dry_run
+            call.resource,
+            object_,
+            subresource=call.target.subresource,
+            dry_run=call.options.dry_run,
         )
-        return self._answer(request, resource, updated, warnings=warnings)
+        return self._answer(call, updated, warnings=warnings)
 
-    async def _delete(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        how = await _delete_options(request, options)
-        deleted = self._delete_object(target.resource, target.namespace, target.name, how)
-        if target.resource is PODS or not strategy.is_released(target.resource, deleted):
-            return self._answer(request, target.resource, deleted)
-        return _json(_deleted_status(target.resource, deleted))
+    async def _delete(self, call: Call) -> web.StreamResponse:
+        options = msgspec.structs.asdict(await _delete_options(call))
+        deleted = self._store.delete(*call.key, **options)
+        if call.resource is PODS or not strategy.is_released(call.resource, deleted):
+            return self._answer(call, deleted)
+        return _json(_deletion_status(call.resource, deleted))
 
-    async def _delete_collection(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        how = await _delete_options(request, options)
+    async def _delete_collection(self, call: Call) -> web.StreamResponse:
+        options = msgspec.structs.asdict(await _delete_options(call))
         page = self._store.list(
-            target.resource,
-            namespace=target.namespace,
-            selector=options.selector(target.resource),
+            call.resource,
+            namespace=call.target.namespace,
+            selector=call.options.selector(call.resource),
         )
-        deleted = [
-            self._delete_object(
-                target.resource,
-                object_["metadata"].get("namespace", ""),
-                object_["metadata"]["name"],
-                how,
-            )
-            for object_ in page.items
-        ]
+        names = [strategy.key(object_) for object_ in page.items]
+        deleted = [self._store.delete(call.resource, *name, **options) for name in names]
         metadata: Object = {"resourceVersion": str(self._store.resource_version)}
-        return _json(self._view(request, target.resource).many(deleted, metadata))
+        return _json(call.view(self._now).many(deleted, metadata))
 
-    def _delete_object(
-        self, resource: Resource, namespace: str, name: str, how: "_DeleteOptions"
-    ) -> Object:
-        return self._store.delete(
-            resource,
-            namespace,
-            name,
-            propagation=how.propagation,
-            uid=how.uid,
-            resource_version=how.resource_version,
-            grace_period_s=how.grace_period_s,
-            dry_run=how.dry_run,
-        )
+    async def _get_scale(self, call: Call) -> web.StreamResponse:
+        return _json(scale.of(call.resource, self._store.get(*call.key)))
 
-    async def _get_scale(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        object_ = self._store.get(target.resource, target.namespace, target.name)
-        return _json(scale.of(target.resource, object_))
-
-    async def _scale(
-        self, request: web.Request, target: Target, options: Options
-    ) -> web.StreamResponse:
-        resource = target.resource
-        content = (await _body(request)).content
-        object_ = self._store.get(resource, target.namespace, target.name)
-        if request.method == "PATCH":
-            kind = requests.patch_type(request.headers.get("Content-Type", ""), resource)
+    async def _scale(self, call: Call) -> web.StreamResponse:
+        resource = call.resource
+        content = (await call.body()).content
+        object_ = self._store.get(*call.key)
+        if call.request.method == "PATCH":
+            kind = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
             content = patches.apply(kind, scale.of(resource, object_), content, custom=True)
-        changed = scale.applied(resource, object_, content)
-        updated = self._store.update(resource, changed, dry_run=options.dry_run)
+        scaled = scale.applied(resource, object_, content)
+        updated = self._store.update(resource, scaled, dry_run=call.options.dry_run)
         return _json(scale.of(resource, updated))
 
-    # Forms of the answers
-
-    def _view(self, request: web.Request, resource: Resource) -> tables.View:
-        accept = ",".join(request.headers.getall("Accept", ()))
-        include = request.query.get("includeObject", "Metadata")
-        return tables.View(resource, tables.form(accept), self._now, include)
-
     def _answer(
-        self,
-        request: web.Request,
-        resource: Resource,
-        object_: Object,
-        *,
-        status: int = 200,
-        warnings: list[str] | None = None,
+        self, call: Call, object_: Object, *, status: int = 200, warnings: list[str] | None = None
     ) -> web.Response:
-        response = _json(self._view(request, resource).one(object_), status=status)
+        response = _json(call.view(self._now).one(object_), status=status)
         for warning in warnings or ():
             text = warning.replace("\\", "\\\\").replace('"', '\\"')
             response.headers.add("Warning", f'299 - "{text}"')
         return response
+
+
+def _no_kubelet(call: Call) -> errors.NotFound:
+    return errors.NotFound(f'nothing in this cluster runs the pod "{call.target.name}"')
 
 
 class _DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,8 +305,9 @@ class _DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-async def _delete_options(request: web.Request, options: Options) -> _DeleteOptions:
-    content = (await _body(request)).content if await request.read() else {}
+async def _delete_options(call: Call) -> _DeleteOptions:
+    options = call.options
+    content = (await call.body()).content if await call.request.read() else {}
     if not isinstance(content, dict):
         raise errors.BadRequest("the body must be a DeleteOptions object")
     grace_s = content.get("gracePeriodSeconds", options.number("gracePeriodSeconds"))
@@ -345,10 +326,6 @@ async def _delete_options(request: web.Request, options: Options) -> _DeleteOpti
     )
 
 
-async def _body(request: web.Request) -> Body:
-    return requests.decode(await request.read(), request.headers.get("Content-Type", ""))
-
-
 def _with_name_of_path(target: Target, content: Any) -> Object:
     """The object of a request body, with the namespace and name of the request's path.
 
@@ -357,30 +334,32 @@ def _with_name_of_path(target: Target, content: Any) -> Object:
     if not isinstance(content, dict) or not isinstance(content.get("metadata") or {}, dict):
         raise errors.BadRequest("the body must be an object with metadata")
     metadata = dict(content.get("metadata") or {})
-    for field, wanted in (("namespace", target.namespace), ("name", target.name)):
-        given = metadata.get(field) or wanted
-        if wanted and given != wanted:
+    for field, name in (("namespace", target.namespace), ("name", target.name)):
+        value = metadata.get(field) or name
+        if name and value != name:
             raise errors.BadRequest(
-                f"the {field} of the object ({given})"
-                f" does not match the {field} on the URL ({wanted})"
+                f"the {field} of the object ({value})"
+                f" does not match the {field} on the URL ({name})"
             )
-        if wanted:
-            metadata[field] = wanted
+        if name:
+            metadata[field] = name
     return {**content, "metadata": metadata}
 
 
-def _warnings(resource: Resource, object_: Object, body: Body, options: Options) -> list[str]:
+def _warnings(call: Call, object_: Object, body: Body) -> list[str]:
     """Warnings about the unknown and the repeated fields of a request body.
 
     Raises: errors.BadRequest if the client asked for fieldValidation=Strict
     """
+    resource = call.resource
     unknown: list[str] = []
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)
-    return requests.check_strictness(resource, unknown, body.duplicates, options.field_validation)
+    mode = call.options.field_validation
+    return requests.check_strictness(resource, unknown, body.duplicates, mode)
 
 
-def _deleted_status(resource: Resource, deleted: Object) -> Object:
+def _deletion_status(resource: Resource, deleted: Object) -> Object:
     metadata = deleted["metadata"]
     details = errors.details(resource, metadata["name"]) | {"uid": metadata["uid"]}
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}}

@@ -19,8 +19,7 @@ from edgeai.localcluster.api.handlers import API
 from edgeai.localcluster.api.requests import decode
 from edgeai.localcluster.errors import StateError
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.podexec import ExecTarget
-from edgeai.localcluster.objects.podlogs import LogSource
+from edgeai.localcluster.objects.containers import ExecTarget, LogSource
 from edgeai.localcluster.objects.resources import Object
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock, utc_now

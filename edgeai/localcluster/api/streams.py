@@ -1,6 +1,6 @@
 """Streams a watch, or a container's log, over HTTP.
 
-`handlers` opens the watch. A stream ends when its time is up, when the watch falls behind the
+A stream ends when its time is up, when the watch falls behind the
 history (the stream then has an event with 410), or when the client disconnects or stops reading.
 """
 
@@ -49,27 +49,6 @@ async def stream_watch(
         await lines.aclose()
         watch.close()
     return response
-
-
-def requested_container(pod: Object, asked: str) -> str:
-    """The name of the container that a request for a log means.
-
-    Args:
-        asked: name in the request; "" means the only container of the pod
-    Raises: errors.BadRequest for an unknown name, and for "" if the pod has several containers
-    """
-    spec, name = pod["spec"], pod["metadata"]["name"]
-    containers = [container["name"] for container in spec["containers"]]
-    known = containers + [container["name"] for container in spec.get("initContainers") or []]
-    if not asked and len(containers) == 1:
-        return str(containers[0])
-    if not asked:
-        raise errors.BadRequest(
-            f"a container name must be specified for pod {name}, choose one of: {containers}"
-        )
-    if asked not in known:
-        raise errors.BadRequest(f"container {asked} is not valid for pod {name}, it has: {known}")
-    return asked
 
 
 async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
@@ -148,7 +127,9 @@ class _Encoder:
         self._is_first = True  # only the first Table names the columns
 
     def event(self, event: Event) -> bytes:
-        return self._line(event.type, self._shown(event.object))
+        rendered = self._view.one(event.object, with_columns=self._is_first)
+        self._is_first = False
+        return self._line(event.type, rendered)
 
     def bookmark(self, resource_version: int, annotations: Object | None = None) -> bytes:
         metadata: Object = {"resourceVersion": str(resource_version), "creationTimestamp": None}
@@ -160,11 +141,6 @@ class _Encoder:
 
     def error(self, error: errors.APIError) -> bytes:
         return self._line("ERROR", error.status())
-
-    def _shown(self, object_: Object) -> Object:
-        shown = self._view.one(object_, with_columns=self._is_first)
-        self._is_first = False
-        return shown
 
     def _line(self, type_: str, object_: Object) -> bytes:
         return msgspec.json.encode({"type": type_, "object": object_}) + b"\n"

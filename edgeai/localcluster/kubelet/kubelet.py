@@ -22,8 +22,7 @@ from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
 from edgeai.localcluster.kubelet.process import DRAIN_S
 from edgeai.localcluster.kubelet.volumes import PodDirectory
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.podexec import CannotExecute, ExecQuery
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, LogQuery
 from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Object
 from edgeai.localcluster.objects.selectors import Requirement, Selector

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 from common.logs import get_logger
 from edgeai import times
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 
 log = get_logger(__name__)
 

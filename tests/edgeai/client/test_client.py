@@ -25,7 +25,7 @@ from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
 from edgeai.kube.user import UserClient
 from edgeai.localcluster.objects import errors as refusals
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from globalmanager.kinds.model.types import ModelSpec
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.globalmanager.cluster import Cluster

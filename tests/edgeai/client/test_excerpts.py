@@ -7,7 +7,7 @@ from edgeai.api.resources import Object
 from edgeai.client import AsyncClient, Model
 from edgeai.client.excerpts import MAX_LINE_CHARS, MAX_LINES, MAX_LOGS
 from edgeai.localcluster.objects import errors as refusals
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from tests.edgeai.cli.jobs.conftest import Run, run
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import MODEL

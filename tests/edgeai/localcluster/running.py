@@ -12,7 +12,7 @@ from edgeai.localcluster.kubelet.container import ContainerSettings
 from edgeai.localcluster.kubelet.kubelet import KubeletLogs
 from edgeai.localcluster.kubelet.restarts import RestartDelays
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.resources import PODS, Object, Resource
 from edgeai.localcluster.objects.store import Store
 from edgeai.localcluster.state import Running

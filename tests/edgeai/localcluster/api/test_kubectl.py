@@ -15,7 +15,7 @@ import yaml
 
 from edgeai.localcluster import kubeconfig
 from edgeai.localcluster.api.server import Server
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, PODS
 from edgeai.localcluster.objects.store import Store
 from tests.edgeai.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd

@@ -17,7 +17,7 @@ from edgeai.localcluster import kubeconfig
 from edgeai.localcluster.api.server import ClientTimeouts, Server, serve
 from edgeai.localcluster.errors import StateError
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
-from edgeai.localcluster.objects.podlogs import LogQuery
+from edgeai.localcluster.objects.containers import LogQuery
 from tests.edgeai.localcluster.running import (
     collected,
 )
