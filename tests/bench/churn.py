@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.cluster import CRDS, NAMESPACE, SYSTEM_NAMESPACE
+from tests.bench.cluster import NAMESPACE
 from tests.cluster import binaries
 from tests.cluster.churn import Job, come_and_go, created_after_gone, created_for
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine, Passed
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 
 JOBS: Final = 2000
 RATE: Final = 2.0  # created, and deleted, a second
@@ -30,37 +30,23 @@ COLLECTED_S: Final = 60.0  # the collector's longest pause is 30 s
 def measure(count: int = JOBS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        try:
-            control_plane.start()
+        with control_plane.running():
             return _measure(control_plane, Path(directory), count)
-        finally:
-            control_plane.stop()
 
 
 def _measure(control_plane: ControlPlane, directory: Path, count: int) -> dict[str, Any]:
-    for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-        done = control_plane.kubectl(*arguments, "-f", str(CRDS))
-        assert done.returncode == 0, done.stderr
-    _create(control_plane, "Namespace", SYSTEM_NAMESPACE)
-    _create(control_plane, "Node", "edge0")
+    control_plane.install_crds()
+    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    control_plane.client.create_named("Node", "edge0")
     with ApiLine(control_plane.url, ca=control_plane.ca) as line:
         kubeconfig = line.write_kubeconfig(directory / "line", token=control_plane.token)
-        manager = GlobalManager(
-            kubeconfig=kubeconfig, system_namespace=SYSTEM_NAMESPACE, directory=directory
-        )
-        try:
-            manager.start()
+        manager = GlobalManager(kubeconfig=kubeconfig, directory=directory)
+        with manager.running():
             jobs = come_and_go(
                 control_plane.client, NAMESPACE, count=count, per_s=RATE, life_s=LIFE_S
             )
             time.sleep(COLLECTED_S)
             return _figures(control_plane, jobs, list(line.passed))
-        finally:
-            manager.stop()
-
-
-def _create(control_plane: ControlPlane, kind: str, name: str) -> None:
-    control_plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
 
 
 def _figures(control_plane: ControlPlane, jobs: list[Job], passed: list[Passed]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +26,8 @@ from tests.bench.samples import MODEL, config_map, model
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
-SYSTEM_NAMESPACE: Final = "edgeai-system"
 NAMESPACE: Final = "default"
 SESSIONS: Final = 500
 OBJECTS: Final = 500
@@ -89,11 +88,8 @@ def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "A real API server"."""
     with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        try:
-            control_plane.start()
+        with control_plane.running():
             return _measure(control_plane, Path(directory))
-        finally:
-            control_plane.stop()
 
 
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
@@ -132,43 +128,27 @@ def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:
 
 def prepare(control_plane: ControlPlane, *, nodes: int = SESSIONS) -> None:
     """The CRDs, the Nodes and the Model that the objects need."""
-    applied = control_plane.kubectl("apply", "-f", str(CRDS))
-    assert applied.returncode == 0, applied.stderr
-    _wait(
-        lambda: control_plane.kubectl("get", "models,jointinferenceservices").returncode == 0,
-        "the CRDs are not served",
-    )
-    names = [{"name": SYSTEM_NAMESPACE}, {"name": NAMESPACE}]
-    for metadata in names:
-        if control_plane.client.find(f"/api/v1/namespaces/{metadata['name']}") is None:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-            control_plane.client.create(namespace)
-    made = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
-        for number in range(nodes)
-    ]
+    control_plane.install_crds()
+    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    create_node = partial(control_plane.client.create_named, "Node")
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(control_plane.client.create, made))
-    control_plane.client.create(model(MODEL, NAMESPACE))
+        list(pool.map(create_node, map(node_name, range(nodes))))
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
     _wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
+    control_plane.client.create(model(MODEL, NAMESPACE))
 
 
 @contextlib.contextmanager
 def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Iterator[GlobalManager]:
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=directory,
         tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
         flags=("--admissions-address-share", "1", *flags),  # all its edges have one address
         environment=AS_DEPLOYED,
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 # ---- from object to edge ------------------------------------------------------------------------

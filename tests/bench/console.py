@@ -19,7 +19,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, SYSTEM_NAMESPACE, prepare
+from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, prepare
 from tests.bench.manager_memory import settled_kib
 from tests.bench.spread import spread
 from tests.cluster import binaries
@@ -47,8 +47,7 @@ def measure() -> dict[str, Any]:
         directory = Path(name)
         users = {AUDITED: "system:masters", VIEWER: "system:masters"}
         control_plane = ControlPlane(binaries.obtain(), directory, users=users)
-        try:
-            control_plane.start()
+        with control_plane.running():
             prepare(control_plane, nodes=NODES)
             _make_jobs(control_plane)
             kubeconfig, viewer = directory / "manager", directory / "viewer"
@@ -56,19 +55,13 @@ def measure() -> dict[str, Any]:
             control_plane.write_kubeconfig(viewer, user=VIEWER)
             manager = GlobalManager(
                 kubeconfig=kubeconfig,
-                system_namespace=SYSTEM_NAMESPACE,
                 directory=directory,
                 flags=("--http-auth", "kubernetes"),
                 environment=AS_DEPLOYED,
             )
-            try:
-                manager.start()
+            with manager.running():
                 token = yaml.safe_load(viewer.read_text())["users"][0]["user"]["token"]
                 return asyncio.run(_Bench(control_plane, manager, token).figures())
-            finally:
-                manager.stop()
-        finally:
-            control_plane.stop()
 
 
 def _make_jobs(control_plane: ControlPlane) -> None:

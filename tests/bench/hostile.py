@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from edgeai.cli.api import Object
 from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
-from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE, connection
+from tests.bench.cluster import AS_DEPLOYED, connection
 from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, model, service
 from tests.bench.spread import spread
@@ -31,7 +31,7 @@ from tests.bench.worker_http import cloud_worker
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.waiting import eventually
 
 SECONDS: Final = 60.0  # of each attack
@@ -56,12 +56,11 @@ def measure(seconds: float = SECONDS, only: Sequence[str] = ()) -> dict[str, Any
     """Figures of docs/performance.md, "Beside attackers"."""
     with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        try:
-            control_plane.start()
-            with _Bench(control_plane, Path(directory)).running() as bench:
-                return bench.figures(seconds, only)
-        finally:
-            control_plane.stop()
+        with (
+            control_plane.running(),
+            _Bench(control_plane, Path(directory)).running() as bench,
+        ):
+            return bench.figures(seconds, only)
 
 
 class _Bench:
@@ -72,7 +71,6 @@ class _Bench:
         self._connection = connection(control_plane, directory)
         self._manager = GlobalManager(
             kubeconfig=control_plane.kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=directory,
             tokens=TOKENS,
             environment=AS_DEPLOYED,
@@ -139,17 +137,12 @@ class _Bench:
     # ---- what is there ----
 
     def _prepare(self) -> None:
-        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-            done = self._control_plane.kubectl(*arguments, "-f", str(CRDS))
-            assert done.returncode == 0, done.stderr
-        for name in (SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER, FAT):
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            self._client.create(namespace)
+        self._control_plane.install_crds()
+        self._client.create_named("Namespace", SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER, FAT)
         account = f"/api/v1/namespaces/{FAT}/serviceaccounts/default"
         eventually("the account of pods", partial(self._client.find, account))
         for name in (NEIGHBOUR, ATTACKER):
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-            self._client.create(node)
+            self._client.create_named("Node", name)
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
             eventually("the account of pods", partial(self._client.find, account))
             self._client.create(model(MODEL, name))

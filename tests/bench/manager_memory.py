@@ -42,11 +42,8 @@ async def resident_kib(directory: Path) -> float:
 
 
 def _resident_kib(manager: GlobalManager) -> float:
-    manager.start()
-    try:
+    with manager.running():
         return settled_kib(manager)
-    finally:
-        manager.stop()
 
 
 def settled_kib(manager: GlobalManager) -> float:

@@ -26,7 +26,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from tests.bench.certificates import Certificates
-from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, SYSTEM_NAMESPACE, assignments, prepare
+from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, assignments, prepare
 from tests.bench.edges import node_name, token_of
 from tests.bench.manager_memory import settled_kib
 from tests.bench.nodes import DEADLINE_S, Fleet, fleet
@@ -101,7 +101,6 @@ class _Bench:
     def _manager(self, count: int, *flags: str) -> Iterator[GlobalManager]:
         manager = GlobalManager(
             kubeconfig=self._kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=self._directory,
             tokens={name: token_of(name) for name in map(node_name, range(count))},
             flags=flags,

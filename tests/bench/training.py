@@ -23,10 +23,8 @@ from tests.bench.cluster import connection
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
-SYSTEM_NAMESPACE: Final = "edgeai-system"
 JOBS: Final = 300
 REPLICAS: Final = 2
 ROUNDS: Final = 3
@@ -46,11 +44,8 @@ def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Training jobs"."""
     with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        try:
-            control_plane.start()
+        with control_plane.running():
             return _Bench(control_plane, Path(directory)).figures()
-        finally:
-            control_plane.stop()
 
 
 class Onlooker:
@@ -121,9 +116,7 @@ class _Bench:
         }
 
     def _prepare(self) -> None:
-        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-            done = self._control_plane.kubectl(*arguments, "-f", str(CRDS))
-            assert done.returncode == 0, done.stderr
+        self._control_plane.install_crds()
         self._namespace(SYSTEM_NAMESPACE)
         for number in range(NODES):
             self._client.create(node(number))
@@ -158,14 +151,10 @@ class _Bench:
     def _manager(self) -> Iterator[GlobalManager]:
         manager = GlobalManager(
             kubeconfig=self._control_plane.kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=self._directory,
         )
-        try:
-            manager.start()
+        with manager.running():
             yield manager
-        finally:
-            manager.stop()
 
     @contextlib.contextmanager
     def _watched(self, namespace: str) -> Iterator[Onlooker]:

@@ -8,10 +8,9 @@ from typing import Any, Final, Protocol
 
 from edgeai.cli import environment
 from tests.cluster import binaries, training
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.conformance.clusters import Cluster, LocalCluster, RealCluster
 from tests.waiting import eventually
 
@@ -122,24 +121,13 @@ def real_training(directory: Path) -> Iterator[TrainingCluster]:
     control_plane = ControlPlane(programs, directory)
     manager_directory = directory / "globalmanager"
     manager_directory.mkdir()
-    try:
-        control_plane.start()
-        install_crds(control_plane)
-        for kind, name in (("Namespace", SYSTEM_NAMESPACE), ("Node", NODE)):
-            control_plane.client.create(
-                {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
-            )
+    with control_plane.running():
+        control_plane.install_crds()
+        control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+        control_plane.client.create_named("Node", NODE)
         manager = GlobalManager(
             kubeconfig=control_plane.kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=manager_directory,
         )
-        manager.start()
-        try:
+        with manager.running():
             yield RealTraining(RealCluster(control_plane, programs, directory), control_plane)
-        finally:
-            status = manager.stop()
-        assert status == 0, manager.logs()
-        control_plane.check_alive()
-    finally:
-        control_plane.stop()

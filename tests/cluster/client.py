@@ -58,6 +58,11 @@ class Client:
         query = "?dryRun=All" if dry_run else ""
         return self.request("POST", collection_of(object_) + query, object_)
 
+    def create_named(self, kind: str, *names: str) -> None:
+        """Objects of v1 without anything but a name: Namespaces or Nodes."""
+        for name in names:
+            self.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+
     def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
         return self.request("PATCH", path, patch, content_type="application/merge-patch+json")

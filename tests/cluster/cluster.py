@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from edgeai.cli.api import ApiError, Object
 from tests.cluster import binaries, packages
@@ -77,6 +77,16 @@ class Cluster:
             except NotStarted as error:
                 say(f"the cluster is started once more, since a try failed: {error}")
         return self._try_to_start()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Started, and stopped afterwards. Raises: NotStarted, ProgramEnded"""
+        self.start()
+        try:
+            yield self
+            self.check_alive()
+        finally:
+            self.stop()
 
     def _try_to_start(self) -> None:
         with ExitStack() as stack:

@@ -6,18 +6,15 @@ from typing import Final
 
 import pytest
 
-from edgeai.cli.api import Object
 from tests.cluster import binaries
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
 from tests.cluster.cluster import Cluster, prepared
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 
 CHECKOUT: Final = Path(__file__).parents[2]
-CRDS: Final = CHECKOUT / "deploy" / "crds"
-SYSTEM_NAMESPACE: Final = "edgeai-system"
 NODES: Final = ("edge0", "edge1", "edge2", "cloud0", "solar-corona-cloud")
 
 
@@ -35,12 +32,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Started once, in a temporary directory."""
     control_plane = ControlPlane(binaries.obtain(), tmp_path_factory.mktemp("controlplane"))
-    try:
-        control_plane.start()
+    with control_plane.running():
         yield control_plane
-        control_plane.check_alive()
-    finally:
-        control_plane.stop()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,17 +52,8 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def crds(control_plane: ControlPlane) -> ControlPlane:
     """The control plane with deploy/crds applied as a user would, and established."""
-    install_crds(control_plane)
+    control_plane.install_crds()
     return control_plane
-
-
-def install_crds(control_plane: ControlPlane) -> None:
-    applied = control_plane.kubectl("apply", "-f", str(CRDS))
-    assert applied.returncode == 0, applied.stderr
-    waited = control_plane.kubectl(
-        "wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS)
-    )
-    assert waited.returncode == 0, waited.stderr
 
 
 @pytest.fixture(scope="session")
@@ -100,20 +84,15 @@ def kubelet(client: Client, namespace: str) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def system_namespace(client: Client) -> str:
-    client.create(_named("Namespace", SYSTEM_NAMESPACE))
+    client.create_named("Namespace", SYSTEM_NAMESPACE)
     return SYSTEM_NAMESPACE
 
 
 @pytest.fixture(scope="session")
 def nodes(client: Client) -> tuple[str, ...]:
     """Nodes that no kubelet serves: what is scheduled there stays pending."""
-    for name in NODES:
-        client.create(_named("Node", name))
+    client.create_named("Node", *NODES)
     return NODES
-
-
-def _named(kind: str, name: str) -> Object:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +108,8 @@ def manager(
         system_namespace=system_namespace,
         directory=tmp_path_factory.mktemp("globalmanager"),
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        status = manager.stop()
-    assert status == 0, manager.logs()
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +119,5 @@ def cluster() -> Iterator[Cluster]:
         cluster = prepared()
     except Unavailable as error:
         pytest.skip(str(error))
-    cluster.start()
-    try:
+    with cluster.running():
         yield cluster
-        cluster.check_alive()
-    finally:
-        cluster.stop()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 
@@ -25,6 +25,7 @@ from tests.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
 _ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it, without nodes
 _WITHOUT_INSECURE_PORTS: Final = 24  # minor version since which their flags are gone
@@ -100,6 +101,16 @@ class ControlPlane:
         if with_controllers:
             self._start_controllers(legacy=legacy)
 
+    @contextmanager
+    def running(self, *, with_controllers: bool = True) -> Iterator[Self]:
+        """Started, and stopped afterwards. Raises: ProgramEnded where one has ended meanwhile"""
+        try:
+            self.start(with_controllers=with_controllers)
+            yield self
+            self.check_alive()
+        finally:
+            self.stop()
+
     def _start_controllers(self, *, legacy: bool) -> None:
         for name, flags in (
             ("kube-controller-manager", self._controller_manager_flags(legacy=legacy)),
@@ -174,6 +185,12 @@ class ControlPlane:
         return subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=60, check=False
         )
+
+    def install_crds(self) -> None:
+        """Apply deploy/crds as a user would, until they are established."""
+        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
+            done = self.kubectl(*arguments, "-f", str(CRDS))
+            assert done.returncode == 0, done.stderr
 
     def registry(self) -> dict[str, int]:
         """What etcd holds: key -> revision of its last write; heartbeats left out."""

@@ -6,16 +6,18 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from tests.cluster.programs import Program
 from tests.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 30.0
+SYSTEM_NAMESPACE: Final = "edgeai-system"
 TOKENS: Final = {"edge0": "secret of edge0"}
 
 
@@ -34,7 +36,7 @@ class GlobalManager:
         self,
         *,
         kubeconfig: Path,
-        system_namespace: str,
+        system_namespace: str = SYSTEM_NAMESPACE,
         directory: Path,
         tokens: Mapping[str, str] = TOKENS,
         flags: Sequence[str] = (),
@@ -60,6 +62,16 @@ class GlobalManager:
     def start(self) -> None:
         self.launch()
         self.wait_until_ready()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """From its readiness on. At the end it is stopped, and must end well."""
+        try:
+            self.start()
+            yield self
+        finally:
+            status = self.stop()
+        assert status == 0, self.logs()
 
     def launch(self) -> None:
         """Without waiting until it is ready."""

@@ -119,11 +119,8 @@ def console(
         directory=tmp_path,
         flags=("--http-auth", "kubernetes"),
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 class Browser:
@@ -220,14 +217,11 @@ def test_metrics_of_jobs_become_series_when_a_setting_says_so(
     )
     type_ = "jointinferenceservices.edgeai.io"
     labels = f'job_name="digits",job_namespace="{namespace}",key="seen",resource="{type_}"'
-    try:
-        manager.start()
+    with manager.running():
         series = {f"{{{labels}}}": 75.0}
         eventually("a series", lambda: manager.metric("edgeai_job_metric") == series)
         curve = json.loads(Browser(manager)(f"/jobs/{type_}/{namespace}/digits/curve")[1])
         assert (curve["times"], "Prometheus has no answer" in curve["note"]) == ([], True)
-    finally:
-        manager.stop()
 
 
 def _record(client: Client, namespace: str, reason: str, about: Object) -> None:
@@ -255,7 +249,7 @@ async def test_a_certificate_alone_gets_the_token_of_the_pages_service_account(
     commands = [line.split()[1:] for line in section.splitlines() if line.startswith("kubectl ")]
     assert [command[-1] for command in commands][-1] == f"{SYSTEM}:viewer"
     if client.find(f"/api/v1/namespaces/{SYSTEM}") is None:
-        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+        client.create_named("Namespace", SYSTEM)
     for command in commands:
         done = crds.kubectl(*command)
         assert done.returncode == 0, done.stderr

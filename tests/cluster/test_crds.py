@@ -9,8 +9,7 @@ import yaml
 
 from edgeai.cli.api import ApiError, Object, path_of
 from tests.cluster.client import Client
-from tests.cluster.conftest import CRDS
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 from tests.globalmanager.kinds.training.samples import pytorch_spec

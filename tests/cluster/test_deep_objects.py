@@ -36,11 +36,8 @@ def manager(
         directory=directory,
         tokens={NODE: TOKEN},
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 @pytest.fixture

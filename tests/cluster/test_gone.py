@@ -42,11 +42,8 @@ def line(
             system_namespace=system_namespace,
             directory=tmp_path,
         )
-        try:
-            manager.start()
+        with manager.running():
             yield line
-        finally:
-            manager.stop()
 
 
 def make_watch_late(line: ApiLine, late_s: float) -> None:

@@ -10,8 +10,7 @@ import yaml
 from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster import binaries
-from tests.cluster.conftest import CRDS
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.kustomize import combined
 from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model
@@ -27,13 +26,10 @@ RIGHTS: Final = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     plane = ControlPlane(binaries.obtain(), tmp_path_factory.mktemp("controlplane"))
-    try:
-        plane.start()
-        for kind, name in (("Namespace", NAMESPACE), ("Namespace", TEAM), ("Node", EDGE)):
-            plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    with plane.running():
+        plane.client.create_named("Namespace", NAMESPACE, TEAM)
+        plane.client.create_named("Node", EDGE)
         yield plane
-    finally:
-        plane.stop()
 
 
 def install(plane: ControlPlane, directory: Path, *groups: str) -> None:
@@ -93,8 +89,7 @@ def test_the_manager_serves_the_groups_that_are_installed(
     manager = GlobalManager(
         kubeconfig=kubeconfig_of(plane, tmp_path), system_namespace=NAMESPACE, directory=tmp_path
     )
-    try:
-        manager.start()
+    with manager.running():
         ready, reasons = manager.readyz()
         assert ready
         for group in ("edgeai.io", "kubeflow.org", "kai.alibabacloud.com"):
@@ -110,9 +105,6 @@ def test_the_manager_serves_the_groups_that_are_installed(
         converges(plane, "edgeai.io", "own")
         reasons = manager.readyz()[1]
         assert not any("edgeai.io is not served" in each for each in reasons), reasons
-    finally:
-        status = manager.stop()
-    assert status == 0, manager.logs()
 
 
 def converges(plane: ControlPlane, group: str, name: str) -> None:

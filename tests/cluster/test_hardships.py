@@ -24,11 +24,10 @@ from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster import binaries
 from tests.cluster.client import Client
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lines import ApiLine, Refusal, Road
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.samples import create_models, service
 from tests.waiting import eventually
 
@@ -86,7 +85,6 @@ class Replica:
             kubeconfig=self.line.write_kubeconfig(
                 self._directory / "kubeconfig", token=self._control_plane.token
             ),
-            system_namespace=SYSTEM_NAMESPACE,
             directory=self._directory,
             tokens={NODE: TOKEN},
             flags=("--replica-name", self.name, *FLAGS, *flags),
@@ -208,11 +206,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as stack:
         stack.callback(control_plane.stop)
         control_plane.start(with_controllers=False)
-        install_crds(control_plane)
-        for kind, name in (("Namespace", SYSTEM_NAMESPACE), ("Node", NODE)):
-            control_plane.client.create(
-                {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
-            )
+        control_plane.install_crds()
+        control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+        control_plane.client.create_named("Node", NODE)
         keen, steady = (Replica(name, directory, control_plane) for name in ("keen", "steady"))
         world = World(control_plane, keen, steady)
         keen.launch(stack, "--stale-after-s", f"{STALE_S:g}")

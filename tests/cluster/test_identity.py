@@ -305,9 +305,8 @@ def global_manager(
             *("--edge-tls-certificate", str(certificate), "--edge-tls-key", str(key)),
         ),
     )
-    manager.start()
-    yield manager
-    assert manager.stop() == 0, manager.logs()
+    with manager.running():
+        yield manager
 
 
 def test_a_local_controller_is_let_in_by_its_pods_token_until_the_pod_is_gone(

@@ -46,13 +46,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """With a cloud node, on which pods of edgeai become ready."""
     directory = tmp_path_factory.mktemp("controlplane")
     plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
-    try:
-        plane.start()
+    with plane.running():
         cloud_node = LoneNode(plane.client, "cloud0", NAMESPACE, {})
         yield plane
         cloud_node.remove()
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")

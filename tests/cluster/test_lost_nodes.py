@@ -10,9 +10,8 @@ from edgeai.cli.api import Object
 from edgeai.times import rfc3339
 from tests.cluster import binaries
 from tests.cluster.client import Client
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.samples import create_models, service
 from tests.cluster.training import REPLICAS, job_path, names, pytorch_job, wait_for_conditions
 from tests.waiting import eventually
@@ -28,18 +27,11 @@ PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     directory = tmp_path_factory.mktemp("controlplane")
     plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
-    try:
-        plane.start()
-        install_crds(plane)
-        for kind, name in (
-            ("Namespace", SYSTEM_NAMESPACE),
-            ("Namespace", NAMESPACE),
-            ("Node", NODE),
-        ):
-            plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    with plane.running():
+        plane.install_crds()
+        plane.client.create_named("Namespace", SYSTEM_NAMESPACE, NAMESPACE)
+        plane.client.create_named("Node", NODE)
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture
@@ -48,14 +40,10 @@ def manager(
 ) -> Iterator[GlobalManager]:
     manager = GlobalManager(
         kubeconfig=plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=tmp_path_factory.mktemp("globalmanager"),
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 def on_lost_node() -> Object:
@@ -129,7 +117,7 @@ def test_a_worker_of_the_edge_stays_on_a_lost_node_whose_others_are_evicted(
     because Kubernetes evicts nobody while it hears no node at all.
     """
     client = plane.client
-    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": HEARD}})
+    client.create_named("Node", HEARD)
     report_node(client, HEARD)
     create_models(client, NAMESPACE)
     soon = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}

@@ -84,9 +84,8 @@ def manager(
         directory=directory,
         tokens={NODE: TOKEN},
     )
-    manager.start()
-    yield manager
-    assert manager.stop() == 0, manager.logs()
+    with manager.running():
+        yield manager
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ import pytest
 from edgeai.cli.api import Object
 from tests.cluster import binaries
 from tests.cluster.client import Client
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lone_node import LoneNode
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.waiting import eventually
 
 FIRST, SECOND = "training-edge-a", "training-edge-b"
@@ -39,12 +38,9 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """One that watches nodes, with deploy/crds."""
     directory = tmp_path_factory.mktemp("controlplane")
     control_plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
-    try:
-        control_plane.start()
-        install_crds(control_plane)
+    with control_plane.running():
+        control_plane.install_crds()
         yield control_plane
-    finally:
-        control_plane.stop()
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +53,14 @@ def manager(
     control_plane: ControlPlane, client: Client, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GlobalManager]:
     """The GlobalManager as a process, ready."""
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}})
+    client.create_named("Namespace", SYSTEM_NAMESPACE)
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=tmp_path_factory.mktemp("globalmanager"),
         tokens=TOKENS,
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 @pytest.fixture

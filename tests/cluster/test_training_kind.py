@@ -103,12 +103,8 @@ def manager(
         directory=directory,
         environment=copy.environment,
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        status = manager.stop()
-    assert status == 0, manager.logs()
 
 
 def manifest(copy: Copy, name: str, namespace: str) -> Object:

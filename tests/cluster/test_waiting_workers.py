@@ -12,9 +12,8 @@ import pytest
 from edgeai import times
 from edgeai.cli.api import Object, path_of
 from tests.cluster.cluster import CLOUD, EDGES, Cluster
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.images import BASE
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.samples import model, service
 from tests.waiting import eventually
 
@@ -26,20 +25,15 @@ SECRET: Final = "/api/v1/namespaces/default/secrets/bucket-keys"
 @pytest.fixture(scope="module")
 def manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlobalManager]:
     """With an image on the nodes in the place of the one that fetches models."""
-    install_crds(cluster.control_plane)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
-    cluster.client.create(namespace)
+    cluster.control_plane.install_crds()
+    cluster.client.create_named("Namespace", SYSTEM_NAMESPACE)
     manager = GlobalManager(
         kubeconfig=cluster.control_plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=tmp_path_factory.mktemp("globalmanager"),
         flags=("--storage-initializer-image", BASE),
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()
 
 
 def template(node: str, **container: Any) -> Object:

@@ -14,9 +14,8 @@ import pytest
 
 from edgeai.cli.api import Object
 from tests.cluster.cluster import Cluster
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.images import BASE
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.ways.drafts import Draft, Place, draft
 from tests.ways.looks import Site, look, wrong
 from tests.ways.table import REAL_WAYS, Case, name_of
@@ -33,20 +32,16 @@ PLACE: Final = Place(Path(), 0, BASE)
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The GlobalManager of the nodes."""
-    install_crds(cluster.control_plane)
+    cluster.control_plane.install_crds()
     cluster.client.create(_namespace(SYSTEM_NAMESPACE))
     manager = GlobalManager(
         kubeconfig=cluster.control_plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=tmp_path_factory.mktemp("globalmanager"),
         flags=("--node-path-prefixes", "*"),
     )
-    manager.start()
-    try:
+    with manager.running():
         console = f"http://127.0.0.1:{manager.http_port}"
         yield Site(cluster.control_plane.kubeconfig, console, cluster.client.get)
-    finally:
-        manager.stop()
 
 
 @pytest.fixture(scope="module")

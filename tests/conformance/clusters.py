@@ -124,9 +124,5 @@ def local_cluster(directory: Path) -> Iterator[Cluster]:
 def real_cluster(directory: Path) -> Iterator[Cluster]:
     programs = binaries.obtain()
     control_plane = ControlPlane(programs, directory)
-    try:
-        control_plane.start()
+    with control_plane.running():
         yield RealCluster(control_plane, programs, directory)
-        control_plane.check_alive()
-    finally:
-        control_plane.stop()

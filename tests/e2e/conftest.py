@@ -27,12 +27,8 @@ def cluster() -> Iterator[Cluster]:
         cluster = prepared(recipes())
     except Unavailable as error:
         pytest.exit(f"make e2e cannot run here: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
-    cluster.start()
-    try:
+    with cluster.running():
         yield cluster
-        cluster.check_alive()
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ import pytest
 from edgeai.demo.distributed_training import data
 from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, prepared
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.e2e.images import recipes
 from tests.elastic import horovod
 
@@ -65,26 +64,17 @@ def cluster(built: None) -> Iterator[Cluster]:
         cluster = prepared([each for each in recipes() if each.target == "example"])
     except Unavailable as error:
         pytest.skip(str(error))
-    cluster.start()
-    try:
+    with cluster.running():
         yield cluster
-        cluster.check_alive()
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")
 def manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlobalManager]:
-    install_crds(cluster.control_plane)
-    name = {"name": SYSTEM_NAMESPACE}
-    cluster.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": name})
+    cluster.control_plane.install_crds()
+    cluster.client.create_named("Namespace", SYSTEM_NAMESPACE)
     manager = GlobalManager(
         kubeconfig=cluster.control_plane.kubeconfig,
-        system_namespace=SYSTEM_NAMESPACE,
         directory=tmp_path_factory.mktemp("globalmanager"),
     )
-    try:
-        manager.start()
+    with manager.running():
         yield manager
-    finally:
-        manager.stop()

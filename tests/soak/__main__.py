@@ -23,12 +23,12 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.bench.cluster import AS_DEPLOYED, CRDS, SYSTEM_NAMESPACE
+from tests.bench.cluster import AS_DEPLOYED
 from tests.bench.edges import node_name, token_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import Road
-from tests.cluster.manager import GlobalManager
+from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.programs import Program
 from tests.cluster.samples import create_models
 from tests.ports import free_port
@@ -57,25 +57,19 @@ def soak(seconds: float, *, raw: Path | None = None, probes: Path | None = None)
         control_plane = ControlPlane(
             binaries.obtain(), Path(directory), controller_flags=COLLECTS_IN_TIME
         )
-        try:
-            control_plane.start()
+        with control_plane.running():
             prepare(control_plane)
             with Road() as road, _managers(control_plane, Path(directory), probes) as managers:
                 road.lead_to(*(each.edge_address for each in managers.values()))
                 with _edges(Path(directory), road.port, probes) as (edges, ports):
                     soaking = _soak(seconds, control_plane, managers, edges, ports, raw)
                     return asyncio.run(soaking)
-        finally:
-            control_plane.stop()
 
 
 def prepare(control_plane: ControlPlane) -> None:
-    for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-        done = control_plane.kubectl(*arguments, "-f", str(CRDS))
-        assert done.returncode == 0, done.stderr
-    names = [("Namespace", SYSTEM_NAMESPACE), *(("Node", node_name(n)) for n in range(EDGES))]
-    for kind, name in names:
-        control_plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    control_plane.install_crds()
+    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    control_plane.client.create_named("Node", *map(node_name, range(EDGES)))
     create_models(control_plane.client, NAMESPACE)
 
 
@@ -88,7 +82,6 @@ def _managers(
         (directory / name).mkdir()
         managers[name] = GlobalManager(
             kubeconfig=control_plane.kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=directory / name,
             tokens={node: token_of(node) for node in map(node_name, range(EDGES))},
             flags=("--replica-name", name, "--admissions-address-share", "1"),

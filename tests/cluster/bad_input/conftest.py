@@ -8,8 +8,8 @@ import pytest
 
 from tests.cluster import binaries
 from tests.cluster.bad_input.unready import USER, Launch, Manager
-from tests.cluster.conftest import SYSTEM_NAMESPACE
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import SYSTEM_NAMESPACE
 
 
 @pytest.fixture(scope="package")
@@ -18,14 +18,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     plane = ControlPlane(
         binaries.obtain(), tmp_path_factory.mktemp("controlplane"), users={USER: ""}
     )
-    try:
-        plane.start(with_controllers=False)
-        for kind, name in (("Namespace", SYSTEM_NAMESPACE), ("Node", "edge0")):
-            plane.client.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    with plane.running(with_controllers=False):
+        plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+        plane.client.create_named("Node", "edge0")
         yield plane
-        plane.check_alive()
-    finally:
-        plane.stop()
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.cluster.bad_input.unready import (
     untimed,
     wait_for_deployment,
 )
-from tests.cluster.conftest import CRDS, SYSTEM_NAMESPACE, install_crds
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import CRDS, ControlPlane
+from tests.cluster.manager import SYSTEM_NAMESPACE
 from tests.cluster.samples import model, service
 from tests.waiting import eventually
 
@@ -65,9 +65,9 @@ def test_crds_that_are_not_installed_are_told_and_awaited(
 @pytest.fixture
 def installed(plane: ControlPlane) -> Iterator[ControlPlane]:
     """With the CRDs, also afterwards."""
-    install_crds(plane)
+    plane.install_crds()
     yield plane
-    install_crds(plane)
+    plane.install_crds()
 
 
 def of_another_version(crd: Crd) -> Crd:

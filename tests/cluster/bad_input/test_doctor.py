@@ -12,7 +12,6 @@ from edgeai.cli.doctor.diagnosis import diagnose
 from edgeai.cli.doctor.finding import Finding
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster.bad_input.unready import USER
-from tests.cluster.conftest import install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.rights import Right, Rights
 from tests.waiting import eventually
@@ -23,7 +22,7 @@ MISSING: Final = Right("apps", "deployments", "create")
 @pytest.fixture
 def rights(plane: ControlPlane) -> Iterator[Rights]:
     """Of the GlobalManager's ServiceAccount: none."""
-    install_crds(plane)
+    plane.install_crds()
     rights = Rights(plane.client, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     rights.bind()
     yield rights
@@ -49,7 +48,7 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, rights: Rights) -
 
 
 def test_the_definitions_of_deploy_are_good(plane: ControlPlane) -> None:
-    install_crds(plane)
+    plane.install_crds()
     (finding,) = told(plane.kubeconfig, "definitions")
     assert finding.level == "ok", finding.message
 

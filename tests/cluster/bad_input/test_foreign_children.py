@@ -7,7 +7,6 @@ from tests.cluster.bad_input.unready import (
     leave_what_nobody_wants,
     wait_for_deployment,
 )
-from tests.cluster.conftest import install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.waiting import eventually
 
@@ -16,7 +15,7 @@ def test_the_service_of_another_namespace_is_left_alone(
     plane: ControlPlane, launch: Launch, namespace: str
 ) -> None:
     """The job's own one, made after it, is deleted."""
-    install_crds(plane)
+    plane.install_crds()
     manager = launch(plane.kubeconfig)
     manager.wait_until_well()
     job = create_job(plane, namespace)

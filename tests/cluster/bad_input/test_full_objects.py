@@ -6,7 +6,6 @@ from typing import Final
 from edgeai.cli.api import ApiError, Object, path_of
 from tests.bench.samples import service
 from tests.cluster.bad_input.unready import Launch, Manager
-from tests.cluster.conftest import install_crds
 from tests.cluster.controlplane import ControlPlane
 from tests.waiting import eventually
 
@@ -57,7 +56,7 @@ def wait_for_condition(plane: ControlPlane, made: Object) -> None:
 def test_a_job_without_room_for_its_status_is_told_once_by_an_event(
     plane: ControlPlane, launch: Launch, namespace: str
 ) -> None:
-    install_crds(plane)
+    plane.install_crds()
     manager: Manager = launch(plane.kubeconfig, "--namespace", namespace)
     manager.process.wait_until_ready()
     made = create_largest(plane, namespace)

@@ -27,8 +27,8 @@ from tests.cluster.bad_input.unready import (
     wait_for_deployment,
     wait_for_image,
 )
-from tests.cluster.conftest import SYSTEM_NAMESPACE, install_crds
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manager import SYSTEM_NAMESPACE
 from tests.cluster.rights import Right, Rights, denied_in, granted
 from tests.waiting import eventually
 
@@ -43,7 +43,7 @@ def bound(plane: ControlPlane) -> Rights:
 @pytest.fixture
 def rights(plane: ControlPlane, bound: Rights) -> Rights:
     """Of USER: none."""
-    install_crds(plane)
+    plane.install_crds()
     plane.client.delete(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/edgeai-worker-key")
     bound.grant(lambda _right: False)
     return bound
@@ -154,7 +154,7 @@ def calm(
     plane: ControlPlane, bound: Rights, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Manager]:
     """Ready, with all rights; edges show ServiceAccount tokens."""
-    install_crds(plane)
+    plane.install_crds()
     bound.grant()
     directory = tmp_path_factory.mktemp("calm")
     plane.write_kubeconfig(directory / "kubeconfig", user=USER)

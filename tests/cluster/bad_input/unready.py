@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from tests.cluster.conftest import SYSTEM_NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.manager import GlobalManager
@@ -35,7 +34,6 @@ class Manager:
         self._log = directory / "globalmanager.log"
         self.process = GlobalManager(
             kubeconfig=kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
             directory=directory,
             tokens=TOKENS,
             flags=(*FLAGS, *flags),

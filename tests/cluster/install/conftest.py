@@ -21,12 +21,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         users={NOBODY: ""},
         watches_nodes=True,
     )
-    try:
-        plane.start()
+    with plane.running():
         yield plane
-        plane.check_alive()
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="package")

@@ -11,8 +11,7 @@ from edgeai.cli.install.values import values_of
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.rootkey import SECRET_NAME
 from tests.cluster.client import Client
-from tests.cluster.conftest import CRDS
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.install.steps import (
     CORE,
     DEPLOYMENT,
@@ -149,7 +148,7 @@ def test_definitions_stay_until_all_that_their_jobs_have_made_is_gone(
 
 def test_a_namespace_that_stays_has_nothing_of_a_global_manager(run: Run, client: Client) -> None:
     """Neither the key of its workers, nor the Lease and the claims of a replica that was killed."""
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     installed(run)
     client.request("POST", f"{CORE}/secrets", {"metadata": {"name": SECRET_NAME}})
     metadata = {"name": f"{LEASE_NAME}-killed", "labels": {REPLICA_LABEL: "killed"}}

@@ -72,7 +72,7 @@ def test_the_commands_of_the_page_do_what_it_says(run: Run, client: Client) -> N
 
 
 def test_what_is_given_is_used_and_stays(run: Run, client: Client) -> None:
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     metadata = {"name": "globalmanager-tls", "namespace": NAMESPACE}
     given = {
         "apiVersion": "v1",
@@ -99,7 +99,7 @@ def test_what_is_given_is_used_and_stays(run: Run, client: Client) -> None:
 
 
 def test_an_authority_without_its_key_is_refused_with_a_way_out(run: Run, client: Client) -> None:
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     authority = {"name": "globalmanager-ca", "namespace": NAMESPACE}
     client.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": authority, "data": {"ca.crt": "y"}}

@@ -171,7 +171,7 @@ def test_a_missing_ca_of_kubeedge_is_told_before_anything_is_made(run: Run, clie
 
 @pytest.mark.parametrize("key", ["of another", "broken"])
 def test_a_ca_that_cannot_sign_is_named(run: Run, client: Client, tmp_path: Path, key: str) -> None:
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     pair, other = new_authority(utc_now()), new_authority(utc_now())
     data = {"tls.crt": pair.certificate, "tls.key": other.key if key == "of another" else "key"}
     metadata = {"name": "edgeai-ca", "namespace": NAMESPACE}
@@ -182,7 +182,7 @@ def test_a_ca_that_cannot_sign_is_named(run: Run, client: Client, tmp_path: Path
 
 
 def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Client) -> None:
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     metadata = {"name": "held", "namespace": NAMESPACE, "finalizers": ["test.example/held"]}
     client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     client.delete(f"/api/v1/namespaces/{NAMESPACE}")
@@ -203,7 +203,7 @@ def test_a_namespace_that_ends_is_waited_for_by_the_user(run: Run, client: Clien
 def test_a_quota_is_named(
     run: Run, plane: ControlPlane, client: Client, resource: str, room: int
 ) -> None:
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client.create_named("Namespace", NAMESPACE)
     metadata = {"name": "none", "namespace": NAMESPACE}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
     client.request(
