@@ -46,7 +46,7 @@ class BoundedConnections:
 
     Args:
         limit: most open connections
-        what: name of the server, for the log
+        server: name of the server, for the log
         on_cut: called for each connection that ended because there was no room
         arrivals: rate of the connections of one address. A connection beyond it ends at once. None:
             any rate
@@ -56,13 +56,13 @@ class BoundedConnections:
         self,
         limit: int,
         *,
-        what: str,
+        server: str,
         on_cut: Callable[[], None],
         arrivals: TokenBuckets | None = None,
     ) -> None:
         self._connections: Connections[_Connection] = Connections(limit=limit)
         self._of_handler: dict[web.RequestHandler, _Connection] = {}
-        self._what = what
+        self._server = server
         self._on_cut = on_cut
         self._arrivals = arrivals
         self._warning = RateLimitedWarning("too many connections, closed one")
@@ -74,12 +74,12 @@ class BoundedConnections:
         """Make room for a new connection. Returns: whether there is room"""
         if not self._may_arrive(address):
             self._on_cut()
-            self._warning.log(server=self._what, newcomer=address)
+            self._warning.log(server=self._server, newcomer=address)
             return False
         victim = self._connections.add(connection, address)
         if victim is not None:
             self._on_cut()
-            self._warning.log(server=self._what, newcomer=address)
+            self._warning.log(server=self._server, newcomer=address)
         if victim is connection:
             return False
         self._of_handler[connection.handler] = connection

@@ -25,7 +25,7 @@ class TokenBucket:
     Args:
         max_wait_s: longest wait of a request, seconds; a request that would wait longer raises
             Overloaded
-        what: name of the limited part, for the text of Overloaded
+        part: name of the limited part, for the text of Overloaded
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class TokenBucket:
         qps: float,
         burst: int,
         max_wait_s: float = 30.0,
-        what: str = "client of the Kubernetes API",
+        part: str = "client of the Kubernetes API",
     ) -> None:
         if not (0 < qps < math.inf and burst >= 1):
             raise ValueError(f"need qps > 0 and burst >= 1, got {qps} and {burst}")
         self._qps, self._burst, self._max_wait_s = qps, burst, max_wait_s
-        self._what = what
+        self._part = part
         self._tokens = float(burst)  # below 0 when requests wait: each of them has a token already
         self._filled_at = -math.inf
         self._held_until = -math.inf
@@ -51,13 +51,13 @@ class TokenBucket:
         Raises: Overloaded if the wait exceeds `max_wait_s`; then no token is taken
         """
         if self._tokens < self._burst:
-            earned = (now - self._filled_at) * self._qps
-            self._tokens = min(float(self._burst), self._tokens + earned)
+            growth = (now - self._filled_at) * self._qps
+            self._tokens = min(float(self._burst), self._tokens + growth)
         self._filled_at = now
         owed_s = max(0.0, (tokens - self._tokens) / self._qps)
         wait_s = max(owed_s, self._held_until - now)
         if wait_s > self._max_wait_s:
-            raise Overloaded(self._what, wait_s)
+            raise Overloaded(self._part, wait_s)
         self._tokens -= tokens
         return wait_s
 
@@ -91,7 +91,7 @@ class TokenBuckets:
     once and never again, such as the tasks of past jobs, take no memory.
 
     Args:
-        qps, burst, max_wait_s, what: arguments of each TokenBucket
+        qps, burst, max_wait_s, part: arguments of each TokenBucket
         size: largest number of buckets; the least recently used bucket is removed first
     """
 
@@ -101,10 +101,10 @@ class TokenBuckets:
         qps: float,
         burst: int,
         max_wait_s: float,
-        what: str,
+        part: str,
         size: int = REMEMBERED_BUCKETS,
     ) -> None:
-        self._qps, self._burst, self._max_wait_s, self._what = qps, burst, max_wait_s, what
+        self._qps, self._burst, self._max_wait_s, self._part = qps, burst, max_wait_s, part
         self._size = size
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
@@ -127,7 +127,7 @@ class TokenBuckets:
 
     def _new_bucket(self) -> TokenBucket:
         return TokenBucket(
-            qps=self._qps, burst=self._burst, max_wait_s=self._max_wait_s, what=self._what
+            qps=self._qps, burst=self._burst, max_wait_s=self._max_wait_s, part=self._part
         )
 
 
@@ -143,19 +143,19 @@ class WaitingRoom:
     """
 
     def __init__(
-        self, buckets: TokenBuckets, *, limit: int, what: str, on_delay: Callable[[], None]
+        self, buckets: TokenBuckets, *, limit: int, server: str, on_delay: Callable[[], None]
     ) -> None:
         self._buckets = buckets
         self._limit = limit
-        self._what = what
+        self._server = server
         self._on_delay = on_delay
-        self._waiting = 0
+        self._requests = 0
         self._closed = asyncio.Event()
         self._warning = RateLimitedWarning("too many requests from one source, delaying them")
 
     def __len__(self) -> int:
         """Number of requests that wait."""
-        return self._waiting
+        return self._requests
 
     async def wait(self, source: str) -> None:
         """Wait until the next request of `source` may pass.
@@ -166,17 +166,17 @@ class WaitingRoom:
         wait_s = self._buckets.of(source, now).reserve(now)
         if wait_s <= 0:
             return
-        self._warning.log(server=self._what, source=source)
-        if self._waiting >= self._limit:
-            raise Overloaded(self._what, wait_s)
+        self._warning.log(server=self._server, source=source)
+        if self._requests >= self._limit:
+            raise Overloaded(self._server, wait_s)
         self._on_delay()
-        self._waiting += 1
+        self._requests += 1
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._closed.wait()
         finally:
-            self._waiting -= 1
+            self._requests -= 1
 
     def close(self) -> None:
         """End all waits, because the server stops."""

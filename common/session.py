@@ -126,9 +126,9 @@ class Session(Channel):
         super().__init__(now=now, timing=timing)
         self._assembler = wire.Assembler()
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         """Tell the peer that this side holds frame `seq` durably, or why this side refuses it."""
-        self._send(wire.Ack(seq, refused[:1024]))
+        self._send(wire.Ack(seq, refusal[:1024]))
 
     def _decode(self, data: bytes) -> wire.Frame | None:
         return self._assembler.feed(data)

@@ -148,11 +148,11 @@ def _parse_flags(
         default = "required" if field.is_required else f"default: {field.default!s}"
         text = f"{field.setting.help} [{field.env}; {default}]".replace("%", "%%")
         parser.add_argument(field.flag, dest=field.name, metavar="VALUE", help=text)
-    known, unknown = parser.parse_known_args(list(argv))
+    values, unknown = parser.parse_known_args(list(argv))
     if unknown:
         names = [field.flag for field in fields] + [CONFIG_FLAG]
         raise SettingsError(f"flag {unknown[0]}", "is unknown" + suggest(unknown[0], names))
-    return dict(vars(known))
+    return dict(vars(values))
 
 
 def suggest(word: str, names: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ class Traces:
             "edgeai.task": version.key,
             "edgeai.uid": version.uid,
             "edgeai.version": version.version,
-            **{f"edgeai.{each}": text for each, text in names.items()},
+            **{f"edgeai.{key}": text for key, text in names.items()},
         }
         span = self._tracer.start_span(
             name, context, start_time=end_ns - max(0, lasted_ns), attributes=attributes
@@ -128,17 +128,17 @@ class Traces:
 
     async def close(self) -> None:
         """Send what waits, for at most CLOSE_S. The thread ends with the process in any case."""
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:
             self._provider.shutdown()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(done.set)
+                loop.call_soon_threadsafe(end.set)
 
         threading.Thread(target=shut_down, name="end of traces", daemon=True).start()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await done.wait()
+                await end.wait()
         except TimeoutError:
             pass
 

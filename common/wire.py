@@ -57,14 +57,14 @@ class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower):
     """Base class of all frames."""
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class TaskVersion(msgspec.Struct, frozen=True, array_like=True):
     """The version of a task that a LocalController holds. A re-created job has another `uid`."""
 
     uid: ShortText
     version: Count
 
 
-HeldTasks = Annotated[dict[TaskKey, Held], msgspec.Meta(max_length=MAX_HELD)]
+HeldTasks = Annotated[dict[TaskKey, TaskVersion], msgspec.Meta(max_length=MAX_HELD)]
 
 
 class HeldPart(Frame, frozen=True):

@@ -75,10 +75,10 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = Fa
         try:
             await _run_with(ledger, settings, stop, stack)
         except BaseExceptionGroup as problems:
-            lost = lost_credential(problems)
-            if lost is None:
+            failure = lost_credential(problems)
+            if failure is None:
                 raise
-            raise lost from None  # what else failed while the parts stopped does not matter
+            raise failure from None  # what else failed while the parts stopped does not matter
     log.info("stopped")
 
 
@@ -127,10 +127,10 @@ async def _run_with(
     worker_api = HttpServer(
         WorkerApi(ledger, heartbeats, metrics).app(),
         metrics,
-        what="workers",
+        api="workers",
         divert=Proxy(ledger, relay.carrier, metrics).divert,
     )
-    status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
+    status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
     async with TaskGroup() as group:
@@ -228,7 +228,7 @@ class HttpServer:
         app: web.Application,
         metrics: Metrics,
         *,
-        what: str,
+        api: str,
         divert: Divert | None = None,
         idle_s: float = IDLE_S,
         linger_s: float = LINGER_S,
@@ -236,10 +236,10 @@ class HttpServer:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._connections = BoundedConnections(
-            max_connections, what=what, on_cut=metrics.connections_cut.labels(api=what).inc
+            max_connections, server=api, on_cut=metrics.connections_cut.labels(api=api).inc
         )
         self._divert = divert
-        metrics.connections.labels(api=what).set_function(lambda: len(self._connections))
+        metrics.connections.labels(api=api).set_function(lambda: len(self._connections))
         app.middlewares.insert(0, self._connections.middleware)
         self._runner = web.AppRunner(
             app,

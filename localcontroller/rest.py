@@ -38,8 +38,8 @@ class StatusApi:
         return app
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        if self._link.lost:
-            return web.Response(status=503, text=self._link.lost)
+        if self._link.loss:
+            return web.Response(status=503, text=self._link.loss)
         return web.Response(text="ok")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
@@ -63,11 +63,11 @@ class StatusApi:
                     {
                         "key": key,
                         **parse_task_key(key)._asdict(),
-                        "uid": held.uid,
-                        "version": held.version,
+                        "uid": task.uid,
+                        "version": task.version,
                         "workers": sorted(workers.get(key, [])),
                     }
-                    for key, held in view.held.items()
+                    for key, task in view.task_versions.items()
                 ]
             }
         )
@@ -84,7 +84,7 @@ class StatusApi:
 
     async def _metrics_text(self, _request: web.Request) -> web.Response:
         metrics, ledger = self._metrics, self._ledger
-        metrics.tasks.set(len(ledger.view.held))
+        metrics.tasks.set(len(ledger.view.task_versions))
         metrics.ledger_bytes.set(ledger.used_bytes)
         metrics.ledger_limit_bytes.set(ledger.max_bytes)
         metrics.ledgers_set_aside.set(ledger.set_aside)

@@ -123,7 +123,7 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
 
     @property
     def global_manager_urls(self) -> tuple[str, ...]:
-        addresses = (each.strip() for each in self.global_manager.split(","))
+        addresses = (address.strip() for address in self.global_manager.split(","))
         return tuple(_with_scheme(address) for address in addresses)
 
 

@@ -23,18 +23,18 @@ class TaskTraces:
         self._traces = traces
         self._node = node
         # Task whose first report is awaited -> its version, and when it was stored.
-        self._stored: OrderedDict[Uid, tuple[Version, float]] = OrderedDict()
+        self._ways: OrderedDict[Uid, tuple[Version, float]] = OrderedDict()
 
     def stored(self, way: Version, *, since: float) -> None:
         """The ledger has the task. Args: since: when the task arrived, as of `now`"""
         self._traces.step("store", way, since=since, node=self._node)
-        self._stored[way.uid] = (way, now())
-        if len(self._stored) > MAX_WAYS:
-            self._stored.popitem(last=False)
+        self._ways[way.uid] = (way, now())
+        if len(self._ways) > MAX_WAYS:
+            self._ways.popitem(last=False)
 
     def reported(self, uid: Uid, worker: WorkerName) -> None:
         """The GlobalManager has taken a report; of a task, the first one counts."""
-        way, since = self._stored.pop(uid, (None, 0.0))
+        way, since = self._ways.pop(uid, (None, 0.0))
         if way is not None:
             self._traces.step(
                 "run until the first report", way, since=since, node=self._node, worker=worker

@@ -102,7 +102,7 @@ class Carrier:
         self._queue: deque[bytes] = deque()  # messages for the WebSocket
         self._queued_bytes = 0
         self.sent_bytes = self.received_bytes = 0  # of the messages on the WebSocket
-        self._waiting: deque[StreamSocket] = deque()  # paused until less is queued
+        self._backlog: deque[StreamSocket] = deque()  # paused until less is queued
         self._wake = asyncio.Event()  # set: the writer has something to do
         self.now = asyncio.get_running_loop().time
         self._used_at = self.now()  # the last time when there was a stream
@@ -134,8 +134,8 @@ class Carrier:
     def close(self, code: int, reason: str) -> None:
         """End all streams and then the WebSocket. Only the first call sets code and reason."""
         self._session.close(code, reason)
-        for each in list(self._sockets.values()):
-            each.abort()
+        for connection in list(self._sockets.values()):
+            connection.abort()
         self._sockets.clear()
         for future in self._opening.values():
             if not future.done():
@@ -219,7 +219,7 @@ class Carrier:
         self._sent()
 
     def resume_later(self, connection: StreamSocket) -> None:
-        self._waiting.append(connection)
+        self._backlog.append(connection)
 
     def lost(self, stream: int) -> None:
         """The TCP connection of a stream has ended."""
@@ -287,14 +287,14 @@ class Carrier:
             case StreamEnded():
                 connection.write_eof()
 
-    def _on_reset(self, stream: int, refused: StreamRefused) -> None:
+    def _on_reset(self, stream: int, refusal: StreamRefused) -> None:
         self._early.pop(stream, None)
         connection = self._sockets.pop(stream, None)
         if connection is not None:
             connection.abort()
         future = self._opening.get(stream)
         if future is not None and not future.done():
-            future.set_exception(refused)
+            future.set_exception(refusal)
 
     async def _write(self) -> None:
         try:
@@ -320,8 +320,8 @@ class Carrier:
             await self._websocket.send(message)
         self._queued_bytes -= len(message)
         self.sent_bytes += len(message)
-        while self._waiting and not self.is_crowded:
-            self._waiting.popleft().flush()
+        while self._backlog and not self.is_crowded:
+            self._backlog.popleft().flush()
 
     async def _look(self) -> None:
         """Keep the connection alive, and end streams that are beyond a deadline."""
@@ -342,10 +342,10 @@ class Carrier:
             self._used_at = now
         elif now >= self._used_at + self._max_empty_s:
             self.close(wire.Close.NORMAL, "nobody needs the relay")
-        for stream, each in list(self._sockets.items()):
-            if each.stall_s(now) >= self._timing.stall_s:
+        for stream, connection in list(self._sockets.items()):
+            if connection.stall_s(now) >= self._timing.stall_s:
                 self.refuse(stream, Refusal.TIMEOUT, "the receiver takes no bytes")
-            elif each.silence_s(now) >= self._timing.idle_s:
+            elif connection.silence_s(now) >= self._timing.idle_s:
                 self.refuse(stream, Refusal.TIMEOUT, "no byte in either direction")
 
 

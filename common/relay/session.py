@@ -81,15 +81,15 @@ class StreamReset(msgspec.Struct, frozen=True):
 class _Stream:
     """The state of one stream at this end, in bytes."""
 
-    __slots__ = ("accepted", "consumed", "credit", "ended", "granted", "peer_ended", "window")
+    __slots__ = ("consumed", "credit", "is_ended", "is_open", "peer_credit", "peer_ended", "window")
 
     def __init__(self) -> None:
-        self.accepted = False
+        self.is_open = False
         self.credit = INITIAL_CREDIT  # this side may send
-        self.granted = INITIAL_CREDIT  # the peer may send
-        self.window = INITIAL_CREDIT  # the most that `granted` may become
+        self.peer_credit = INITIAL_CREDIT  # the peer may send
+        self.window = INITIAL_CREDIT  # the most that `peer_credit` may become
         self.consumed = 0  # consumed bytes that no Credit has given back yet
-        self.ended = False
+        self.is_ended = False
         self.peer_ended = False
 
 
@@ -138,13 +138,13 @@ class RelaySession(Channel):
         """Tell the peer that the stream is connected to its target."""
         state = self._streams.get(stream)
         if state is not None:
-            state.accepted = True
+            state.is_open = True
             self._send(frames.Opened(stream))
 
     def credit(self, stream: int) -> int:
         """The number of bytes that `send` takes now."""
         state = self._streams.get(stream)
-        return state.credit if state is not None and state.accepted and not state.ended else 0
+        return state.credit if state is not None and state.is_open and not state.is_ended else 0
 
     def send(self, stream: int, data: bytes) -> None:
         """Send bytes, at most `credit`."""
@@ -169,15 +169,15 @@ class RelaySession(Channel):
         else:
             growth = 0
         credit, state.consumed = state.consumed + growth, 0
-        state.granted += credit
+        state.peer_credit += credit
         self._send(frames.Credit(stream, credit))
 
     def end(self, stream: int) -> None:
         """Send no more bytes on the stream."""
         state = self._streams.get(stream)
-        if state is None or state.ended:
+        if state is None or state.is_ended:
             return
-        state.ended = True
+        state.is_ended = True
         self._send(frames.End(stream))
         self._forget_if_over(stream, state)
 
@@ -224,9 +224,9 @@ class RelaySession(Channel):
                 return [StreamReset(frame.stream, frame.refusal, frame.reason)]
 
     def _on_data(self, frame: frames.Data, state: _Stream) -> list[msgspec.Struct]:
-        if state.peer_ended or not state.accepted or len(frame.data) > state.granted:
+        if state.peer_ended or not state.is_open or len(frame.data) > state.peer_credit:
             raise _broken(frame)
-        state.granted -= len(frame.data)
+        state.peer_credit -= len(frame.data)
         return [StreamData(frame.stream, frame.data)]
 
     def _on_credit(self, frame: frames.Credit, state: _Stream) -> list[msgspec.Struct]:
@@ -237,13 +237,13 @@ class RelaySession(Channel):
         return [] if had_credit else [StreamWritable(frame.stream)]
 
     def _on_opened(self, frame: frames.Opened, state: _Stream) -> list[msgspec.Struct]:
-        if not self._opens or state.accepted:
+        if not self._opens or state.is_open:
             raise _broken(frame)
-        state.accepted = True
+        state.is_open = True
         return [StreamAccepted(frame.stream)]
 
     def _on_end(self, frame: frames.End, state: _Stream) -> list[msgspec.Struct]:
-        if state.peer_ended or not state.accepted:
+        if state.peer_ended or not state.is_open:
             raise _broken(frame)
         state.peer_ended = True
         self._forget_if_over(frame.stream, state)
@@ -252,7 +252,7 @@ class RelaySession(Channel):
     # ---- the end of a stream --------------------------------------------------------------------
 
     def _forget_if_over(self, stream: int, state: _Stream) -> None:
-        if state.ended and state.peer_ended:
+        if state.is_ended and state.peer_ended:
             self._forget(stream)
 
     def _forget(self, stream: int) -> bool:

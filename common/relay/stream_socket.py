@@ -50,7 +50,7 @@ class StreamSocket(asyncio.BufferedProtocol):
         self._undrained = 0  # bytes of the peer that the connection has not taken yet
         self._is_paused = False
         self._is_ended = False  # this side has sent its last byte
-        self._written = 0  # bytes of the peer that the connection got
+        self._written_bytes = 0  # bytes of the peer that the connection got
         self._passed_on = 0  # of these, the bytes that had left this process at the last look
         self._passed_on_at = self._active_at = 0.0
 
@@ -68,7 +68,7 @@ class StreamSocket(asyncio.BufferedProtocol):
             return
         self._transport.write(data)
         self._active_at = self._carrier.now()
-        self._written += len(data)
+        self._written_bytes += len(data)
         if self._transport.get_write_buffer_size() == 0:
             self._carrier.consumed(self._stream, len(data))
         else:
@@ -117,8 +117,8 @@ class StreamSocket(asyncio.BufferedProtocol):
         none wait. Called at each look at the deadlines.
         """
         buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        if buffered == 0 or self._written - buffered > self._passed_on:
-            self._passed_on, self._passed_on_at = self._written - buffered, now
+        if buffered == 0 or self._written_bytes - buffered > self._passed_on:
+            self._passed_on, self._passed_on_at = self._written_bytes - buffered, now
         return now - self._passed_on_at
 
     # ---- called by the event loop ---------------------------------------------------------------

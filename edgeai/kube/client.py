@@ -247,7 +247,7 @@ class KubeClient:
         except _PageTooLarge as error:
             problem = f"{limit} of them have more than {self._settings.page_bytes} bytes"
             raise errors.TooLarge("list", str(type_), message=problem) from error
-        readable = [each for each in items if not isinstance(each, Unreadable)]
+        readable = [item for item in items if not isinstance(item, Unreadable)]
         return Beginning(readable, bool(page.continue_) or len(readable) < len(items))
 
     async def create(

@@ -57,8 +57,8 @@ class _Status(msgspec.Struct, frozen=True):
 
 def query(container: str, command: Sequence[str], *, has_stdin: bool) -> list[tuple[str, str]]:
     """The query of the URL."""
-    given = [("container", container), *(("command", each) for each in command)]
-    return [*given, ("stdin", str(has_stdin).lower()), ("stdout", "true"), ("stderr", "true")]
+    parameters = [("container", container), *(("command", argument) for argument in command)]
+    return [*parameters, ("stdin", str(has_stdin).lower()), ("stdout", "true"), ("stderr", "true")]
 
 
 async def talk(socket: aiohttp.ClientWebSocketResponse, stdin: bytes) -> End:
@@ -84,7 +84,7 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, output: bytearray) -> b
 
     Returns: the Status as soon as it comes; b"" when the connection ends before
     """
-    received = 0
+    size_bytes = 0
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue
@@ -94,8 +94,8 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, output: bytearray) -> b
         if channel in (_STDOUT, _STDERR):
             output += data
             del output[:-MAX_OUTPUT_BYTES]
-            received += len(data)
-            if received > _FREE_OUTPUT_BYTES:
+            size_bytes += len(data)
+            if size_bytes > _FREE_OUTPUT_BYTES:
                 await asyncio.sleep(_PAUSE_S)
     return b""
 

@@ -36,20 +36,20 @@ def check(path: Path) -> None:
 
 
 def _check_context(source: str, content: dict[str, Any]) -> None:
-    wanted = content["current-context"]
-    context = _named(content["contexts"], wanted)
+    name = content["current-context"]
+    context = _named(content["contexts"], name)
     if context is None:
-        raise SettingsError(source, f"current-context {wanted!r} is not among its contexts")
+        raise SettingsError(source, f"current-context {name!r} is not among its contexts")
     names = context.get("context") or {}
     cluster_name, user_name = names.get("cluster"), names.get("user")
     cluster = _named(content["clusters"], cluster_name)
     if cluster is None:
-        raise SettingsError(source, f"context {wanted!r} names no cluster of the file")
+        raise SettingsError(source, f"context {name!r} names no cluster of the file")
     if not (cluster.get("cluster") or {}).get("server"):
         raise SettingsError(source, f"cluster {cluster_name!r} has no server")
     _check_server(source, cluster["cluster"]["server"])
     if user_name and _named(content.get("users") or (), user_name) is None:
-        raise SettingsError(source, f"user {user_name!r} of context {wanted!r} is not among users")
+        raise SettingsError(source, f"user {user_name!r} of context {name!r} is not among users")
 
 
 def _check_server(source: str, server: Any) -> None:
@@ -66,5 +66,5 @@ def _check_server(source: str, server: Any) -> None:
 
 
 def _named(entries: Any, name: Any) -> dict[str, Any] | None:
-    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name)
-    return next(found, None)
+    matches = (entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name)
+    return next(matches, None)

@@ -40,10 +40,10 @@ class LineSplitter:
             self._keep(rest)
 
     def _keep(self, piece: bytes) -> None:
-        kept = piece[: self._max_line_bytes - self._pending_bytes]
-        if kept:
-            self._pending_bytes += len(kept)
-            self._parts.append(kept)
+        part = piece[: self._max_line_bytes - self._pending_bytes]
+        if part:
+            self._pending_bytes += len(part)
+            self._parts.append(part)
 
 
 async def lines_of(

@@ -209,8 +209,8 @@ _NAMING: Final = ("namespace", "name", "uid", "resourceVersion")
 
 def _unreadable(document: bytes, problem: str) -> Unreadable:
     metadata = _members(document, ["metadata"]).get("metadata", b"")
-    found = _members(metadata, _NAMING)
-    namespace, name, uid, version = (_text(found.get(field, b"")) for field in _NAMING)
+    texts = _members(metadata, _NAMING)
+    namespace, name, uid, version = (_text(texts.get(field, b"")) for field in _NAMING)
     return Unreadable(namespace, name, uid, version, problem)
 
 
@@ -218,15 +218,15 @@ def _members(document: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """Name -> value of each wanted member of the object. The scan stops after the last wanted
     member.
     """
-    missing = set(names)
-    found: dict[str, bytes] = {}
+    absent = set(names)
+    values: dict[str, bytes] = {}
     for name, value in nesting.members(document):
-        if name in missing:
-            missing.discard(name)
-            found[name] = value
-            if not missing:
+        if name in absent:
+            absent.discard(name)
+            values[name] = value
+            if not absent:
                 break
-    return found
+    return values
 
 
 def _text(value: bytes) -> str:
@@ -288,12 +288,12 @@ def scan_page(body: bytes) -> Page:
     """A page of a list with items of any depth. The scan takes about 100 ms for each MiB. Raises:
     NotReadable
     """
-    found = _members(body, ["metadata", "items"])
+    parts = _members(body, ["metadata", "items"])
     try:
-        metadata = _list_meta_decoder.decode(found["metadata"])
+        metadata = _list_meta_decoder.decode(parts["metadata"])
     except (KeyError, *_UNDECODABLE) as error:
         raise NotReadable("the answer is no list") from error
-    items = list(nesting.elements(found.get("items", b"")))
+    items = list(nesting.elements(parts.get("items", b"")))
     return Page(metadata.resource_version, metadata.continue_, items, len(body))
 
 

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def diff(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The smallest merge patch that brings the fields of `wanted` into `present`.
+def diff(present: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The smallest merge patch that brings the fields of `target` into `present`.
 
-    A field that `wanted` does not have stays unchanged. A field with value None in `wanted` is
+    A field that `target` does not have stays unchanged. A field with value None in `target` is
     removed. The function compares and sends a list as a whole.
 
     Returns: None when `present` needs no change
     """
     patch: dict[str, Any] = {}
-    for field, want in wanted.items():
-        have = present.get(field)
-        if isinstance(want, Mapping) and isinstance(have, Mapping):
-            inner = diff(have, want)
+    for field, want in target.items():
+        value = present.get(field)
+        if isinstance(want, Mapping) and isinstance(value, Mapping):
+            inner = diff(value, want)
             if inner is not None:
                 patch[field] = inner
-        elif have != want:
+        elif value != want:
             patch[field] = without_nulls(want) if isinstance(want, Mapping) else want
     return patch or None
 
@@ -36,28 +36,28 @@ def merged(present: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str,
         if value is None:
             result.pop(field, None)
         elif isinstance(value, Mapping):
-            have = result.get(field)
-            result[field] = merged(have if isinstance(have, Mapping) else {}, value)
+            old = result.get(field)
+            result[field] = merged(old if isinstance(old, Mapping) else {}, value)
         else:
             result[field] = value
     return result
 
 
-def between(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The smallest merge patch that turns `present` into `wanted`; None when the two are equal.
+def between(present: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The smallest merge patch that turns `present` into `target`; None when the two are equal.
 
-    Args: wanted: a result of `merged`; the parts that it shares with `present` cost no comparison
+    Args: target: a result of `merged`; the parts that it shares with `present` cost no comparison
     """
-    patch: dict[str, Any] = {field: None for field in present if field not in wanted}
-    for field, want in wanted.items():
-        have = present.get(field)
-        if have is want:
+    patch: dict[str, Any] = {field: None for field in present if field not in target}
+    for field, want in target.items():
+        value = present.get(field)
+        if value is want:
             continue
-        if isinstance(want, Mapping) and isinstance(have, Mapping):
-            inner = between(have, want)
+        if isinstance(want, Mapping) and isinstance(value, Mapping):
+            inner = between(value, want)
             if inner is not None:
                 patch[field] = inner
-        elif have != want or field not in present:
+        elif value != want or field not in present:
             patch[field] = want
     return patch or None
 

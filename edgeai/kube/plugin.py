@@ -32,26 +32,26 @@ class Plugin(ExecProvider):
         spec: dict[str, Any] = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
         if previous_response:
             spec["response"] = previous_response
-        asked = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        exec_info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
         output = _Output()
         running = asyncio.get_running_loop().subprocess_exec(
             lambda: output,
             *self.args,
-            env={**self.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(asked).decode()},
+            env={**self.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(exec_info).decode()},
             stdin=None,
         )
         # asyncio would wait for the children of a plugin whose start is cancelled.
-        starting = asyncio.create_task(running, name="start of an exec plugin")
+        start = asyncio.create_task(running, name="start of an exec plugin")
         try:
-            await asyncio.shield(starting)
+            await asyncio.shield(start)
             await output.is_over.wait()
         finally:
-            transport, _ = await starting
+            transport, _ = await start
             transport.close()  # kills the plugin if it still runs
             await output.is_over.wait()
         if code := transport.get_returncode():
-            said = " ".join(output.stderr.decode(errors="replace").split())
-            raise ConfigException(f"exec: process returned {code}. {said}".strip())
+            stderr = " ".join(output.stderr.decode(errors="replace").split())
+            raise ConfigException(f"exec: process returned {code}. {stderr}".strip())
         return self._status_in(bytes(output.stdout))
 
     def _status_in(self, stdout: bytes) -> Any:
@@ -61,12 +61,12 @@ class Plugin(ExecProvider):
             raise ConfigException(
                 f"exec: the output of the plugin is no ExecCredential: {error}"
             ) from error
-        missing = [each for each in _FIELDS if each not in credential]
-        if missing:
-            raise ConfigException(f"exec: the output of the plugin has no {missing[0]}")
+        absent = [field for field in _FIELDS if field not in credential]
+        if absent:
+            raise ConfigException(f"exec: the output of the plugin has no {absent[0]}")
         if credential["apiVersion"] != self.api_version:
-            told = f"{credential['apiVersion']}, and not {self.api_version} as the kubeconfig says"
-            raise ConfigException(f"exec: the apiVersion of the plugin is {told}")
+            text = f"{credential['apiVersion']}, and not {self.api_version} as the kubeconfig says"
+            raise ConfigException(f"exec: the apiVersion of the plugin is {text}")
         return credential["status"]
 
 

@@ -62,7 +62,7 @@ class SharedRate:
         # of the request that passed last. The next request of a share starts no earlier than the
         # end of the share's last request.
         self._virtual = 0.0
-        self._ended = dict.fromkeys(Share, 0.0)
+        self._ends = dict.fromkeys(Share, 0.0)
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, share: Share) -> None:
@@ -113,10 +113,10 @@ class SharedRate:
         self._fill(now)
         if now < self._held_until:
             return
-        while self._tokens >= _ALMOST_ONE and (waiting := [s for s in Share if self._queues[s]]):
-            share = min(waiting, key=self._start)
+        while self._tokens >= _ALMOST_ONE and (shares := [s for s in Share if self._queues[s]]):
+            share = min(shares, key=self._start)
             self._virtual = self._start(share)
-            self._ended[share] = self._virtual + 1 / PARTS[share]
+            self._ends[share] = self._virtual + 1 / PARTS[share]
             self._tokens -= 1
             yield self._queues[share].popleft()
 
@@ -125,12 +125,12 @@ class SharedRate:
 
     def _start(self, share: Share) -> float:
         """The virtual time at which the next request of the share starts."""
-        return max(self._virtual, self._ended[share])
+        return max(self._virtual, self._ends[share])
 
     def _fill(self, now: float) -> None:
         if self._tokens < self._burst:
-            earned = (now - self._filled_at) * self._qps
-            self._tokens = min(float(self._burst), self._tokens + earned)
+            growth = (now - self._filled_at) * self._qps
+            self._tokens = min(float(self._burst), self._tokens + growth)
         self._filled_at = now
 
     def _next_at(self, now: float) -> float:

@@ -202,16 +202,16 @@ class Sender:
             self._admitted(request),
             self._connected(request, self.policy.settings.deadline_s) as deadline,
         ):
-            with self._measured(request) as answered:
+            with self._measured(request) as report:
                 try:
                     async with self.policy.transport.websocket(
                         request.path, query=query, protocol=protocol
                     ) as socket:
-                        answered(http.HTTPStatus.SWITCHING_PROTOCOLS)
+                        report(http.HTTPStatus.SWITCHING_PROTOCOLS)
                         deadline.reschedule(None)
                         yield socket
                 except HandshakeRefused as refused:
-                    answered(refused.status)
+                    report(refused.status)
                     if _CONTAINER_NOT_FOUND in refused.body:  # a kubelet's answer has no Status
                         problem = f"container not found: {dict(query).get('container', '')}"
                         raise request.failed(errors.NotFound, problem) from None
@@ -299,8 +299,8 @@ class Sender:
     def _failed(
         self, request: ApiRequest, class_: type[errors.ApiError], problem: str, remedy: str
     ) -> errors.ApiError:
-        told = remedy.format(source=self.policy.transport.source)
-        return class_(request.verb, request.target, message=problem, remedy=told)
+        advice = remedy.format(source=self.policy.transport.source)
+        return class_(request.verb, request.target, message=problem, remedy=advice)
 
     def _remedy_of(self, error: ConnectionError) -> str:
         remedies = self.policy.settings.remedies
@@ -315,7 +315,7 @@ class Sender:
 
     @asynccontextmanager
     async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        with self._measured(request) as answered:
+        with self._measured(request) as report:
             async with self.policy.transport.request(
                 request.method,
                 request.path,
@@ -324,7 +324,7 @@ class Sender:
                 content_type=request.content_type,
                 accept=request.accept,
             ) as response:
-                answered(response.status)
+                report(response.status)
                 yield response
 
     @contextmanager
@@ -332,14 +332,14 @@ class Sender:
         """Reports the request to the hook: when the caller calls the function with the HTTP status,
         or at the end when there was no answer.
         """
-        started = asyncio.get_running_loop().time()
+        start_s = asyncio.get_running_loop().time()
         is_reported = False
 
         def report(code: str) -> None:
             nonlocal is_reported
             if not is_reported:
                 is_reported = True
-                seconds = asyncio.get_running_loop().time() - started
+                seconds = asyncio.get_running_loop().time() - start_s
                 self.policy.on_request(request.verb, code, seconds)
 
         try:

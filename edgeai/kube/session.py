@@ -64,7 +64,7 @@ class _Connector(aiohttp.TCPConnector):
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
+    new = socket.socket(family, kind, protocol)
     # before the connection, because the server is told the largest window then
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-    return made
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+    return new

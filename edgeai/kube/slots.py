@@ -54,9 +54,9 @@ class Slots:
         self._pause_s = pause_s
         self._calm_s = calm_s
         self._changed_at = -math.inf  # when an assignment changed
-        self._held = 0
+        self._under_way = 0
         self._calming: asyncio.TimerHandle | None = None
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
 
     def make_way(self) -> None:
         """Note that an assignment has changed: let no request begin for `pause_s`."""
@@ -75,9 +75,9 @@ class Slots:
 
     def _has_room(self) -> bool:
         # Each end of a request looks again, so nobody needs to tell that `before` has become empty.
-        has_urgent = self._before is not None and bool(self._before._waiting)
+        has_urgent = self._before is not None and bool(self._before._queues)
         is_busy = has_urgent or self._calming is not None
-        return self._held < (self._count if is_busy else self._calm)
+        return self._under_way < (self._count if is_busy else self._calm)
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
@@ -110,10 +110,10 @@ class Slots:
 
     async def _acquire(self, namespace: str) -> None:
         if self._has_room():
-            self._held += 1
+            self._under_way += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
+        self._queues.setdefault(namespace, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -122,17 +122,17 @@ class Slots:
             raise
 
     def _release(self) -> None:
-        self._held -= 1
+        self._under_way -= 1
         self._give()
 
     def _give(self) -> None:
         """Give each free slot to the first request of the next namespace."""
-        while self._waiting and self._has_room():
-            namespace = next(iter(self._waiting))
-            turns = self._waiting.pop(namespace)
+        while self._queues and self._has_room():
+            namespace = next(iter(self._queues))
+            turns = self._queues.pop(namespace)
             turn = turns.popleft()
             if turns:
-                self._waiting[namespace] = turns  # the namespace is the last one now
+                self._queues[namespace] = turns  # the namespace is the last one now
             if not turn.done():
-                self._held += 1
+                self._under_way += 1
                 turn.set_result(None)

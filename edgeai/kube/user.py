@@ -73,12 +73,12 @@ class UserClient(KubeClient):
             body, date = await response.read(), response.headers.get("Date", "")
         try:
             # Not major and minor: a build may leave them empty, and clouds write the minor "29+".
-            told = decode(body).get("gitVersion")
+            text = decode(body).get("gitVersion")
         except NotReadable as error:
             problem = f"the answer cannot be read: {error}"
             raise self._sender.malformed(request, problem) from error
-        found = _VERSION.match(str(told))
-        version = Version(int(found[1]), int(found[2])) if found else None
+        match = _VERSION.match(str(text))
+        version = Version(int(match[1]), int(match[2])) if match else None
         return About(version, _time_of(date))
 
     async def serves(self, api_version: str) -> bool:
@@ -95,23 +95,23 @@ class UserClient(KubeClient):
 
         Raises: ApiError
         """
-        found = (await self._asked("/apis")).get("groups") or ()
+        groups = (await self._asked("/apis")).get("groups") or ()
         paths = [
             "/api/v1",
-            *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in found),
+            *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups),
         ]
-        return [each for path in paths for each in await self._types_of(path)]
+        return [type_ for path in paths for type_ in await self._types_of(path)]
 
     async def _types_of(self, path: str) -> list[ResourceType]:
         try:
-            listed = (await self._asked(path)).get("resources") or ()
+            resources = (await self._asked(path)).get("resources") or ()
         except (errors.NotFound, errors.ServerError):
             return []
         group, _, version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
         return [
-            ResourceType(group, version, each["name"], each["kind"])
-            for each in listed
-            if each["namespaced"] and {"list", "delete"} <= {*each["verbs"]}
+            ResourceType(group, version, resource["name"], resource["kind"])
+            for resource in resources
+            if resource["namespaced"] and {"list", "delete"} <= {*resource["verbs"]}
         ]
 
     async def _asked(self, path: str) -> dict[str, Any]:
@@ -132,23 +132,23 @@ class UserClient(KubeClient):
         request = request_for("portforward", "GET", pod, subresource="portforward")
         query = [("ports", str(port))]
         async with self._sender.socket(request, query, protocol=PROTOCOL) as socket:
-            sending = asyncio.create_task(_send(reader, socket))
+            sender = asyncio.create_task(_send(reader, socket))
             try:
                 problem = await _receive(socket, writer)
             finally:
-                sending.cancel()
+                sender.cancel()
                 with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                    await sending
+                    await sender
         if problem:
             raise request.failed(errors.Unreachable, problem)
 
 
 def _time_of(date: str) -> datetime | None:
     try:
-        found = email.utils.parsedate_to_datetime(date)
+        time = email.utils.parsedate_to_datetime(date)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return time if time.tzinfo is not None else None
 
 
 async def _send(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -162,16 +162,16 @@ async def _send(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketRes
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> str:
     """What was wrong, in the kubelet's words; "" when the connection has just ended."""
-    seen = {_DATA: 0, _ERROR: 0}
+    prefix_bytes = {_DATA: 0, _ERROR: 0}
     problem = ""
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue
         channel = message.data[0]
-        if channel not in seen:
+        if channel not in prefix_bytes:
             continue
-        skipped = min(_PORT_BYTES - seen[channel], len(message.data) - 1)
-        seen[channel] += skipped
+        skipped = min(_PORT_BYTES - prefix_bytes[channel], len(message.data) - 1)
+        prefix_bytes[channel] += skipped
         data = message.data[1 + skipped :]
         if channel == _ERROR:
             problem = (problem + data.decode(errors="replace"))[:_MAX_ERROR_CHARS]

@@ -111,17 +111,17 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     # ---- called by socketserver ----
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        accepted, address = self.socket.accept()
-        return DeadlineSocket(fileno=accepted.detach()), address
+        connection, address = self.socket.accept()
+        return DeadlineSocket(fileno=connection.detach()), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._change:
-            removed = self._connections.add(request, str(client_address[0]))
-        if removed is not None and removed is request:
-            self._reject(removed)
+            victim = self._connections.add(request, str(client_address[0]))
+        if victim is not None and victim is request:
+            self._reject(victim)
             return
-        if removed is not None:
-            end(removed, socket.SHUT_RDWR)  # its thread wakes and closes it
+        if victim is not None:
+            end(victim, socket.SHUT_RDWR)  # its thread wakes and closes it
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread was started, so the connection ends here

@@ -52,6 +52,6 @@ class DeadlineSocket(socket.socket):
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         self.settimeout(self.deadline.remaining_s())
-        received = super().recv_into(*args, **kwargs)
-        self.received_bytes += received
-        return received
+        count = super().recv_into(*args, **kwargs)
+        self.received_bytes += count
+        return count

@@ -112,16 +112,16 @@ def report_settings(environ: Mapping[str, str]) -> dict[str, Any]:
 def transport(environ: Mapping[str, str], *, has_proxy: bool) -> Transport:
     text = environ.get("TRANSPORT", "") or Transport.AUTO
     try:
-        chosen = Transport(text)
+        choice = Transport(text)
     except ValueError:
         raise wrong("TRANSPORT", f"is {text!r}, expected auto, direct or relay") from None
-    if chosen is Transport.RELAY and not has_proxy:
+    if choice is Transport.RELAY and not has_proxy:
         raise wrong(
             "TRANSPORT",
             "is relay, but LC_SERVER is not set; set LC_SERVER, whose LocalController is the "
             "proxy, or TRANSPORT to direct",
         )
-    return chosen
+    return choice
 
 
 def worker_name(environ: Mapping[str, str]) -> str:

@@ -24,15 +24,15 @@ def predict(estimator: Estimator, samples: Array) -> Sequence[Any] | Array:
     """
     answers = estimator.predict(samples)
     try:
-        given = len(answers)
+        count = len(answers)
     except TypeError:
         raise EstimatorError(
             f"{type(estimator).__name__}.predict gave {type(answers).__name__}; "
             "give a sequence with one answer per sample"
         ) from None
-    if given != len(samples):
+    if count != len(samples):
         raise EstimatorError(
-            f"{type(estimator).__name__}.predict gave {given} answers for {len(samples)} samples; "
+            f"{type(estimator).__name__}.predict gave {count} answers for {len(samples)} samples; "
             "give one per sample, in the order of the batch"
         )
     return answers

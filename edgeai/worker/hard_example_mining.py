@@ -150,8 +150,8 @@ def create(name: str, parameters: Mapping[str, str]) -> HardExampleMining:
 
     Raises: MiningError for an unknown name, an unknown parameter or a wrong value
     """
-    known = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
-    algorithm = known.get(name.strip().lower())
+    algorithms = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
+    algorithm = algorithms.get(name.strip().lower())
     if algorithm is None:
         raise MiningError(name, f"is not known, use one of {', '.join(ALGORITHMS)}")
     for parameter, value in parameters.items():
@@ -186,10 +186,10 @@ def whole(algorithm: str, parameter: str, value: Parameter) -> int:
         ) from None
 
 
-def below(score: float, threshold: float, what: str) -> Decision:
+def below(score: float, threshold: float, reason: str) -> Decision:
     if math.isnan(score):
         return NOT_A_NUMBER
-    return Decision(score < threshold, score, what)
+    return Decision(score < threshold, score, reason)
 
 
 def certainty(probabilities: np.ndarray[Any, np.dtype[np.float64]]) -> float:

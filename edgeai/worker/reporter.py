@@ -129,16 +129,16 @@ class Reporter(Generic[Info]):
         """
         deadline = Deadline(timeout_s)
         with self._news:
-            wanted = self._version
-            if self._acknowledged < wanted:
+            version = self._version
+            if self._acknowledged < version:
                 self._is_withdrawn = False
                 self._schedule.request_now()
                 self._news.notify_all()
             self._news.wait_for(
-                lambda: self._acknowledged >= wanted or self._is_withdrawn,
+                lambda: self._acknowledged >= version or self._is_withdrawn,
                 timeout=deadline.left_s(),
             )
-            return self._acknowledged >= wanted
+            return self._acknowledged >= version
 
     def close(self, timeout_s: float, *, status: Status = "running") -> bool:
         """Send a last report, which promises no further heartbeat. Returns: as flush()
@@ -209,8 +209,8 @@ class Reporter(Generic[Info]):
             return _Outcome(type(error).__name__)
         if response.status == 200:
             return _Outcome("")
-        said = self._masked(response.body.decode(errors="replace"))[:200]
-        problem = f"HTTP {response.status} {said}"
+        answer = self._masked(response.body.decode(errors="replace"))[:200]
+        problem = f"HTTP {response.status} {answer}"
         return _Outcome(problem, response.retry_after_s, is_unknown=response.status == 403)
 
     def _masked(self, text: str) -> str:

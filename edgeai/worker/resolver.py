@@ -65,8 +65,8 @@ class Resolver:
 
 
 def look_up(host: str, port: int) -> list[SocketAddress]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [SocketAddress(family, address) for family, _, _, _, address in found]
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [SocketAddress(family, address) for family, _, _, _, address in answers]
 
 
 def is_ip_address(host: str) -> bool:

@@ -105,9 +105,9 @@ def connect(resolver: Resolver, deadline: Deadline) -> DeadlineSocket:
     """Connect to the first address that answers. Raises: OSError"""
     addresses = resolver.resolve(deadline)
     failure: OSError = OSError("the name has no address")
-    for tried, (family, address) in enumerate(addresses):
+    for index, (family, address) in enumerate(addresses):
         # An address that does not answer must leave time for the other addresses.
-        share = Deadline(deadline.remaining_s() / (len(addresses) - tried))
+        share = Deadline(deadline.remaining_s() / (len(addresses) - index))
         connection = DeadlineSocket(family, socket.SOCK_STREAM)
         try:
             connection.deadline = share

@@ -25,18 +25,18 @@ class Followed:
         return self._own.type
 
     def get(self, ref: ObjectRef) -> Object | None:
-        found = [known for store in self._stores if (known := store.get(ref)) is not None]
-        return _newest(found) if found else None
+        objects = [object_ for store in self._stores if (object_ := store.get(ref)) is not None]
+        return _newest(objects) if objects else None
 
     def find(self, index: str, key: str) -> tuple[Object, ...]:
         """The objects under `key` of `index`, each once."""
         if not self._others:
             return self._own.find(index, key)
-        found: dict[ObjectRef, list[Object]] = {}
+        by_ref: dict[ObjectRef, list[Object]] = {}
         for store in self._stores:
             for object_ in store.find(index, key):
-                found.setdefault(ref_of(self.type, object_), []).append(object_)
-        return tuple(map(_newest, found.values()))
+                by_ref.setdefault(ref_of(self.type, object_), []).append(object_)
+        return tuple(map(_newest, by_ref.values()))
 
     def observe(self, object_: Object) -> None:
         """Record an object from an answer of the API. A store of others' children takes only an
@@ -49,9 +49,9 @@ class Followed:
 
     def observe_gone(self, ref: ObjectRef, uid: str) -> None:
         """Record the API's answer that the object with this name and uid no longer exists."""
-        known = {store: store.get(ref) for store in self._stores}
-        having = [store for store, one in known.items() if one is not None and uid_of(one) == uid]
-        for store in having or [self._own]:
+        entries = {store: store.get(ref) for store in self._stores}
+        stores = [store for store, one in entries.items() if one is not None and uid_of(one) == uid]
+        for store in stores or [self._own]:
             store.observe_gone(ref, uid)
 
     @property

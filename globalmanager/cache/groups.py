@@ -20,12 +20,12 @@ def unserved_groups(jobs: Iterable[Informer]) -> dict[str, str]:
     """
     by_group = groupby(sorted(jobs, key=_group), key=_group)
     installed = {group: tuple(informers) for group, informers in by_group}
-    unserved = {
+    reasons = {
         group: _reason(group, informers)
         for group, informers in installed.items()
         if all(informer.absent or informer.forbidden for informer in informers)
     }
-    return {} if unserved.keys() == installed.keys() else unserved
+    return {} if reasons.keys() == installed.keys() else reasons
 
 
 def _group(informer: Informer) -> str:

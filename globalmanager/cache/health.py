@@ -30,19 +30,19 @@ def health_of(
     *,
     jobs: Collection[ResourceType],
     stale_after_s: float,
-    unserved: Mapping[str, str],
+    absent_groups: Mapping[str, str],
 ) -> Health:
     """The health of the cache that these informers fill.
 
     Args:
         jobs: types of the job resources
         stale_after_s: seconds without contact with the API after which an informer is unhealthy
-        unserved: API groups that are not installed -> why
+        absent_groups: API groups that are not installed -> why
     """
     fatal: list[str] = []
-    tolerable = [f"{group} is not served: {reason}" for group, reason in unserved.items()]
+    tolerable = [f"{group} is not served: {reason}" for group, reason in absent_groups.items()]
     for informer in informers:
-        if informer.type in jobs and informer.type.group in unserved:
+        if informer.type in jobs and informer.type.group in absent_groups:
             continue
         if informer.absent:
             # When the cluster lacks a built-in type (an old cluster lacks autoscaling/v2), the

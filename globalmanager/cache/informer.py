@@ -186,7 +186,7 @@ class Informer:
 
     async def _list(self) -> None:
         self._answer_due_at = _now()
-        asked = self.store.absences
+        absences = self.store.absences
         listing = await self._client.list(
             self.type,
             namespace=self._namespace,
@@ -197,7 +197,7 @@ class Informer:
         self.store.replace(
             listing.items,
             listing.resource_version,
-            asked=asked,
+            absences=absences,
             rewound=version < self._newest_listed,
             unreadable={object_.ref(self.type) for object_ in listing.unreadable},
         )

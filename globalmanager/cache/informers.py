@@ -70,11 +70,11 @@ def _storage_annotations(secret: Object) -> Object:
     """The name and the annotations that plans read. `kubectl apply` writes the keys of a Secret
     into another annotation, so nothing else may stay.
     """
-    given = secret["metadata"].get("annotations")
-    annotations = given if isinstance(given, dict) else {}
-    found = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}
+    value = secret["metadata"].get("annotations")
+    annotations = value if isinstance(value, dict) else {}
+    texts = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}
     part = _part(secret, _IDENTITY)
-    part["metadata"]["annotations"] = found
+    part["metadata"]["annotations"] = texts
     return part
 
 
@@ -154,7 +154,7 @@ class Informers:
             scope.type,
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
-            kept=self._part_of(scope),
+            part_of=self._part_of(scope),
             clock=self._clock,
         )
         store.subscribe(partial(self._subscriber.changed, scope))

@@ -46,8 +46,8 @@ class Live:
         cache = self._cached(ref.type)
         # Read the cache before the request, because the cache may learn of a newer object during
         # the request.
-        known = cache.get(ref)
-        expected = uid or (uid_of(known) if known is not None else "")
+        cached = cache.get(ref)
+        expected = uid or (uid_of(cached) if cached is not None else "")
         try:
             object_ = await self._client.get(ref)
         except NotFound as error:
@@ -62,19 +62,19 @@ class Live:
         return object_
 
     async def create(self, type_: ResourceType, object_: Object, *, check: Check) -> Object:
-        created = await self._client.create(type_, object_, check=check)
-        self._cached(type_).observe(created)
-        return created
+        answer = await self._client.create(type_, object_, check=check)
+        self._cached(type_).observe(answer)
+        return answer
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
         ref = ref_of(type_, object_)
         try:
-            replaced = await self._client.replace(type_, object_)
+            answer = await self._client.replace(type_, object_)
         except (NotFound, Conflict) as error:
             await self._update_cache(error, ref, uid_of(object_))
             raise
-        self._cached(type_).observe(replaced)
-        return replaced
+        self._cached(type_).observe(answer)
+        return answer
 
     async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
         """Send a merge patch for the object; .status stays unchanged."""

@@ -26,7 +26,7 @@ READ_VARIABLES: Final = frozenset({"WORLD_SIZE", "PET_NNODES"})
 """Environment variables of existing pods that plans read."""
 _MARKS: Final = tuple(f'"{name}"'.encode() for name in READ_VARIABLES)
 
-_NOTHING: Final = msgspec.Raw(b"")
+_ABSENT: Final = msgspec.Raw(b"")
 _EMPTY: Final = msgspec.Raw(b"{}")
 _Unset = msgspec.UnsetType
 _Fields = dict[str, Any]
@@ -89,7 +89,7 @@ class _Container(_Part):
     readiness_probe: _Handler | None = None
     startup_probe: _Handler | None = None
     lifecycle: _Hooks | None = None
-    env: msgspec.Raw = _NOTHING
+    env: msgspec.Raw = _ABSENT
 
 
 class _Source(_Part):
@@ -171,8 +171,8 @@ def pod_part(document: bytes) -> Object:
         _reduce(pod.spec)
     part: Object = msgspec.to_builtins(pod, enc_hook=msgspec.json.decode)
     if len(document) > MAX_POD_BYTES and len(msgspec.json.encode(part)) > MAX_POD_BYTES:
-        cut: Object = _cut(part)
-        return cut
+        short_part: Object = _cut(part)
+        return short_part
     return part
 
 
@@ -196,9 +196,9 @@ def _name_only(source: msgspec.Raw) -> msgspec.Raw:
 def _read_variables(env: msgspec.Raw) -> msgspec.Raw:
     text = bytes(env)
     if not any(mark in text for mark in _MARKS):
-        return _NOTHING
-    found = [one for one in _variables.decode(text) or () if one.name in READ_VARIABLES]
-    return msgspec.Raw(msgspec.json.encode(found)) if found else _NOTHING
+        return _ABSENT
+    variables = [one for one in _variables.decode(text) or () if one.name in READ_VARIABLES]
+    return msgspec.Raw(msgspec.json.encode(variables)) if variables else _ABSENT
 
 
 def _cut(value: Any) -> Any:
@@ -206,10 +206,10 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value[:_MAX_CHARS]
     if isinstance(value, list):
-        return [_cut(each) for each in value[:_MAX_ENTRIES]]
+        return [_cut(item) for item in value[:_MAX_ENTRIES]]
     if isinstance(value, dict):
         entries = sorted(value.items(), key=lambda entry: not _is_own(entry[0]))
-        return {key: _cut(each) for key, each in entries[:_MAX_ENTRIES]}
+        return {key: _cut(item) for key, item in entries[:_MAX_ENTRIES]}
     return value
 
 

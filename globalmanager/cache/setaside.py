@@ -39,12 +39,12 @@ class SetAside:
         Returns: whether the object is new or its problem has changed
         """
         ref = object_.ref(self._type)
-        known = self._unreadable.get(ref)
-        if known is None and not self._has_room(ref.namespace):
+        old = self._unreadable.get(ref)
+        if old is None and not self._has_room(ref.namespace):
             return False
-        self._by_namespace[ref.namespace] += known is None
+        self._by_namespace[ref.namespace] += old is None
         self._unreadable[ref] = object_
-        return known is None or (known.uid, known.problem) != (object_.uid, object_.problem)
+        return old is None or (old.uid, old.problem) != (object_.uid, object_.problem)
 
     def _has_room(self, namespace: str) -> bool:
         """Whether one more object of the namespace has a place. If need be, the namespace with the
@@ -68,6 +68,6 @@ class SetAside:
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
         """Forget all objects except these."""
-        kept = {object_.ref(self._type) for object_ in objects}
-        for ref in self._unreadable.keys() - kept:
+        refs = {object_.ref(self._type) for object_ in objects}
+        for ref in self._unreadable.keys() - refs:
             self.discard(ref)

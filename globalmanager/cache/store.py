@@ -76,14 +76,14 @@ INDEXERS: Final[Mapping[str, Indexer]] = {
 }
 
 
-def is_newer(candidate: Object, known: Object) -> bool:
-    """Whether `candidate` is a later state than `known` of the same name.
+def is_newer(candidate: Object, current: Object) -> bool:
+    """Whether `candidate` is a later state than `current` of the same name.
 
     The resourceVersions of one type are growing integers. Kubernetes promises this since release
     1.35, and earlier releases behave the same. Versions that are not integers have no order, so a
     different version counts as newer.
     """
-    new, old = _version(candidate), _version(known)
+    new, old = _version(candidate), _version(current)
     return int(new) > int(old) if _are_numbers(new, old) else new != old
 
 
@@ -92,7 +92,7 @@ class Store:
 
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
-        kept: the part of each object that the collection keeps; None keeps whole objects
+        part_of: gives the part of an object that the collection keeps; None: whole objects
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Store:
         indexers: Mapping[str, Indexer] = INDEXERS,
         *,
         label: str = "",
-        kept: Callable[[Object], Object] | None = None,
+        part_of: Callable[[Object], Object] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.type = type_
         self._clock = clock
         self._label = label
-        self._kept = kept
+        self._part_of = part_of
         self._indexers = dict(indexers)
         self._objects: dict[ObjectRef, Object] = {}
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
@@ -115,9 +115,9 @@ class Store:
         # uid -> when the deletion was noted, the newest last
         self._deleted: OrderedDict[str, float] = OrderedDict()
         # uid -> its absence count, the newest last
-        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._absence_by_uid: OrderedDict[str, int] = OrderedDict()
         self._absences = 0  # number of absences that answers have reported so far
-        self._listed = ""  # resourceVersion of the last list
+        self._list_version = ""  # resourceVersion of the last list
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -150,25 +150,25 @@ class Store:
     def observe(self, object_: Object) -> None:
         """Record an object from an answer of the API, unless the store has a newer state."""
         ref, uid = ref_of(self.type, object_), uid_of(object_)
-        known = self._objects.get(ref)
-        if uid in self._deleted or uid in self._gone:
+        old = self._objects.get(ref)
+        if uid in self._deleted or uid in self._absence_by_uid:
             return
-        if known is None and _is_not_after(object_, self._listed):
+        if old is None and _is_not_after(object_, self._list_version):
             return  # the newer list lacked the object, so the object was deleted before
-        if known is not None and uid_of(known) != uid:
+        if old is not None and uid_of(old) != uid:
             # Two objects have had this name, so the older object is gone.
-            self.observe_gone(ref, uid_of(known) if is_newer(object_, known) else uid)
-        if uid not in self._gone and self._covers(object_):
+            self.observe_gone(ref, uid_of(old) if is_newer(object_, old) else uid)
+        if uid not in self._absence_by_uid and self._covers(object_):
             self._put_if_newer(ref, object_)
 
     def observe_gone(self, ref: ObjectRef, uid: str) -> None:
         """Record the API's answer that the object with this name and uid no longer exists."""
         self._absences += 1
-        self._gone[uid] = self._absences
-        self._gone.move_to_end(uid)
-        _trim(self._gone, _MAX_GONE)
-        known = self._objects.get(ref)
-        if known is not None and uid_of(known) == uid:
+        self._absence_by_uid[uid] = self._absences
+        self._absence_by_uid.move_to_end(uid)
+        _trim(self._absence_by_uid, _MAX_GONE)
+        old = self._objects.get(ref)
+        if old is not None and uid_of(old) == uid:
             self._drop(ref)
 
     def upsert(self, object_: Object) -> None:
@@ -176,19 +176,17 @@ class Store:
         ignored.
         """
         uid = uid_of(object_)
-        if uid not in self._gone:
+        if uid not in self._absence_by_uid:
             self._deleted.pop(uid, None)
             self._put_if_newer(ref_of(self.type, object_), object_)
 
     def remove(self, object_: Object) -> None:
         """Record a deletion that the watch delivers. A newer object of the same name stays."""
         ref = ref_of(self.type, object_)
-        known = self._objects.get(ref)
-        self._gone.pop(uid_of(object_), None)
+        old = self._objects.get(ref)
+        self._absence_by_uid.pop(uid_of(object_), None)
         self._mark_deleted(uid_of(object_))
-        if known is not None and not (
-            uid_of(known) != uid_of(object_) and is_newer(known, object_)
-        ):
+        if old is not None and not (uid_of(old) != uid_of(object_) and is_newer(old, object_)):
             self._drop(ref)
 
     def remove_predecessor(self, successor: Object) -> None:
@@ -197,9 +195,9 @@ class Store:
         Args: successor: the metadata of the unreadable object
         """
         ref, uid = ref_of(self.type, successor), uid_of(successor)
-        known = self._objects.get(ref)
-        if known is not None and uid not in ("", uid_of(known)) and is_newer(successor, known):
-            self._mark_deleted(uid_of(known))
+        old = self._objects.get(ref)
+        if old is not None and uid not in ("", uid_of(old)) and is_newer(successor, old):
+            self._mark_deleted(uid_of(old))
             self._drop(ref)
 
     def replace(
@@ -207,7 +205,7 @@ class Store:
         objects: Iterable[Object],
         resource_version: str,
         *,
-        asked: int,
+        absences: int,
         rewound: bool,
         unreadable: Collection[ObjectRef] = (),
     ) -> None:
@@ -215,29 +213,29 @@ class Store:
 
         Args:
             resource_version: version of the list. An object that was written later stays
-            asked: the value of `absences` when the list was requested. An object whose absence was
-                recorded later does not come back. An object whose absence was recorded earlier
-                comes back, because a backup may have restored it
+            absences: the value of `self.absences` when the list was requested. An object whose
+                absence was recorded later does not come back. An object whose absence was recorded
+                earlier comes back, because a backup may have restored it
             rewound: True when the server's history went back after a restored backup. Then the list
                 also replaces newer states
             unreadable: the objects of the list that cannot be read
         """
-        listed = {
+        objects_by_ref = {
             ref_of(self.type, object_): object_
             for object_ in objects
-            if self._gone.get(uid_of(object_), 0) <= asked
+            if self._absence_by_uid.get(uid_of(object_), 0) <= absences
         }
-        self._listed = resource_version
+        self._list_version = resource_version
         # The list is newer than these absences, so no later event can bring back these objects.
-        while self._gone and next(iter(self._gone.values())) <= asked:
-            uid, _ = self._gone.popitem(last=False)
+        while self._absence_by_uid and next(iter(self._absence_by_uid.values())) <= absences:
+            uid, _ = self._absence_by_uid.popitem(last=False)
             self._mark_deleted(uid)
-        present = {*listed, *unreadable}
-        for ref, known in list(self._objects.items()):
-            if ref not in present and (rewound or not _is_after(known, resource_version)):
-                self._mark_deleted(uid_of(known))
+        present = {*objects_by_ref, *unreadable}
+        for ref, old in list(self._objects.items()):
+            if ref not in present and (rewound or not _is_after(old, resource_version)):
+                self._mark_deleted(uid_of(old))
                 self._drop(ref)
-        for ref, object_ in listed.items():
+        for ref, object_ in objects_by_ref.items():
             if rewound and self._objects.get(ref) != object_:
                 self._put(ref, object_)
             elif not rewound:
@@ -251,13 +249,13 @@ class Store:
         return not key or (object_["metadata"].get("labels") or {}).get(key) == value
 
     def _put_if_newer(self, ref: ObjectRef, object_: Object) -> None:
-        known = self._objects.get(ref)
-        if known is None or is_newer(object_, known):
+        old = self._objects.get(ref)
+        if old is None or is_newer(object_, old):
             self._put(ref, object_)
 
     def _put(self, ref: ObjectRef, object_: Object) -> None:
-        if self._kept is not None:
-            object_ = self._kept(object_)
+        if self._part_of is not None:
+            object_ = self._part_of(object_)
         # before any change, because the call raises for an object with a wrong form
         keys = self._keys(object_)
         old = self._objects.get(ref)

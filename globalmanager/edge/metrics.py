@@ -23,8 +23,8 @@ class EdgeMetrics(MetricTable):
         "Handshakes by outcome: admitted, no TLS, no room, or the HTTP status of the refusal",
         ["outcome"],
     )
-    ended = Row(Counter, "edgeai_edge_sessions_ended", "Ended sessions by close code", ["code"])
-    moved = Row(
+    ends = Row(Counter, "edgeai_edge_sessions_ended", "Ended sessions by close code", ["code"])
+    moves = Row(
         Counter,
         "edgeai_edge_sessions_moved",
         "Nodes sent to another replica, because this one had more than its share",

@@ -112,7 +112,7 @@ class Caches:
             self._informers,
             jobs=self.kinds.keys(),
             stale_after_s=stale_after_s,
-            unserved=self._unserved_groups(),
+            absent_groups=self._unserved_groups(),
         )
 
     def log_groups(self) -> None:

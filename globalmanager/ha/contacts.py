@@ -134,8 +134,8 @@ class Contacts:
 
     def elsewhere(self, node: NodeName) -> Claim | None:
         """The newest claim for `node` by another live replica."""
-        found = [claims[node] for claims in self._claims_of_others.values() if node in claims]
-        return max(found, key=attrgetter("order"), default=None)
+        others = [claims[node] for claims in self._claims_of_others.values() if node in claims]
+        return max(others, key=attrgetter("order"), default=None)
 
     def certificate_ends_on(self, node: NodeName) -> date | None:
         """The day on which the client certificate of the node's session, or its CA, ends. None
@@ -154,9 +154,9 @@ class Contacts:
             ledger: `fingerprint` of the node's ledger
             certificate_end: as in Claim
         """
-        known = (self.elsewhere(node), self._own_claims.get(node))
+        others = (self.elsewhere(node), self._own_claims.get(node))
         self._own_claims[node] = Claim(
-            order=1 + max((each.order for each in known if each), default=0),
+            order=1 + max((claim.order for claim in others if claim), default=0),
             since=int(self._utcnow().timestamp()),
             ledger=ledger,
             clashes=self._own_clashes.get(node, 0),
@@ -191,17 +191,17 @@ class Contacts:
         before = self._claims_of_others.get(replica, NO_CLAIMS)
         self._claims_of_others[replica] = claims
         nodes = before.keys() | claims.keys()
-        changed = sorted(node for node in nodes if before.get(node) != claims.get(node))
-        self._tell_newer_claims(claims, changed)
-        self._settle(changed, ago_s=ago_s)
-        self._tell_clashes(replica, claims, changed)
+        differences = sorted(node for node in nodes if before.get(node) != claims.get(node))
+        self._tell_newer_claims(claims, differences)
+        self._settle(differences, ago_s=ago_s)
+        self._tell_clashes(replica, claims, differences)
 
     def drop_other(self, replica: str) -> None:
         """Forget another replica, because its process has ended for ever."""
         self.put_other(replica, NO_CLAIMS)  # nodes with a session only at `replica` lose contact
         del self._claims_of_others[replica]
-        told = self._told_clashes.items()
-        self._told_clashes = {key: count for key, count in told if key[0] != replica}
+        counts = self._told_clashes.items()
+        self._told_clashes = {key: count for key, count in counts if key[0] != replica}
 
     # ---- calls of the subscribers ----
 

@@ -34,7 +34,7 @@ log = logs.get_logger(__name__)
 LEASES: Final = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
 LEASE_NAME: Final = "edgeai-globalmanager"
 REPLICA_LABEL: Final = "edgeai.io/replica"
-_NOBODY: Final = ""
+_NO_HOLDER: Final = ""
 _RELEASE_S: Final = 2.0
 _JITTER: Final = 0.2  # a pause is shorter than `retry_s` by up to this share
 
@@ -122,7 +122,7 @@ class Elector:
         self._clock = clock
         self._now = now
         self._lease: Object | None = None  # state of the last read or write; None: unknown
-        self._seen: Object = {}  # the newest known spec of the Lease
+        self._last_spec: Object = {}  # the newest known spec of the Lease
         self._seen_at = -math.inf  # time when this replica first saw this spec
         self._look = asyncio.Event()  # set: read or renew the Lease without a pause
         self.leads = False
@@ -140,14 +140,14 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        return str(self._seen.get("holderIdentity") or _NOBODY)
+        return str(self._last_spec.get("holderIdentity") or _NO_HOLDER)
 
     def look_soon(self, spec: Object) -> None:
         """Read the Lease at once when `spec` has a new holder or epoch. A watch delivered
         `spec`.
         """
-        watched = (spec.get("holderIdentity") or _NOBODY, _epoch_of(spec))
-        if watched != (self.holder, self.epoch):
+        term = (spec.get("holderIdentity") or _NO_HOLDER, _epoch_of(spec))
+        if term != (self.holder, self.epoch):
             self._look.set()
 
     async def run(self) -> None:
@@ -196,12 +196,12 @@ class Elector:
 
     def _see(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
-        if spec != self._seen:
-            self._seen, self._seen_at = spec, self._clock()
+        if spec != self._last_spec:
+            self._last_spec, self._seen_at = spec, self._clock()
         self.epoch = max(self.epoch, _epoch_of(spec))
 
     def _is_free(self) -> bool:
-        if self.holder in (_NOBODY, str(self._identity)):
+        if self.holder in (_NO_HOLDER, str(self._identity)):
             return True
         if self._identity.is_successor_of(self.holder):
             return True
@@ -209,7 +209,7 @@ class Elector:
 
     def _runs_out_s(self) -> float:
         """Seconds until the Lease runs out, if its holder does not renew it."""
-        duration_s = float(self._seen.get("leaseDurationSeconds") or self._timing.duration_s)
+        duration_s = float(self._last_spec.get("leaseDurationSeconds") or self._timing.duration_s)
         return self._seen_at + duration_s - self._clock()
 
     async def _create(self) -> Object:
@@ -235,13 +235,13 @@ class Elector:
             was_held = "renewTime" in spec
             epoch = 1 + max(self.epoch, epoch, 0 if was_held else _first_epoch(lease))
         labels = {**(lease["metadata"].get("labels") or {}), REPLICA_LABEL: "leader"}
-        changed = {
+        new_lease = {
             **lease,
             "metadata": {**lease["metadata"], "labels": labels},
             "spec": self._spec(spec, epoch),
         }
         asked_at = self._clock()
-        self._reign(await self._client.replace(LEASES, changed), asked_at)
+        self._reign(await self._client.replace(LEASES, new_lease), asked_at)
 
     def _spec(self, before: Object, epoch: int) -> Object:
         now = micro_time(self._now())
@@ -316,7 +316,7 @@ class Elector:
                 lease = await self._client.get(self._ref)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == str(self._identity):
-                    free = {"holderIdentity": _NOBODY, "renewTime": micro_time(self._now())}
+                    free = {"holderIdentity": _NO_HOLDER, "renewTime": micro_time(self._now())}
                     await self._client.replace(LEASES, {**lease, "spec": {**spec, **free}})
         except (EdgeAIError, TimeoutError) as error:
             log.warning("Lease not released, it runs out", problem=str(error))
@@ -334,5 +334,5 @@ def _first_epoch(lease: Object) -> int:
     one election a minute. The clock of this replica may be wrong by years. Its minutes would lock
     out every later Lease.
     """
-    created = times.parse(lease["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
-    return int(created.timestamp()) // 60
+    creation = times.parse(lease["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
+    return int(creation.timestamp()) // 60

@@ -68,7 +68,7 @@ class Heartbeat:
         """Dial until the API server answers. The function dials on when a Lease changes meanwhile,
         because other watches may still use dead connections.
         """
-        began, patience_s = self._since, self._patience_s
+        silent_since, patience_s = self._since, self._patience_s
         while True:
             try:
                 await self._client.redial(deadline_s=_REDIAL_DEADLINE_S)
@@ -81,5 +81,5 @@ class Heartbeat:
         self._patience_s = min(2 * patience_s, max(_MAX_PATIENCE_S, self._silence_s))
         log.warning(
             "no Lease changed, the API server was dialled anew",
-            silent_s=round(loop_time() - began, 1),
+            silent_s=round(loop_time() - silent_since, 1),
         )

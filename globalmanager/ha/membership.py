@@ -68,7 +68,7 @@ class Membership:
             client,
             leading_client=client.guarded(fence),
             namespace=namespace,
-            me=identity.process,
+            own_name=identity.process,
             duration_s=timing.duration_s,
             contacts=contacts,
             elector=self.elector,

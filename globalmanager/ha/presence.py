@@ -87,13 +87,13 @@ class Presence(ContactSubscriber):
         self._config_map: Object | None = None  # state of the last write; None: unknown
         # (uid of the Lease, claims) as the API has them
         self._published: tuple[str, str] = ("", claims.encode({}))
-        self._changed = asyncio.Event()  # set: the published claims may be out of date
+        self._change = asyncio.Event()  # set: the published claims may be out of date
         self._beat_now = asyncio.Event()  # set: renew the Lease without a pause
         self._problems: dict[str, str] = {}  # failed operation -> why it failed
         contacts.subscribe(self)
 
     def own_claims_changed(self) -> None:
-        self._changed.set()
+        self._change.set()
 
     @property
     def problem(self) -> str:
@@ -138,8 +138,8 @@ class Presence(ContactSubscriber):
             self._beat_now.clear()
 
     async def _beat(self) -> None:
-        known = self._lease
-        lease = known or await self._get_own(LEASES)
+        old = self._lease
+        lease = old or await self._get_own(LEASES)
         if lease is None:
             metadata = {**self._metadata(), "annotations": self._annotations()}
             lease = {"metadata": metadata, "spec": self._spec()}
@@ -148,8 +148,8 @@ class Presence(ContactSubscriber):
             metadata = {**lease["metadata"], "annotations": self._annotations()}
             lease = {**lease, "metadata": metadata, "spec": self._spec()}
             self._lease = await self._client.replace(LEASES, lease)
-        if known is None:
-            self._changed.set()  # the ConfigMap needs the Lease as owner, and the Lease may be new
+        if old is None:
+            self._change.set()  # the ConfigMap needs the Lease as owner, and the Lease may be new
 
     def _spec(self) -> Object:
         return {
@@ -167,13 +167,13 @@ class Presence(ContactSubscriber):
     async def _publications(self) -> None:
         backoff = Backoff(base_s=1.0, max_s=10.0, floor_s=0.2)
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._change.wait()
+            self._change.clear()
             try:
                 await self._publish()
             except EdgeAIError as error:
                 self._config_map = None
-                self._changed.set()
+                self._change.set()
                 if backoff.failures > 0:
                     self._failed("sessions not published", str(error))
                 await asyncio.sleep(backoff.next_s())
@@ -196,17 +196,17 @@ class Presence(ContactSubscriber):
         }
         # The API may take the write, and its answer be lost.
         before = self._published = (owner["uid"], _UNKNOWN)
-        written = await self._put(config_map)
+        answer = await self._put(config_map)
         if self._published is before:  # otherwise publish_again() ran during the write
-            self._config_map, self._published = written, (owner["uid"], text)
+            self._config_map, self._published = answer, (owner["uid"], text)
         if claims.is_full(text) and len(claims.decode(text)) < len(own):
             log.error("more sessions than other replicas can be told of", sessions=len(own))
 
     async def _put(self, config_map: Object) -> Object:
-        known = self._config_map or await self._get_own(CONFIG_MAPS)
-        if known is None:
+        old = self._config_map or await self._get_own(CONFIG_MAPS)
+        if old is None:
             return await self._client.create(CONFIG_MAPS, config_map)
-        version = {"resourceVersion": known["metadata"]["resourceVersion"]}
+        version = {"resourceVersion": old["metadata"]["resourceVersion"]}
         metadata = {**config_map["metadata"], **version}
         return await self._client.replace(CONFIG_MAPS, {**config_map, "metadata": metadata})
 
@@ -224,11 +224,11 @@ class Presence(ContactSubscriber):
         except NotFound:
             return None
 
-    def _failed(self, what: str, problem: str) -> None:
-        text = f"{what}: {problem}"
-        if text != self._problems.get(what):
-            log.warning(what, problem=problem)
-        self._problems[what] = text
+    def _failed(self, operation: str, problem: str) -> None:
+        text = f"{operation}: {problem}"
+        if text != self._problems.get(operation):
+            log.warning(operation, problem=problem)
+        self._problems[operation] = text
 
     async def _delete_own(self) -> None:
         """Delete both objects within a limited time. If this fails, the Lease expires and the
@@ -237,10 +237,10 @@ class Presence(ContactSubscriber):
         try:
             async with asyncio.timeout(_DELETE_S):
                 for type_ in (CONFIG_MAPS, LEASES):
-                    found = await self._get_own(type_)
-                    if found is not None:
-                        ref = ObjectRef(type_, self._namespace, found["metadata"]["name"])
-                        await self._client.delete(ref, uid=Uid(uid_of(found)))
+                    own = await self._get_own(type_)
+                    if own is not None:
+                        ref = ObjectRef(type_, self._namespace, own["metadata"]["name"])
+                        await self._client.delete(ref, uid=Uid(uid_of(own)))
         except (EdgeAIError, TimeoutError) as error:
             log.warning("presence not deleted, its Lease runs out", problem=str(error))
 

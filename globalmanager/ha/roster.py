@@ -61,7 +61,7 @@ class Roster:
     Args:
         client: reads the Leases and ConfigMaps
         leading_client: deletes the Leases of dead replicas; sends writes only on the leader
-        me: the process of this replica's identity
+        own_name: the process of this replica's identity
         duration_s: seconds without a heartbeat after which a replica is dead. A Lease with a
             duration of its own has priority
         contacts: gets the claims of each other live replica
@@ -76,7 +76,7 @@ class Roster:
         *,
         leading_client: KubeClient,
         namespace: str,
-        me: str,
+        own_name: str,
         duration_s: float,
         contacts: Contacts,
         elector: Candidate,
@@ -84,7 +84,7 @@ class Roster:
         clock: Clock = elapsed,
     ) -> None:
         self._leading_client = leading_client
-        self._me = me
+        self._own_name = own_name
         self._duration_s = duration_s
         self._contacts = contacts
         self._elector = elector
@@ -133,8 +133,8 @@ class Roster:
     @property
     def complaints(self) -> tuple[str, ...]:
         """Problems of the informers that have listed the other replicas at least once."""
-        informers = [each for each in (self._leases, self._config_maps) if each.synced]
-        return tuple(f"{each.type}: {each.problem}" for each in informers if each.problem)
+        informers = (self._leases, self._config_maps)
+        return tuple(f"{i.type}: {i.problem}" for i in informers if i.synced and i.problem)
 
     def serving(self) -> tuple[ServingReplica, ...]:
         """The other live replicas that serve edges."""
@@ -156,9 +156,9 @@ class Roster:
             return
         name = _replica_of(object_)
         if new is None:
-            self._presence.publish_again() if name == self._me else self._forget(name)
+            self._presence.publish_again() if name == self._own_name else self._forget(name)
             return
-        if name == self._me:
+        if name == self._own_name:
             return
         other = self._other(name)
         is_heartbeat = other.lease is None or other.lease.get("spec") != new.get("spec")
@@ -172,7 +172,7 @@ class Roster:
         if object_ is None:
             return
         name = _replica_of(object_)
-        if name == self._me:
+        if name == self._own_name:
             if new is None:
                 self._presence.publish_again()
             return

@@ -220,13 +220,13 @@ class KubernetesAccess:
         self._tokens_asked = FairRate(
             each=Rate(limits.per_address_per_s, limits.per_address_burst),
             total=Rate(limits.per_s, limits.burst),
-            what=what,
+            part=what,
             by=AddressBuckets,
         )
         self._rights_asked = FairRate(
             each=Rate(limits.rights_per_caller_per_s, limits.rights_per_caller_burst),
             total=Rate(limits.rights_per_s, limits.rights_burst),
-            what=what,
+            part=what,
         )
 
     async def identify(self, request: web.Request, token: str | None = None) -> Caller:

@@ -16,15 +16,15 @@ class FairRate:
     Args:
         each: the rate of one source
         total: the rate of all sources together
-        what: name of the limited part, for the text of Overloaded
+        part: name of the limited part, for the text of Overloaded
         by: what makes the buckets of the sources
     """
 
     def __init__(
-        self, *, each: Rate, total: Rate, what: str, by: type[TokenBuckets] = TokenBuckets
+        self, *, each: Rate, total: Rate, part: str, by: type[TokenBuckets] = TokenBuckets
     ) -> None:
-        self._each = by(qps=each.per_s, burst=each.burst, max_wait_s=0.0, what=what)
-        self._total = TokenBucket(qps=total.per_s, burst=total.burst, max_wait_s=0.0, what=what)
+        self._each = by(qps=each.per_s, burst=each.burst, max_wait_s=0.0, part=part)
+        self._total = TokenBucket(qps=total.per_s, burst=total.burst, max_wait_s=0.0, part=part)
 
     def take(self, source: str, now: float) -> None:
         """Raises: Overloaded"""

@@ -63,13 +63,13 @@ class RestServer:
         self._host, self._port = host, port
         self._connections = BoundedConnections(
             limits.connections,
-            what="REST API",
+            server="REST API",
             on_cut=metrics.connections_cut.inc,
             arrivals=AddressBuckets(
                 qps=limits.arrivals * limits.per_address_per_s,
                 burst=limits.arrivals * limits.per_address_burst,
                 max_wait_s=0.0,
-                what="REST API",
+                part="REST API",
             ),
         )
         metrics.connections.set_function(lambda: len(self._connections))
@@ -123,14 +123,14 @@ class RequestRate:
             qps=limits.per_address_per_s,
             burst=limits.per_address_burst,
             max_wait_s=limits.max_wait_s,
-            what="REST API",
+            part="REST API",
         )
         # Each connection has one request at a time, so more requests than connections wait only
         # for clients that have left.
         self._room = WaitingRoom(
             buckets,
             limit=limits.connections,
-            what="REST API",
+            server="REST API",
             on_delay=metrics.requests_delayed.inc,
         )
 

@@ -18,7 +18,7 @@ from urllib.request import getproxies
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_REFUSED: Final = tuple(
+_FORBIDDEN_NETWORKS: Final = tuple(
     map(
         ipaddress.ip_network,
         (
@@ -54,7 +54,7 @@ def is_refused(text: str, allowed: Collection[Network] = ()) -> bool:
         or address.is_unspecified
         or address.is_reserved
     )
-    return is_special or any(address in network for network in _REFUSED)
+    return is_special or any(address in network for network in _FORBIDDEN_NETWORKS)
 
 
 def _embedded(address: Address) -> Address:

@@ -147,7 +147,7 @@ class DatasetHook:
         self._options = options
         self._timeouts = timeouts
         self._pause = pause
-        self._watches: dict[TaskKey, tuple[wire.Held, asyncio.Task[None]]] = {}
+        self._watches: dict[TaskKey, tuple[wire.TaskVersion, asyncio.Task[None]]] = {}
         self._slots = asyncio.Semaphore(MAX_CHECKS)
         self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
@@ -173,20 +173,20 @@ class DatasetHook:
                 await asyncio.sleep(self._timeouts.ledger_retry_s)
                 continue
             self._watch_only(group, factory, tasks)
-            held = view.held
-            while view.held is held:
+            versions = view.task_versions
+            while view.task_versions is versions:
                 view = await self._ledger.change_since(view)
 
     def _watch_only(self, group: TaskGroup, factory: SourceFactory, tasks: list[TaskRow]) -> None:
         tasks_by_key = {task.key: task for task in tasks}
-        for key, (held, watch) in list(self._watches.items()):
-            if key not in tasks_by_key or tasks_by_key[key].held != held:
+        for key, (version, watch) in list(self._watches.items()):
+            if key not in tasks_by_key or tasks_by_key[key].task_version != version:
                 watch.cancel()
                 del self._watches[key]
         for key in tasks_by_key.keys() - self._watches.keys():
             task = tasks_by_key[key]
             watch = group.create_task(self._watch(task, factory), name=f"dataset {key}")
-            self._watches[key] = (task.held, watch)
+            self._watches[key] = (task.task_version, watch)
 
     async def _watch(self, task: TaskRow, factory: SourceFactory) -> None:
         """Check the Dataset and report the result, once in each period."""
@@ -271,7 +271,7 @@ class HeldDataset:
     def message(self) -> WorkerMessage:
         """The last check's result as a message. The ledger ignores a change of updateTime alone."""
         now = times.rfc3339(times.utc_now())
-        details = {"generation": str(self._task.held.version), UPDATE_TIME: now}
+        details = {"generation": str(self._task.task_version.version), UPDATE_TIME: now}
         if self._problem is None:
             return WorkerMessage(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
         return WorkerMessage(

@@ -148,9 +148,9 @@ def resolve_on_node(root: Path, path: str) -> Path:
     Raises: OSError
     """
     parts: list[str] = []
-    left, links = path.split("/")[::-1], 0
-    while left:
-        part = left.pop()
+    components, links = path.split("/")[::-1], 0
+    while components:
+        part = components.pop()
         if part in ("", "."):
             continue
         next_ = root.joinpath(*parts, part)
@@ -164,7 +164,7 @@ def resolve_on_node(root: Path, path: str) -> Path:
         else:
             target = os.readlink(next_)
             parts = [] if target.startswith("/") else parts
-            left += target.split("/")[::-1]
+            components += target.split("/")[::-1]
     return root.joinpath(*parts)
 
 

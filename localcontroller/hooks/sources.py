@@ -93,16 +93,16 @@ class SourceThreads:
         await lock.acquire()
         future: Future[T] = Future()
         future.add_done_callback(partial(_release_url_lock, lock, asyncio.get_running_loop()))
-        done = asyncio.wrap_future(future)
+        outcome = asyncio.wrap_future(future)
         try:
             async with self._slots:
                 # No Executor: the process would wait at its end for the threads of an Executor.
                 args = (future, work)
                 threading.Thread(target=_run_work, args=args, name="dataset", daemon=True).start()
-                await asyncio.wait({done}, timeout=self._timeouts.slot_s)
-            return await done
+                await asyncio.wait({outcome}, timeout=self._timeouts.slot_s)
+            return await outcome
         finally:
-            done.cancel()  # `work` that has not begun never begins, and the lock is released
+            outcome.cancel()  # `work` that has not begun never begins, and the lock is released
 
     async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:
         """Run the generator `work` in turns of TURN_S. Returns: what `work` returns.

@@ -27,7 +27,7 @@ from localcontroller.hooks.sources import (
 
 MAX_REDIRECTS: Final = 5
 NO_ANSWER: Final = "no answer over HTTP, or an address that is not allowed"
-_GONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+_ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -151,7 +151,7 @@ def _fingerprint(response: aiohttp.ClientResponse) -> HttpFingerprint:
 def _check_status(status: int, where: str) -> None:
     """Raises: SourceError"""
     answer = f"{where}: the server answers {status}"
-    if status in _GONE:
+    if status in _ABSENT:
         raise SourceError("NotFound", f"{answer}, there is no such file")
     if status in _DENIED:
         raise SourceError("Forbidden", f"{answer}, this node has no right to it")

@@ -95,7 +95,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.0
     numbers: dict[str, Number] = {}
     details: dict[str, str] = {}
-    settled: dict[str, int] = {}
+    past_counts: dict[str, int] = {}
     """Sum of the counts of processes that are no longer in `processes`."""
     processes: dict[str, ProcessRecord] = {}
     """By instance, oldest attempt first."""
@@ -106,7 +106,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def totals(self) -> dict[str, int]:
-        sums = dict(self.settled)
+        sums = dict(self.past_counts)
         for process in self.processes.values():
             sums = _plus(sums, process.counts)
         return sums
@@ -114,7 +114,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def count_names(self) -> set[str]:
         """The names of all counts of all processes of this worker."""
-        return {*self.settled, *(name for p in self.processes.values() for name in p.counts)}
+        return {*self.past_counts, *(name for p in self.processes.values() for name in p.counts)}
 
     def report(self, observed_at: str) -> ReportBody:
         """The report that the ledger keeps until the cloud has it.
@@ -194,24 +194,25 @@ def _with_new_process(
 ) -> WorkerRecord:
     """Add the worker process that sent its first message. This process is now the one that runs.
 
-    A process that may still speak is never settled, because its next message has the counts that
-    would be in `settled` already.
+    A process that may still speak is not past, because its next message has the counts that would
+    be in `past_counts` already.
     """
     # An observation may have begun the attempt before the process sent its first message.
     is_begun = record.attempt > 0 and record.instance is None and not record.is_finished
     attempt = record.attempt if is_begun else record.attempt + 1
-    settled = dict(record.settled)
+    past_counts = dict(record.past_counts)
     processes = dict(record.processes)
     if message.instance in processes:
-        settled = _plus(settled, processes.pop(message.instance).counts)
+        past_counts = _plus(past_counts, processes.pop(message.instance).counts)
     while len(processes) >= MAX_WORKER_PROCESSES:
         oldest = next((instance for instance in processes if not may_speak(instance)), None)
         if oldest is None:
             raise TooManyProcesses
-        settled = _plus(settled, processes.pop(oldest).counts)
+        past_counts = _plus(past_counts, processes.pop(oldest).counts)
     processes[message.instance] = ProcessRecord(attempt, message.sequence, message.counts)
+    instance = message.instance
     return msgspec.structs.replace(
-        record, attempt=attempt, instance=message.instance, settled=settled, processes=processes
+        record, attempt=attempt, instance=instance, past_counts=past_counts, processes=processes
     )
 
 
@@ -303,5 +304,5 @@ def _reported_facts(record: WorkerRecord, instance: str) -> tuple[object, ...]:
     )
 
 
-def _plus(left: Counts, right: Counts) -> dict[str, int]:
-    return {name: left.get(name, 0) + right.get(name, 0) for name in (*left, *right)}
+def _plus(first: Counts, second: Counts) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in (*first, *second)}

@@ -69,7 +69,7 @@ class Ledger:
         self._file = file
         self._is_short = False  # the last write found no space
         self._now = now
-        self._changed = asyncio.Event()  # set at the next change of `view`, then replaced
+        self._change = asyncio.Event()  # set at the next change of `view`, then replaced
         self._writer = LedgerWriter(file, view, self._on_commit, self._on_refusal, executor)
 
     @classmethod
@@ -129,10 +129,10 @@ class Ledger:
         """Number of damaged ledgers that the directory keeps."""
         return self._file.set_aside
 
-    async def change_since(self, seen: LedgerView) -> LedgerView:
-        """Wait until `view` is not `seen` any more. Returns: the new view"""
-        while self.view is seen:
-            await self._changed.wait()
+    async def change_since(self, view: LedgerView) -> LedgerView:
+        """Wait until the ledger has another view than `view`. Returns: the new view"""
+        while self.view is view:
+            await self._change.wait()
         return self.view
 
     # ---- for the link ---------------------------------------------------------------------------
@@ -238,8 +238,8 @@ class Ledger:
             self.on_commit(commit)
         if commit.view is not self.view:
             self.view = commit.view
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._change.set()
+            self._change = asyncio.Event()
 
 
 def _check_space(is_short: bool, tables: LedgerTables) -> None:

@@ -20,7 +20,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class ReportAcked(msgspec.Struct, frozen=True):
-    """`report` has taken effect in the cloud; or the cloud refuses it, and `refused` says why."""
+    """`report` has taken effect in the cloud; or the cloud refuses it, and `refusal` says why."""
 
     report: Outgoing
-    refused: str
+    refusal: str

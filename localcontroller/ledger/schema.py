@@ -19,9 +19,9 @@ STEPS: Final = ["tasks_and_workers"]  # names of the steps in `migrations`, in o
 class SchemaTooNew(EdgeAIError):
     """The ledger file needs a newer schema than this build knows."""
 
-    def __init__(self, *, needed: int, known: int) -> None:
+    def __init__(self, *, version: int, newest: int) -> None:
         """Args: numbers of migration steps"""
-        super().__init__(f"needs schema {needed}, this localcontroller supports {known}")
+        super().__init__(f"needs schema {version}, this localcontroller supports {newest}")
 
 
 def update_schema(connection: sqlite3.Connection) -> bool:
@@ -29,9 +29,9 @@ def update_schema(connection: sqlite3.Connection) -> bool:
 
     Raises: SchemaTooNew; then nothing was changed
     """
-    needed = connection.execute("PRAGMA user_version").fetchone()[0]
-    if needed > len(STEPS):
-        raise SchemaTooNew(needed=needed, known=len(STEPS))
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(STEPS):
+        raise SchemaTooNew(version=version, newest=len(STEPS))
     applied = _applied_steps(connection)
     is_step_missing = any(step not in applied for step in STEPS)
     if is_step_missing:

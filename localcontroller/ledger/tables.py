@@ -29,7 +29,7 @@ RUNNING_SHARE: Final = 0.9  # a larger ledger takes final states of workers only
 RETIRED_SHARE: Final = 0.5  # a larger ledger keeps no worker whose task left the node
 MAX_RETIRED: Final = 256  # workers kept after their task left: counts go on if the task returns
 
-LEFT: Final = "its task left the node"  # reason of a worker without a task
+NO_TASK: Final = "its task left the node"  # reason of a worker without a task
 _WORKER_COLUMNS: Final = "attempt, workers.instance, heartbeat_s, settled, workers.body"
 
 
@@ -61,7 +61,7 @@ class LedgerView(msgspec.Struct, frozen=True):
     epoch: int
     revision: int
     """Revision of the newest report. It grows with each change of a worker's state."""
-    held: dict[TaskKey, wire.Held]
+    task_versions: dict[TaskKey, wire.TaskVersion]
     grants: dict[str, Grant]
     """Grants by the sha256 of the secret, lower-case hex. Workers without a secret have none."""
 
@@ -70,12 +70,12 @@ class TaskRow(msgspec.Struct, frozen=True):
     """One task as the GlobalManager assigned it; `body` is an encoded wire.AssignmentBody."""
 
     key: TaskKey
-    held: wire.Held
+    task_version: wire.TaskVersion
     body: bytes
 
     @property
     def uid(self) -> Uid:
-        return Uid(self.held.uid)
+        return Uid(self.task_version.uid)
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -123,11 +123,11 @@ class LedgerTables:
             )
         if row == (last.ledger_id, last.epoch, last.revision):
             return last
-        return LedgerView(ledger_id, epoch, revision, last.held, last.grants)
+        return LedgerView(ledger_id, epoch, revision, last.task_versions, last.grants)
 
-    def _held_tasks(self) -> dict[TaskKey, wire.Held]:
+    def _held_tasks(self) -> dict[TaskKey, wire.TaskVersion]:
         rows = self._rows("SELECT key, uid, version FROM tasks ORDER BY key")
-        return {TaskKey(key): wire.Held(uid, version) for key, uid, version in rows}
+        return {TaskKey(key): wire.TaskVersion(uid, version) for key, uid, version in rows}
 
     def _grants_by_secret(self) -> dict[str, Grant]:
         grants: dict[str, Grant] = {}
@@ -204,7 +204,7 @@ class LedgerTables:
         """The tasks whose kind has this plural, in any API group."""
         rows = self._rows("SELECT key, uid, version, body FROM tasks ORDER BY key")
         return [
-            TaskRow(TaskKey(key), wire.Held(uid, version), body)
+            TaskRow(TaskKey(key), wire.TaskVersion(uid, version), body)
             for key, uid, version, body in rows
             if key.startswith(f"{plural}.")
         ]
@@ -215,14 +215,14 @@ class LedgerTables:
             self._drop_task(key, uid)
 
     def _keep_only_tasks(self, keys: Iterable[TaskKey]) -> None:
-        kept = set(keys)
+        names = set(keys)
         for key, uid in self._rows("SELECT key, uid FROM tasks").fetchall():
-            if key not in kept:
+            if key not in names:
                 self._drop_task(TaskKey(key), Uid(uid))
 
-    def _held_task(self, key: TaskKey) -> wire.Held | None:
+    def _held_task(self, key: TaskKey) -> wire.TaskVersion | None:
         row = self._rows("SELECT uid, version FROM tasks WHERE key = ?", key).fetchone()
-        return None if row is None else wire.Held(*row)
+        return None if row is None else wire.TaskVersion(*row)
 
     def _drop_task(self, key: TaskKey, uid: Uid) -> None:
         """Delete the task. Its workers stay for a while: if the task returns, counts go on."""
@@ -242,7 +242,9 @@ class LedgerTables:
             f"SELECT worker, {_WORKER_COLUMNS} FROM workers WHERE uid = ?", uid
         ).fetchall()
         for name, *state in rows:
-            retired = after_observation(self._decode_worker_record(uid, name, *state), "lost", LEFT)
+            retired = after_observation(
+                self._decode_worker_record(uid, name, *state), "lost", NO_TASK
+            )
             self._execute(
                 "UPDATE workers SET acked_revision = revision, body = ?"
                 " WHERE uid = ? AND worker = ?",
@@ -261,7 +263,7 @@ class LedgerTables:
         for name, body in rows:
             report: wire.ReportBody = _decode(body, wire.ReportBody)
             is_final = report.status in wire.TERMINAL
-            if is_final if only_final else report.reason != LEFT:
+            if is_final if only_final else report.reason != NO_TASK:
                 self._execute(
                     "UPDATE workers SET revision = ? WHERE uid = ? AND worker = ?",
                     *(self._next_revision(), uid, name),
@@ -343,7 +345,7 @@ class LedgerTables:
             " heartbeat_s = excluded.heartbeat_s, settled = excluded.settled,"
             " body = excluded.body, revision = excluded.revision",
             *(uid, name, new.attempt, new.instance, new.heartbeat_s),
-            *(wire.pack(new.settled), body, revision),
+            *(wire.pack(new.past_counts), body, revision),
         )
         self._put_worker_processes(uid, name, old.processes, new.processes)
 
@@ -390,7 +392,7 @@ class LedgerTables:
         attempt: int,
         instance: str | None,
         heartbeat_s: float,
-        settled: bytes,
+        past_counts: bytes,
         body: bytes,
     ) -> WorkerRecord:
         report: wire.ReportBody = _decode(body, wire.ReportBody)
@@ -402,7 +404,7 @@ class LedgerTables:
             phase=report.phase,
             heartbeat_s=heartbeat_s,
             details=report.details,
-            settled=_decode(settled, dict[str, int]),
+            past_counts=_decode(past_counts, dict[str, int]),
             processes=dict(self._worker_processes(uid, name)),
         )
         # A report mixes totals and other numbers. The names of the counts show which are totals.

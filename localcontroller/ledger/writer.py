@@ -39,7 +39,7 @@ class PendingLedgerOperation(msgspec.Struct, eq=False):
     """One ledger operation that waits for its commit."""
 
     operation: LedgerOperation
-    done: asyncio.Future[Any]
+    outcome: asyncio.Future[Any]
     is_read: bool = False
     """The operation writes nothing, so it needs no disk space."""
     is_urgent: bool = False
@@ -77,7 +77,7 @@ class LedgerWriter:
         self._executor = executor
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # of the next two
-        self._waiting: deque[PendingLedgerOperation] = deque()
+        self._queue: deque[PendingLedgerOperation] = deque()
         self._is_working = False  # the executor has a call of `_work` that will look at `_waiting`
         self._context = contextvars.copy_context()  # log lines of the thread name the node, too
         self._closing: asyncio.Future[None] | None = None
@@ -95,16 +95,16 @@ class LedgerWriter:
         """
         if self._closing is not None:
             raise Unavailable("the ledger is closed")
-        done: asyncio.Future[T] = self._loop.create_future()
-        pending = PendingLedgerOperation(operation, done, is_read, is_urgent)
+        outcome: asyncio.Future[T] = self._loop.create_future()
+        pending = PendingLedgerOperation(operation, outcome, is_read, is_urgent)
         with self._lock:
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self._queue) >= MAX_WAITING:
                 raise Overloaded("the ledger", RETRY_AFTER_S)
-            self._waiting.append(pending)
+            self._queue.append(pending)
             was_working, self._is_working = self._is_working, True
         if not was_working:
             self._executor.submit(self._context.run, self._work)
-        return await done
+        return await outcome
 
     async def close(self) -> None:
         """Commit all waiting operations, then close the file."""
@@ -127,9 +127,9 @@ class LedgerWriter:
     def _next_batch(self) -> list[PendingLedgerOperation]:
         """The operations that wait, at most MAX_BATCH. When there is none, the work is over."""
         with self._lock:
-            count = min(len(self._waiting), MAX_BATCH)
+            count = min(len(self._queue), MAX_BATCH)
             self._is_working = count > 0
-            return [self._waiting.popleft() for _ in range(count)]
+            return [self._queue.popleft() for _ in range(count)]
 
     def _commit_allowed(self, batch: list[PendingLedgerOperation]) -> None:
         """Refuse ordinary writes while the disk reserve is released: they would fill its space."""
@@ -145,7 +145,7 @@ class LedgerWriter:
     def _commit(self, batch: list[PendingLedgerOperation]) -> None:
         if not batch:
             return
-        started, before = time.monotonic(), self._file.changes
+        start_s, before = time.monotonic(), self._file.changes
         try:
             results = self._file.transact([pending.operation for pending in batch])
             self._view = self._file.view(self._view)
@@ -153,7 +153,7 @@ class LedgerWriter:
             self._on_failure(batch, error)
             return
         changes = self._file.changes - before
-        commit = LedgerCommit(self._view, changes, time.monotonic() - started)
+        commit = LedgerCommit(self._view, changes, time.monotonic() - start_s)
         self._call_loop(self._deliver, commit, batch, results)
 
     def _on_failure(self, batch: list[PendingLedgerOperation], error: Exception) -> None:
@@ -205,9 +205,9 @@ class LedgerWriter:
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, EdgeAIError):
                 self._on_refusal(result)
-            if pending.done.done():
+            if pending.outcome.done():
                 continue  # the caller was cancelled
             if isinstance(result, EdgeAIError):
-                pending.done.set_exception(result)
+                pending.outcome.set_exception(result)
             else:
-                pending.done.set_result(result)
+                pending.outcome.set_result(result)

@@ -18,12 +18,12 @@ class Addresses:
     ) -> None:
         self._urls = tuple(urls)
         self._at = choose(len(self._urls))
-        self._named = ""  # the address that a replica has named; "": none
+        self._replica_url = ""  # the address that a replica has named; "": none
 
     @property
     def current(self) -> str:
         """The URL for the next dial."""
-        return self._named or self._urls[self._at]
+        return self._replica_url or self._urls[self._at]
 
     @property
     def is_secure(self) -> bool:
@@ -31,7 +31,7 @@ class Addresses:
 
     def leave(self) -> None:
         """Choose another configured address, because a dial failed or a session ended."""
-        self._named = ""
+        self._replica_url = ""
         self._at = (self._at + 1) % len(self._urls)
 
     def use(self, url: str) -> bool:
@@ -43,7 +43,7 @@ class Addresses:
         self.leave()
         if not _is_address(url, secure=self.is_secure):
             return False
-        self._named = url
+        self._replica_url = url
         return True
 
 

@@ -47,7 +47,7 @@ class SessionEnded(EdgeAIError):
 class Listener(Protocol):
     """Receives the events of a conversation."""
 
-    def on_welcomed(self, welcomed: Welcomed) -> None: ...
+    def on_welcomed(self, welcome: Welcomed) -> None: ...
 
     def on_synced(self) -> None:
         """The ledger holds the whole desired set of the GlobalManager."""
@@ -87,12 +87,12 @@ class Conversation:
             now=_now(),
             timing=timing,
             instance=self._view.ledger_id,
-            held=self._view.held,
+            tasks=self._view.task_versions,
             epoch=self._view.epoch,
         )
         self._inbox: asyncio.Queue[CloudFrame] = asyncio.Queue(MAX_INBOX)
         self._outgoing = asyncio.Event()  # the session may have something to send
-        self._offered = 0  # revision of the newest report that the session got
+        self._last_revision = 0  # revision of the newest report that the session got
 
     async def run(self) -> NoReturn:
         """Run until a side ends the session. Raises: SessionEnded, ProtocolError, Unavailable, …"""
@@ -182,14 +182,14 @@ class Conversation:
                 log.error("frame refused", frame=type(frame).__name__, reason=refusal)
             if self._traces is not None and isinstance(frame, wire.Assign):
                 self._trace_stored(self._traces, frame, refusal)
-            self._session.acknowledge(frame.seq, refused=refusal)
+            self._session.acknowledge(frame.seq, refusal=refusal)
             if isinstance(frame, wire.Synced):
                 self._listener.on_synced()
         self._outgoing.set()
 
-    def _trace_stored(self, traces: TaskTraces, frame: wire.Assign, refused: str) -> None:
+    def _trace_stored(self, traces: TaskTraces, frame: wire.Assign, refusal: str) -> None:
         since = self._arrived.pop(frame.seq)
-        if not refused:
+        if not refusal:
             traces.stored(Version(frame.key, frame.uid, frame.version), since=since)
 
     # ---- send -----------------------------------------------------------------------------------
@@ -217,15 +217,15 @@ class Conversation:
 
     async def _offer_reports(self) -> None:
         """Give the session the unacknowledged reports that are new to it."""
-        if not self._session.is_open or self._ledger.view.revision <= self._offered:
+        if not self._session.is_open or self._ledger.view.revision <= self._last_revision:
             return
         try:
-            reports = await self._ledger.reports(after=self._offered)
+            reports = await self._ledger.reports(after=self._last_revision)
         except Overloaded:
             return  # the ledger is busy with changes, and each change calls this again
         for report in reports:
             self._session.report(report)
-            self._offered = report.revision
+            self._last_revision = report.revision
 
     async def _write(self, data: bytes) -> None:
         try:

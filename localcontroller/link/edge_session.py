@@ -48,7 +48,7 @@ class EdgeSession(Session):
         now: float,
         timing: Timing,
         instance: str,
-        held: Mapping[TaskKey, wire.Held],
+        tasks: Mapping[TaskKey, wire.TaskVersion],
         epoch: int,
     ) -> None:
         super().__init__(now=now, timing=timing)
@@ -58,10 +58,10 @@ class EdgeSession(Session):
         )
         self._pacing: Pacing[ReportKey, Outgoing] = Pacing()
         self._synced_keys: list[TaskKey] = []  # of SyncedParts, until Synced
-        *parts, last = wire.parts_of(held)
+        *parts, last = wire.parts_of(tasks)
         for part in parts:
-            self._send(wire.HeldPart({key: held[key] for key in part}))
-        self._send(wire.Hello(list(wire.VERSIONS), instance, {key: held[key] for key in last}))
+            self._send(wire.HeldPart({key: tasks[key] for key in part}))
+        self._send(wire.Hello(list(wire.VERSIONS), instance, {key: tasks[key] for key in last}))
 
     def report(self, report: Outgoing) -> None:
         """Send this report, in place of a waiting older report of the same worker."""

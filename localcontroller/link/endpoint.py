@@ -33,7 +33,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.addresses.is_secure
 
     async def dial(
-        self, presented: Presented, *, subprotocol: str, opening_s: float
+        self, credential: Presented, *, subprotocol: str, opening_s: float
     ) -> ClientConnection:
         """Open a WebSocket. Raises: errors of websockets and of sockets"""
         url = self.addresses.current
@@ -42,8 +42,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
             user_agent_header=user_agent(),
-            additional_headers={NODE_HEADER: self.node, **presented.headers},
-            ssl=presented.tls,
+            additional_headers={NODE_HEADER: self.node, **credential.headers},
+            ssl=credential.tls,
             proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
             open_timeout=opening_s,
             ping_interval=None,  # beats check both directions

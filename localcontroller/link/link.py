@@ -86,7 +86,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """Waits before the next dial. The reason of the last failure selects the wait."""
 
     usual: Backoff
-    replaced: Backoff
+    rival: Backoff
     """Delay after another LocalController with this node's name took over. The delay is long, so
     that the two LocalControllers do not replace each other again and again."""
     credential_s: float
@@ -96,7 +96,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 def default_delays(*, min_s: float, max_s: float) -> Delays:
     return Delays(
         usual=Backoff(base_s=min_s, max_s=max_s, floor_s=min(FLOOR_S, min_s)),
-        replaced=Backoff(base_s=max_s, max_s=5 * max_s, floor_s=max_s / 2),
+        rival=Backoff(base_s=max_s, max_s=5 * max_s, floor_s=max_s / 2),
         credential_s=max_s / 2,
     )
 
@@ -149,7 +149,7 @@ class Link:
         self._is_rejected = False  # the credential was rejected, and no session opened since
         self._is_in_reach = False  # the last dial ended with a session or a rejection
         self._problem = ""  # what is wrong with the files now
-        self.lost = ""  # why the credential is lost; "": the credential is not lost
+        self.loss = ""  # why the credential is lost; "": the credential is not lost
         self.waits_for = ""  # why no dial is possible yet; "": the files were usable once
         self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
 
@@ -258,11 +258,11 @@ class Link:
                 since_s = loop.time()
                 log.warning("credential on disk cannot be used", problem=problem.text)
             if loop.time() - since_s >= self._credential_lost_s and await self._answers():
-                self.lost = (
+                self.loss = (
                     f"{problem.text}, for {self._credential_lost_s:g} s by now; a restart of the "
                     "container mounts its files again"
                 )
-                raise CredentialLost(self.lost)
+                raise CredentialLost(self.loss)
 
     async def _answers(self) -> bool:
         """Whether the GlobalManager is in reach. Without a credential no dial has told it yet."""
@@ -295,7 +295,7 @@ class Link:
                     "another LocalController uses this node's name; stop one of them",
                     node=self._endpoint.node,
                 )
-                return self._delays.replaced.next_s()
+                return self._delays.rival.next_s()
             case SessionEnded(code=wire.Close.REVOKED):
                 return self._delays.usual.next_s(at_least_s=self._credential_delay_s())
             case DialFailed():
@@ -382,12 +382,12 @@ class Link:
 
     # ---- events of the conversation -------------------------------------------------------------
 
-    def on_welcomed(self, welcomed: Welcomed) -> None:
+    def on_welcomed(self, welcome: Welcomed) -> None:
         log.info(
             "session open",
-            session=welcomed.session,
-            epoch=welcomed.epoch,
-            protocol_version=welcomed.version,
+            session=welcome.session,
+            epoch=welcome.epoch,
+            protocol_version=welcome.version,
         )
         self._metrics.connects.labels(outcome="welcomed").inc()
         self._is_rejected, self._is_in_reach = False, True
@@ -396,9 +396,9 @@ class Link:
             self.state,
             connected=True,
             since=times.rfc3339(self._now()),
-            session=welcomed.session,
-            epoch=welcomed.epoch,
-            protocol_version=welcomed.version,
+            session=welcome.session,
+            epoch=welcome.epoch,
+            protocol_version=welcome.version,
             retry_in_s=0.0,
         )
 
@@ -407,11 +407,11 @@ class Link:
         self._delays.usual.reset()
 
     def on_report_settled(self, report: ReportAcked) -> None:
-        outcome = "refused" if report.refused else "accepted"
+        outcome = "refused" if report.refusal else "accepted"
         self._metrics.reports.labels(outcome=outcome).inc()
-        if report.refused:
-            sent = report.report
-            log.warning("report refused", uid=sent.uid, worker=sent.worker, reason=report.refused)
+        if report.refusal:
+            uid, worker = report.report.uid, report.report.worker
+            log.warning("report refused", uid=uid, worker=worker, reason=report.refusal)
         elif self._traces is not None:
             self._traces.reported(report.report.uid, report.report.worker)
 

@@ -21,7 +21,7 @@ class Pacing(Generic[K, V]):
 
     def __init__(self) -> None:
         self._sent_at: dict[K, float] = {}  # keys with a value that is not acknowledged
-        self._held: dict[K, V] = {}
+        self._values: dict[K, V] = {}
         # (time at which the value may be sent, number, key); also of values that were released
         self._due: list[tuple[float, int, K]] = []
         self._number = 0  # so that the heap compares no keys
@@ -31,15 +31,15 @@ class Pacing(Generic[K, V]):
         sent_at = self._sent_at.get(key)
         if sent_at is None:
             return False
-        if key not in self._held:
+        if key not in self._values:
             self._number += 1
             heapq.heappush(self._due, (sent_at + GAP_S, self._number, key))
-        self._held[key] = value
+        self._values[key] = value
         return True
 
     def release(self, key: K) -> V | None:
         """Take the value of the key, if it waits."""
-        return self._held.pop(key, None)
+        return self._values.pop(key, None)
 
     def sent(self, key: K, now: float) -> None:
         """Note that a value of the key was sent."""
@@ -51,16 +51,16 @@ class Pacing(Generic[K, V]):
 
     def take(self, now: float) -> list[tuple[K, V]]:
         """Take the values that need not wait any longer."""
-        taken = []
+        values = []
         while self._due and self._due[0][0] <= now:
             _, _, key = heapq.heappop(self._due)
-            if key in self._held and self._is_due(key, now):
-                taken.append((key, self._held.pop(key)))
-        return taken
+            if key in self._values and self._is_due(key, now):
+                values.append((key, self._values.pop(key)))
+        return values
 
     def next_at(self) -> float | None:
         """When `take` may have something to give. None: nothing waits."""
-        while self._due and self._due[0][2] not in self._held:
+        while self._due and self._due[0][2] not in self._values:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 

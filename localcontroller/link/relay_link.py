@@ -53,7 +53,7 @@ class RelayLink:
         self._budget = Budget(WINDOWS_BYTES)
         self._backoff = Backoff(base_s=0.5, max_s=10.0, floor_s=0.1)
         self._not_before = 0.0  # the next dial, on the loop's clock
-        self._wanted = asyncio.Event()
+        self._need = asyncio.Event()
         self._dialled: asyncio.Future[Carrier] | None = None  # the outcome of the next dial
         self._carrier: Carrier | None = None
         self._problem = ""  # why the last dial opened no relay
@@ -68,14 +68,14 @@ class RelayLink:
             raise StreamRefused(Refusal.UNREACHABLE, self._problem)
         if self._dialled is None:
             self._dialled = asyncio.get_running_loop().create_future()
-            self._wanted.set()
+            self._need.set()
         return await asyncio.shield(self._dialled)
 
     async def run(self) -> NoReturn:
         """Dial when somebody wants the relay, until cancelled."""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._need.wait()
+            self._need.clear()
             dialled = self._dialled
             assert dialled is not None
             try:

@@ -44,7 +44,7 @@ class Heartbeats:
 
     def __init__(self, *, silence_factor: float, now: Callable[[], float]) -> None:
         self.silence_factor = silence_factor
-        self.changed = asyncio.Event()  # set when a deadline is new, or earlier than before
+        self.news = asyncio.Event()  # set when a deadline is new, or earlier than before
         self._now = now
         self._deadlines: dict[tuple[Uid, WorkerName], Deadline] = {}
 
@@ -86,7 +86,7 @@ class Heartbeats:
     def take_missed(self) -> list[tuple[Uid, WorkerName, Deadline]]:
         """Remove and return the deadlines that have passed."""
         now = self._now()
-        overdue = [(key, each) for key, each in self._deadlines.items() if each.due_s <= now]
+        overdue = [item for item in self._deadlines.items() if item[1].due_s <= now]
         for key, _ in overdue:
             del self._deadlines[key]
         return [(*key, deadline) for key, deadline in overdue]
@@ -97,10 +97,10 @@ class Heartbeats:
         return min(MAX_SLEEP_S, max(0.0, due_s - self._now()))
 
     def _set(self, uid: Uid, worker: WorkerName, deadline: Deadline) -> None:
-        known = self._deadlines.get((uid, worker))
+        old = self._deadlines.get((uid, worker))
         self._deadlines[uid, worker] = deadline
-        if known is None or deadline.due_s < known.due_s:
-            self.changed.set()
+        if old is None or deadline.due_s < old.due_s:
+            self.news.set()
 
 
 async def watch_heartbeats(
@@ -109,10 +109,10 @@ async def watch_heartbeats(
     """Report each worker that misses its deadline as lost. Runs until cancelled."""
     await _load_deadlines(ledger, heartbeats, retry_s)
     while True:
-        heartbeats.changed.clear()
+        heartbeats.news.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(heartbeats.wait_s()):
-                await heartbeats.changed.wait()
+                await heartbeats.news.wait()
         for uid, worker, deadline in heartbeats.take_missed():
             try:
                 await _report_lost(ledger, heartbeats, uid, worker, deadline)

@@ -42,7 +42,7 @@ class Intake:
         self._ledger = ledger
         self._interval_s = interval_s
         self._early = TokenBucket(
-            qps=early_per_s, burst=max(1, int(early_per_s)), max_wait_s=0.0, what="early commits"
+            qps=early_per_s, burst=max(1, int(early_per_s)), max_wait_s=0.0, part="early commits"
         )
         self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
@@ -61,7 +61,7 @@ class Intake:
             await self._commit(key, batch)
         else:
             batch.add(message)
-        return (await asyncio.shield(batch.done))[message.instance]
+        return (await asyncio.shield(batch.outcome))[message.instance]
 
     async def _commit(self, key: WorkerKey, batch: "_Batch") -> None:
         """Runs in the first caller of a batch and commits for all of its callers.
@@ -75,7 +75,7 @@ class Intake:
         except BaseException as error:
             batch.fail(error)
             raise
-        batch.done.set_result(dict(zip(batch.messages, recorded, strict=True)))
+        batch.outcome.set_result(dict(zip(batch.messages, recorded, strict=True)))
 
     async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[WorkerMessage]:
         try:
@@ -115,7 +115,7 @@ class _Batch:
         # The newest message of each process, by instance.
         self.messages: dict[str, WorkerMessage] = {}
         self.has_final = asyncio.Event()
-        self.done: asyncio.Future[dict[str, RecordedMessage]] = asyncio.Future()
+        self.outcome: asyncio.Future[dict[str, RecordedMessage]] = asyncio.Future()
 
     def add(self, message: WorkerMessage) -> None:
         """Raises: Overloaded"""
@@ -130,13 +130,13 @@ class _Batch:
     def fail(self, error: BaseException) -> None:
         if not isinstance(error, Exception):  # only the first caller was cancelled
             error = Unavailable("the LocalController is stopping")
-        self.done.set_exception(error)
-        self.done.exception()  # without other callers asyncio would log it as never retrieved
+        self.outcome.set_exception(error)
+        self.outcome.exception()  # without other callers asyncio would log it as never retrieved
 
 
-def _is_newer(message: WorkerMessage, waiting: WorkerMessage) -> bool:
-    if waiting.status in TERMINAL:
+def _is_newer(message: WorkerMessage, older: WorkerMessage) -> bool:
+    if older.status in TERMINAL:
         return False
-    if message.sequence is None or waiting.sequence is None:
+    if message.sequence is None or older.sequence is None:
         return True
-    return message.sequence > waiting.sequence
+    return message.sequence > older.sequence

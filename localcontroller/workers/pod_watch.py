@@ -24,7 +24,7 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from common.wire import Held
+from common.wire import TaskVersion
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
@@ -112,7 +112,7 @@ class PodWatch:
         self._max_bytes = max_bytes
         self._pods: dict[str, WorkerPod] = {}  # this node's pods, by uid
         self._params: dict[str, str] = {}  # selectors of the last list; the watch uses them, too
-        self._held: Mapping[TaskKey, Held] = {}  # the tasks from which _namespaces was built
+        self._task_versions: Mapping[TaskKey, TaskVersion] = {}  # the source of _namespaces
         self._namespaces: dict[Uid, str] = {}  # namespace of each job that this node holds
 
     async def run(self) -> None:
@@ -155,13 +155,13 @@ class PodWatch:
         previous_view = self._ledger.view
         while True:
             view = await self._ledger.change_since(previous_view)
-            if view.held is not previous_view.held:
-                changed = {
+            if view.task_versions is not previous_view.task_versions:
+                uids = {
                     task.uid
-                    for key, task in view.held.items()
-                    if previous_view.held.get(key) != task
+                    for key, task in view.task_versions.items()
+                    if previous_view.task_versions.get(key) != task
                 }
-                await self._judge_again(changed)
+                await self._judge_again(uids)
             previous_view = view
 
     async def _judge_again(self, jobs: Collection[str]) -> None:
@@ -221,11 +221,11 @@ class PodWatch:
 
     def _namespace_of(self, job: Uid) -> str | None:
         """The namespace of the job; None: this node holds no task of the job."""
-        held = self._ledger.view.held
-        if held is not self._held:
-            self._held = held
+        versions = self._ledger.view.task_versions
+        if versions is not self._task_versions:
+            self._task_versions = versions
             self._namespaces = {
-                Uid(task.uid): parse_task_key(key).namespace for key, task in held.items()
+                Uid(task.uid): parse_task_key(key).namespace for key, task in versions.items()
             }
         return self._namespaces.get(job)
 
@@ -254,17 +254,17 @@ class PodWatch:
             # KubeEdge's MetaServer lists no pods for this selector while the cloud is offline.
             self._params = {**_WORKERS}
             pods, version, is_complete = await self._read_all(session)
-        missing = [pod for uid, pod in self._pods.items() if uid not in pods]
-        gone = missing
+        absent = [pod for uid, pod in self._pods.items() if uid not in pods]
+        deleted = absent
         if not pods or not is_complete:
             # An empty list does not prove that the pods are gone, because an API that lost its data
             # lists no pods. A pod that was left out is not gone either. So ask for each by name.
-            gone = [pod for pod in missing if await self._is_gone(session, pod)]
-        for pod in missing:
-            if pod not in gone:
+            deleted = [pod for pod in absent if await self._is_gone(session, pod)]
+        for pod in absent:
+            if pod not in deleted:
                 pods[pod.metadata.uid] = pod
         self._pods = pods
-        for pod in gone:
+        for pod in deleted:
             await self._forget(pod)
         await self._judge(pods.values())
         return version

@@ -203,11 +203,11 @@ def _forwarded(
     }
     hop_headers -= _OF_BODY  # the Service needs them to find the end of the request
     upgrade = _values(headers, _UPGRADE)
-    kept = [(name, value) for name, value in headers if name.lower() not in hop_headers]
+    own_headers = [(name, value) for name, value in headers if name.lower() not in hop_headers]
     if upgrade:
-        kept += [(b"Upgrade", upgrade[0]), (b"Connection", b"Upgrade")]
+        own_headers += [(b"Upgrade", upgrade[0]), (b"Connection", b"Upgrade")]
     else:
-        kept.append((b"Connection", b"close"))
+        own_headers.append((b"Connection", b"close"))
     first = (b"%s %s HTTP/1.1" % (method, path), b"Host: " + host)
-    lines = [*first, *(b"%s: %s" % pair for pair in kept)]
+    lines = [*first, *(b"%s: %s" % pair for pair in own_headers)]
     return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -15,7 +15,7 @@ from edgeai.ids import parse_task_key
 from localcontroller.ledger.tables import Grant
 
 MAX_WAIT_S: Final = 10.0  # longest wait of a request
-_WHAT: Final = "the worker API"
+_SERVER: Final = "the worker API"
 
 
 class RequestRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +39,8 @@ class WorkerApiRates:
 
     def __init__(self, rates: RequestRates, *, limit: int, on_delay: Callable[[], None]) -> None:
         def room(per_s: float, burst: int) -> WaitingRoom:
-            buckets = TokenBuckets(qps=per_s, burst=burst, max_wait_s=MAX_WAIT_S, what=_WHAT)
-            return WaitingRoom(buckets, limit=limit, what=_WHAT, on_delay=on_delay)
+            buckets = TokenBuckets(qps=per_s, burst=burst, max_wait_s=MAX_WAIT_S, part=_SERVER)
+            return WaitingRoom(buckets, limit=limit, server=_SERVER, on_delay=on_delay)
 
         self._tasks = room(rates.of_task_per_s, rates.of_task_burst)
         self._namespaces = room(rates.of_namespace_per_s, rates.of_namespace_burst)

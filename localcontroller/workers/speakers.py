@@ -31,8 +31,8 @@ class Speakers:
         """Note that these processes have sent a message. Returns: which processes may speak"""
         now = self._now()
         since_s = now - SPEAKS_WITHIN_S
-        known = self._last_s.pop(worker, {})
-        spoke = {instance: at for instance, at in known.items() if at >= since_s}
+        last_s = self._last_s.pop(worker, {})
+        spoke = {instance: at for instance, at in last_s.items() if at >= since_s}
         for instance in instances:
             spoke.pop(instance, None)
             spoke[instance] = now  # at the end, so the first one was silent for the longest time

@@ -67,7 +67,7 @@ class Edge:
     async def open(self, url: str, tls: ssl.SSLContext | None) -> asyncio.Task[None]:
         self._ws = await self._dial(url, tls)
         self._session = EdgeSession(
-            now=time.monotonic(), timing=TIMING, instance=f"of {self.node}", held={}, epoch=0
+            now=time.monotonic(), timing=TIMING, instance=f"of {self.node}", tasks={}, epoch=0
         )
         await self._send()
         task = asyncio.create_task(self._run())
@@ -122,8 +122,8 @@ class Edge:
                 self._session.acknowledge(event.seq)
                 self.is_synced.set()
             case ReportAcked():
-                if event.refused:
-                    sys.exit(f"report refused: {event.refused}")
+                if event.refusal:
+                    sys.exit(f"report refused: {event.refusal}")
                 if self._owed.get(event.report.uid) == event.report.revision:
                     del self._owed[event.report.uid]
                 if not self._owed:

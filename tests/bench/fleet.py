@@ -104,7 +104,7 @@ class Node(asyncio.Protocol):
     def __init__(self, number: int, fleet: "Fleet") -> None:
         self.number = number
         self.backoff: Backoff | None = None  # while it fails
-        self.held: dict[TaskKey, wire.Held] = {}
+        self.held: dict[TaskKey, wire.TaskVersion] = {}
         self.workers: dict[Uid, WorkerName] = {}
         self.session: EdgeSession | None = None
         self.tick_at = 0.0  # of the session
@@ -167,7 +167,7 @@ class Node(asyncio.Protocol):
                 now=now,
                 timing=Timing(),
                 instance=f"of {node_name(self.number)}",
-                held=self.held,
+                tasks=self.held,
                 epoch=0,
             )
             self._fleet.tick_later(self)
@@ -216,7 +216,7 @@ class Node(asyncio.Protocol):
                 if event.key not in self.held:
                     say(assigned=event.uid, at=self._fleet.now())
                 self._fleet.tally.assigned += 1
-                self.held[event.key] = wire.Held(event.uid, event.version)
+                self.held[event.key] = wire.TaskVersion(event.uid, event.version)
                 body: wire.AssignmentBody = wire.unpack(event.body, wire.AssignmentBody)
                 if body.workers:
                     self.workers[event.uid] = next(iter(body.workers))
@@ -231,8 +231,8 @@ class Node(asyncio.Protocol):
                 self.is_synced = True
                 self._fleet.count_synced()
             case ReportAcked():
-                if event.refused:
-                    sys.exit(f"report refused: {event.refused}")
+                if event.refusal:
+                    sys.exit(f"report refused: {event.refusal}")
                 self._fleet.tally.acknowledged += 1
             case Closed():
                 self.close()

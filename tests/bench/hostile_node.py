@@ -202,14 +202,16 @@ async def again_and_again(
     return told
 
 
-def small_held(first: int, end: int) -> dict[TaskKey, wire.Held]:
-    return {TaskKey(f"a.b/c/{n}"): wire.Held(f"u{n}", 1) for n in range(first, end)}
+def small_held(first: int, end: int) -> dict[TaskKey, wire.TaskVersion]:
+    return {TaskKey(f"a.b/c/{n}"): wire.TaskVersion(f"u{n}", 1) for n in range(first, end)}
 
 
-def long_held() -> list[dict[TaskKey, wire.Held]]:
+def long_held() -> list[dict[TaskKey, wire.TaskVersion]]:
     """12 MiB of names."""
     held = {
-        TaskKey(f"jointinferenceservices.edgeai.io/{'n' * 63}/{n:0253}"): wire.Held("u" * 600, 1)
+        TaskKey(f"jointinferenceservices.edgeai.io/{'n' * 63}/{n:0253}"): wire.TaskVersion(
+            "u" * 600, 1
+        )
         for n in range(LONG_TASKS)
     }
     keys = list(held)
@@ -219,5 +221,5 @@ def long_held() -> list[dict[TaskKey, wire.Held]]:
     ]
 
 
-def greeting(parts: list[dict[TaskKey, wire.Held]]) -> list[wire.AnyFrame]:
+def greeting(parts: list[dict[TaskKey, wire.TaskVersion]]) -> list[wire.AnyFrame]:
     return [*map(wire.HeldPart, parts[:-1]), wire.Hello([1], "hostile", parts[-1])]

@@ -279,10 +279,10 @@ async def assign_times_ms(world: World, seconds: float, target_port: int) -> lis
     end = time.monotonic() + seconds
     session = world.sessions._open[A]  # the driver knows what the node holds
     while time.monotonic() < end:
-        version = session.held[key(0)].version + 1
+        version = session.task_versions[key(0)].version + 1
         began = time.perf_counter()
         assign(world, 0, version, target_port)
-        while session.held[key(0)].version < version:  # noqa: ASYNC110 - measured from outside
+        while session.task_versions[key(0)].version < version:  # noqa: ASYNC110 - measured from outside
             await asyncio.sleep(0.0005)
         times.append((time.perf_counter() - began) * 1000)
     return times

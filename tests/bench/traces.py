@@ -80,8 +80,8 @@ class _Sender:
     def __init__(self) -> None:
         self.acknowledged = asyncio.Event()
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
-        assert not refused, refused
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
+        assert not refusal, refusal
         self.acknowledged.set()
 
     def resume(self) -> None: ...

@@ -33,8 +33,8 @@ TASK = Desired(UID, 1, b"\x80")
 WORKER = WorkerName("w")
 
 
-def edge(held: dict[TaskKey, wire.Held] | None = None, epoch: int = 0) -> EdgeSession:
-    return EdgeSession(now=0, timing=TIMING, instance="i", held=held or {}, epoch=epoch)
+def edge(held: dict[TaskKey, wire.TaskVersion] | None = None, epoch: int = 0) -> EdgeSession:
+    return EdgeSession(now=0, timing=TIMING, instance="i", tasks=held or {}, epoch=epoch)
 
 
 def cloud() -> CloudSession:
@@ -48,7 +48,7 @@ def carry(sender: Session, receiver: Session, now: float = 0) -> list[msgspec.St
 
 def opened(
     desired: dict[TaskKey, Desired] | None = None,
-    held: dict[TaskKey, wire.Held] | None = None,
+    held: dict[TaskKey, wire.TaskVersion] | None = None,
 ) -> tuple[CloudSession, EdgeSession, list[msgspec.Struct]]:
     """Both ends after the handshake, and what the edge was told in it."""
     gm, lc = cloud(), edge(held)
@@ -69,8 +69,8 @@ def names(events: Sequence[msgspec.Struct]) -> list[str]:
 
 
 def test_hello_tells_what_is_held() -> None:
-    gm, lc = cloud(), edge({KEY: wire.Held(UID, 3)})
-    assert carry(lc, gm) == [HelloReceived("i", {KEY: wire.Held(UID, 3)})]
+    gm, lc = cloud(), edge({KEY: wire.TaskVersion(UID, 3)})
+    assert carry(lc, gm) == [HelloReceived("i", {KEY: wire.TaskVersion(UID, 3)})]
     assert gm.version == 1
 
 
@@ -106,29 +106,33 @@ def test_the_newest_common_version_is_chosen(
     ("held", "expected"),
     [
         ({}, ["Welcomed", "Assign", "Synced"]),
-        ({KEY: wire.Held(UID, 1)}, ["Welcomed", "Synced"]),
-        ({KEY: wire.Held(UID, 0)}, ["Welcomed", "Assign", "Synced"]),
-        ({KEY: wire.Held(UID, 2)}, ["Welcomed", "Synced"]),  # this replica's cache is behind
-        ({KEY: wire.Held("old", 9)}, ["Welcomed", "Assign", "Synced"]),  # re-created
+        ({KEY: wire.TaskVersion(UID, 1)}, ["Welcomed", "Synced"]),
+        ({KEY: wire.TaskVersion(UID, 0)}, ["Welcomed", "Assign", "Synced"]),
+        ({KEY: wire.TaskVersion(UID, 2)}, ["Welcomed", "Synced"]),  # this replica's cache is behind
+        ({KEY: wire.TaskVersion("old", 9)}, ["Welcomed", "Assign", "Synced"]),  # re-created
     ],
     ids=["lacks it", "holds it", "holds an older one", "holds a newer one", "another uid"],
 )
-def test_only_the_difference_is_sent(held: dict[TaskKey, wire.Held], expected: list[str]) -> None:
+def test_only_the_difference_is_sent(
+    held: dict[TaskKey, wire.TaskVersion], expected: list[str]
+) -> None:
     _, _, events = opened({KEY: TASK}, held)
     assert names(events) == expected
 
 
 def test_synced_names_the_whole_desired_set() -> None:
-    _, _, events = opened({KEY: TASK}, {KEY: wire.Held(UID, 1), KEYS[1]: wire.Held(UID, 1)})
+    _, _, events = opened(
+        {KEY: TASK}, {KEY: wire.TaskVersion(UID, 1), KEYS[1]: wire.TaskVersion(UID, 1)}
+    )
     assert events[-1] == wire.Synced(1, [KEY])
 
 
 def test_acknowledged_synced_says_so_and_forgets_the_rest() -> None:
-    gm, lc, events = opened({}, {KEY: wire.Held(UID, 1)})
+    gm, lc, events = opened({}, {KEY: wire.TaskVersion(UID, 1)})
     assert isinstance(events[-1], wire.Synced)
     lc.acknowledge(events[-1].seq)
     assert carry(lc, gm) == [EdgeSynced()]
-    assert gm.held == {}
+    assert gm.task_versions == {}
 
 
 @pytest.mark.parametrize(
@@ -175,14 +179,14 @@ def test_acknowledged_assignment_is_held() -> None:
     assert events[1] == wire.Assign(1, KEY, UID, 1, b"\x80")
     lc.acknowledge(1)
     assert carry(lc, gm) == [TaskAcked(KEY, UID, 1, "")]
-    assert gm.held == {KEY: wire.Held(UID, 1)}
+    assert gm.task_versions == {KEY: wire.TaskVersion(UID, 1)}
 
 
 def test_refused_assignment_is_not_held_and_not_repeated() -> None:
     gm, lc, _ = opened({KEY: TASK})
-    lc.acknowledge(1, refused="ledger is full")
+    lc.acknowledge(1, refusal="ledger is full")
     assert carry(lc, gm) == [TaskAcked(KEY, UID, 1, "ledger is full")]
-    assert gm.held == {}
+    assert gm.task_versions == {}
     assert carry(gm, lc) == []
 
 
@@ -197,7 +201,7 @@ def test_versions_coalesce_while_one_is_unacknowledged() -> None:
 
 
 def test_task_wanted_again_while_its_withdrawal_is_in_flight_is_sent_again() -> None:
-    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.Held(UID, 1)})
+    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.TaskVersion(UID, 1)})
     gm.desire(KEY, None)
     (withdraw,) = carry(gm, lc)
     gm.desire(KEY, TASK)
@@ -208,14 +212,14 @@ def test_task_wanted_again_while_its_withdrawal_is_in_flight_is_sent_again() -> 
 
 
 def test_task_wanted_again_before_its_withdrawal_was_sent_costs_nothing() -> None:
-    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.Held(UID, 1)})
+    gm, lc, _ = opened({KEY: TASK}, {KEY: wire.TaskVersion(UID, 1)})
     gm.desire(KEY, None)
     gm.desire(KEY, TASK)
     assert carry(gm, lc) == []
 
 
 def test_task_wanted_again_while_synced_is_under_way_is_sent_again() -> None:
-    gm, lc, events = opened({}, {KEY: wire.Held(UID, 1)})
+    gm, lc, events = opened({}, {KEY: wire.TaskVersion(UID, 1)})
     assert isinstance(events[-1], wire.Synced)
     gm.desire(KEY, TASK)
     lc.acknowledge(events[-1].seq)
@@ -248,7 +252,7 @@ class ChannelMachine(RuleBasedStateMachine):
         super().__init__()
         self.desired: dict[TaskKey, Desired] = {}
         self.past: dict[TaskKey, Desired] = {}  # the newest of each key
-        self.ledger: dict[TaskKey, wire.Held] = {}
+        self.ledger: dict[TaskKey, wire.TaskVersion] = {}
         self.versions = 0
         self.connect()
 
@@ -284,7 +288,7 @@ class ChannelMachine(RuleBasedStateMachine):
                 case wire.Assign():
                     held = self.ledger.get(event.key)
                     assert held is None or held.uid != event.uid or held.version < event.version
-                    self.ledger[event.key] = wire.Held(event.uid, event.version)
+                    self.ledger[event.key] = wire.TaskVersion(event.uid, event.version)
                     self.lc.acknowledge(event.seq)
                 case wire.Withdraw():
                     held = self.ledger.get(event.key)
@@ -304,9 +308,11 @@ class ChannelMachine(RuleBasedStateMachine):
         for _ in range(6):
             self.down()
             self.up()
-        wanted = {key: wire.Held(task.uid, task.version) for key, task in self.desired.items()}
+        wanted = {
+            key: wire.TaskVersion(task.uid, task.version) for key, task in self.desired.items()
+        }
         assert self.ledger == wanted
-        assert self.gm.held == wanted
+        assert self.gm.task_versions == wanted
 
 
 TestChannel = ChannelMachine.TestCase
@@ -407,7 +413,7 @@ def test_a_worker_without_unacknowledged_reports_waits_for_no_gap() -> None:
 def test_refusal_of_any_length_is_taken_by_the_other_side() -> None:
     gm, lc, _ = opened()
     for here, there in ((gm, lc), (lc, gm)):
-        here.acknowledge(1, refused="é" * 5000)
+        here.acknowledge(1, refusal="é" * 5000)
         carry(here, there)
         assert there.closed is None
 
@@ -537,7 +543,7 @@ def test_truncation_at_every_byte_closes_and_nothing_else(frame: wire.AnyFrame) 
         for session in (gm, lc):
             (event,) = session.receive(data[:cut], 0)
             assert isinstance(event, Closed)
-        assert gm.held == {}
+        assert gm.task_versions == {}
 
 
 @settings(max_examples=200)
@@ -560,27 +566,29 @@ def long_keys(count: int) -> list[TaskKey]:
 def test_a_node_may_hold_12_400_tasks_with_long_names() -> None:
     keys, its_uid = long_keys(12_400), Uid("5a9c" * 9)
     gone = TaskKey("models.edgeai.io/default/gone")
-    held = {key: wire.Held(its_uid, 1) for key in (*keys, gone)}
+    held = {key: wire.TaskVersion(its_uid, 1) for key in (*keys, gone)}
     desired = {key: Desired(its_uid, 1, b"\x80") for key in keys}
     gm, lc, events = opened(desired, held)
-    assert gm.held.keys() == {*keys, gone}
+    assert gm.task_versions.keys() == {*keys, gone}
     (synced,) = (event for event in events if isinstance(event, wire.Synced))
     assert sorted(synced.keys) == sorted(keys)
     lc.acknowledge(synced.seq)
     carry(lc, gm)
-    assert gm.held.keys() == set(keys)
+    assert gm.task_versions.keys() == set(keys)
 
 
 def test_a_set_that_fits_into_one_message_needs_no_parts() -> None:
     """So a release that knows no parts goes on as before."""
-    held = {TaskKey(f"models.edgeai.io/default/m{n}"): wire.Held(UID, 1) for n in range(20_000)}
+    held = {
+        TaskKey(f"models.edgeai.io/default/m{n}"): wire.TaskVersion(UID, 1) for n in range(20_000)
+    }
     assembler = wire.Assembler()
     frames = [assembler.feed(data) for data in edge(held).data_to_send(0)]
     assert [type(frame) for frame in frames if frame is not None] == [wire.Hello]
 
 
 def test_a_hello_of_many_tiny_entries_costs_little_memory() -> None:
-    entries = {TaskKey(f"{n:x}"): wire.Held("", 0) for n in range(300_000)}
+    entries = {TaskKey(f"{n:x}"): wire.TaskVersion("", 0) for n in range(300_000)}
     data = wire.pack({"frame": "hello", "versions": [1], "instance": "i", "held": entries})
     chunks = [wire.encode(each)[0] for each in wire.split(data, wire.CHUNK_BYTES)]
     del entries, data
@@ -598,7 +606,7 @@ def test_a_hello_of_many_tiny_entries_costs_little_memory() -> None:
 def test_what_a_node_says_it_holds_is_bounded_over_all_parts() -> None:
     gm = cloud()
     for number in range(100):
-        part = {TaskKey(f"{number}-{n}-{'x' * 900}"): wire.Held(UID, 1) for n in range(250)}
+        part = {TaskKey(f"{number}-{n}-{'x' * 900}"): wire.TaskVersion(UID, 1) for n in range(250)}
         (data,) = wire.encode(wire.HeldPart(part))
         if events := gm.receive(data, 0):
             break

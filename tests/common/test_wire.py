@@ -15,8 +15,8 @@ KEY = TaskKey("models.edgeai.io/default/small")
 UID = Uid("5a9c")
 
 FRAMES: dict[str, wire.AnyFrame] = {
-    "heldpart": wire.HeldPart({KEY: wire.Held(UID, 3)}),
-    "hello": wire.Hello([1], "i", {KEY: wire.Held(UID, 3)}),
+    "heldpart": wire.HeldPart({KEY: wire.TaskVersion(UID, 3)}),
+    "hello": wire.Hello([1], "i", {KEY: wire.TaskVersion(UID, 3)}),
     "welcome": wire.Welcome(1, 7, "s"),
     "assign": wire.Assign(1, KEY, UID, 3, b"\x80"),
     "withdraw": wire.Withdraw(2, KEY, UID),

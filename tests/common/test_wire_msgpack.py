@@ -30,13 +30,17 @@ UID = TEXT.map(Uid)
 FRAMES: dict[str, st.SearchStrategy[wire.AnyFrame]] = {
     "heldpart": st.builds(
         wire.HeldPart,
-        held=st.dictionaries(KEY, st.builds(wire.Held, uid=TEXT, version=COUNT), max_size=20),
+        held=st.dictionaries(
+            KEY, st.builds(wire.TaskVersion, uid=TEXT, version=COUNT), max_size=20
+        ),
     ),
     "hello": st.builds(
         wire.Hello,
         versions=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=16),
         instance=st.text(max_size=64),
-        held=st.dictionaries(KEY, st.builds(wire.Held, uid=TEXT, version=COUNT), max_size=20),
+        held=st.dictionaries(
+            KEY, st.builds(wire.TaskVersion, uid=TEXT, version=COUNT), max_size=20
+        ),
     ),
     "welcome": st.builds(wire.Welcome, version=COUNT, epoch=COUNT, session=TEXT),
     "assign": st.builds(wire.Assign, seq=SEQ, key=KEY, uid=UID, version=COUNT, body=BODY),

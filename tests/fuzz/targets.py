@@ -61,9 +61,9 @@ def check_frames(data: bytes) -> None:
     desired = {task.key: Desired(task.uid, task.version, wire.pack(task.body))}
     opened.welcome(epoch=1, session="s", desired=desired)
     _feed(opened, data)
-    edge = EdgeSession(now=0.0, timing=TIMING, instance="ledger", held={}, epoch=0)
+    edge = EdgeSession(now=0.0, timing=TIMING, instance="ledger", tasks={}, epoch=0)
     _feed(edge, data)
-    welcomed = EdgeSession(now=0.0, timing=TIMING, instance="ledger", held={}, epoch=0)
+    welcomed = EdgeSession(now=0.0, timing=TIMING, instance="ledger", tasks={}, epoch=0)
     welcomed.receive(wire.encode(wire.Welcome(1, 1, "s"))[0], 0.0)
     _feed(welcomed, data)
 

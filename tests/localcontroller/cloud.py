@@ -121,7 +121,7 @@ class Cloud:
                 self.reports.append(event.report)
                 if self.acknowledges:
                     refused = self.refuse.get(event.report.worker, "")
-                    session.acknowledge(event.report.seq, refused=refused)
+                    session.acknowledge(event.report.seq, refusal=refused)
 
     async def _flush(self, socket: ServerConnection, session: CloudSession) -> None:
         data = session.data_to_send(_now())

@@ -82,7 +82,7 @@ async def serving(ledger: Ledger) -> AsyncIterator[Api]:
     endpoint = Endpoint(addresses=Addresses(["ws://127.0.0.1:1"]), node="edge-1")
     delays = default_delays(min_s=1, max_s=60)
     link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
-    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
+    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
     host, port = await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:

@@ -23,7 +23,7 @@ class PublishedClaims:
         name = manager.process.name
         assert manager.core is not None
         presence = manager.core.membership.presence
-        will_write = presence._changed.is_set() or presence._lease is None
+        will_write = presence._change.is_set() or presence._lease is None
         own, published = manager.core.contacts.own_claims, self._published(name)
         if will_write or own == published:
             self._differ_since.pop(name, None)

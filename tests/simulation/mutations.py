@@ -99,8 +99,8 @@ MUTATIONS: Final = (
         (
             Edit(
                 CLOUD_SESSION,
-                "held.uid == task.uid and held.version >= task.version",
-                "held.uid == task.uid and held.version == task.version",
+                "edge.uid == task.uid and edge.version >= task.version",
+                "edge.uid == task.uid and edge.version == task.version",
             ),
             Edit(
                 TABLES,
@@ -112,7 +112,7 @@ MUTATIONS: Final = (
     Mutation(
         "Synced withdraws too little",
         "I1",
-        (Edit(TABLES, "            if key not in kept:", "            if not kept:"),),
+        (Edit(TABLES, "            if key not in names:", "            if not names:"),),
     ),
     Mutation(
         "Synced withdraws too much",
@@ -121,7 +121,7 @@ MUTATIONS: Final = (
             Edit(
                 CLOUD_SESSION,
                 "wire.parts_of(self._desired)",
-                "wire.parts_of(self._desired.keys() & self.held.keys())",
+                "wire.parts_of(self._desired.keys() & self.task_versions.keys())",
             ),
         ),
     ),
@@ -272,8 +272,8 @@ MUTATIONS: Final = (
         (
             Edit(
                 CONVERSATION,
-                "        self._offered = 0  #",
-                "        self._offered = self._view.revision  #",
+                "        self._last_revision = 0  #",
+                "        self._last_revision = self._view.revision  #",
             ),
         ),
     ),
@@ -283,7 +283,7 @@ MUTATIONS: Final = (
         (
             Edit(
                 "localcontroller/ledger/attempts.py",
-                "        settled = _plus(settled, processes.pop(oldest).counts)",
+                "        past_counts = _plus(past_counts, processes.pop(oldest).counts)",
                 "        processes.pop(oldest)",
             ),
         ),

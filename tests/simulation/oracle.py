@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from common import wire
 from edgeai.ids import TaskKey
 from globalmanager.ha.elector import LEASES
-from localcontroller.ledger.tables import LEFT, LedgerView
+from localcontroller.ledger.tables import NO_TASK, LedgerView
 from tests.simulation import bounds
 from tests.simulation.api import Api, Key, Object
 from tests.simulation.claims import PublishedClaims
@@ -119,8 +119,8 @@ class Oracle:
 
     def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
         name = controller.process.name
-        for key, held in old.held.items():
-            now = new.held.get(key)
+        for key, held in old.task_versions.items():
+            now = new.task_versions.get(key)
             if now is not None and now.uid == held.uid:
                 if now.version < held.version:
                     self.fail("I2", f"{name} went back from {held} to {now} of {key}")
@@ -166,7 +166,7 @@ class Oracle:
         assert controller.ledger is not None
         view = controller.ledger.view
         if isinstance(frame, wire.Hello):
-            if dict(frame.held) != view.held:
+            if dict(frame.held) != view.task_versions:
                 self.fail("I1", f"{controller.name} says that it holds {frame.held}")
             return
         known = self._epochs.get(view.ledger_id, 0)
@@ -184,7 +184,7 @@ class Oracle:
         if isinstance(frame, wire.Assign | wire.Withdraw):
             if any(isinstance(each, wire.Synced) or each.key == frame.key for each in later):
                 return
-            held = view.held.get(frame.key)
+            held = view.task_versions.get(frame.key)
             if isinstance(frame, wire.Withdraw):
                 is_done = held is None or held.uid != frame.uid
             else:
@@ -192,7 +192,7 @@ class Oracle:
                     held is not None and held.uid == frame.uid and (held.version >= frame.version)
                 )
         elif isinstance(frame, wire.Synced) and not later:
-            is_done = view.held.keys() <= set(frame.keys)
+            is_done = view.task_versions.keys() <= set(frame.keys)
         else:
             return
         if not is_done:
@@ -351,9 +351,9 @@ class Oracle:
             for problem in bounds.beyond_in_ledger(controller):
                 self.fail("I10", f"{controller.process.name}: {problem}")
 
-    def expected(self, node: str) -> dict[str, wire.Held]:
+    def expected(self, node: str) -> dict[str, wire.TaskVersion]:
         return {
-            f"{key.resource}/{key.namespace}/{key.name}": wire.Held(
+            f"{key.resource}/{key.namespace}/{key.name}": wire.TaskVersion(
                 each["metadata"]["uid"], each["metadata"]["generation"]
             )
             for key, each in self.api.objects.items()
@@ -362,7 +362,7 @@ class Oracle:
 
     def check_converged(self, controller: Controller) -> None:
         assert controller.ledger is not None
-        held, expected = controller.ledger.view.held, self.expected(controller.node)
+        held, expected = controller.ledger.view.task_versions, self.expected(controller.node)
         if held != expected:
             self.fail("I1", f"{controller.name} holds {held}, and not {expected}")
 
@@ -425,7 +425,7 @@ class Oracle:
         for row in rows:
             if not row.is_acked:
                 self.fail("I3", f"{row.name} at {controller.name} has an unsent report")
-            if row.worker.reason == LEFT:
+            if row.worker.reason == NO_TASK:
                 continue  # the cloud wants no report of a task that has left; the worker is silent
             job = self.job(row.uid)
             entry = (((job or {}).get("status") or {}).get("workers") or {}).get(row.name)

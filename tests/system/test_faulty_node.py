@@ -98,7 +98,7 @@ class Node:
         """What the cloud was told so far never goes back."""
         known = 0
         for hello in self.cloud.hellos:
-            found = hello.held.get(key())
+            found = hello.task_versions.get(key())
             version = found.version if found else 0
             assert version >= known, f"the node held version {known}, and then {version} (I2)"
             known = version
@@ -119,7 +119,7 @@ class Node:
         shutil.copytree(self.directory, copy)
         ledger = await Ledger.open(copy)
         try:
-            found = ledger.view.held.get(key())
+            found = ledger.view.task_versions.get(key())
             version = found.version if found else 0
             assert version >= max(acked, default=0), "an acknowledged task is lost"
             assert not is_new or ledger.view.epoch == self.cloud.epoch, "the epoch is lost"

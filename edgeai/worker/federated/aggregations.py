@@ -94,10 +94,10 @@ class TrimmedMean(Aggregation):
 
     def combine(self, slice_: Slice) -> tuple[Vector, Vector]:
         count = len(slice_.updates)
-        cut = min(max(1, int(count * self._trim)), (count - 1) // 2)
+        margin = min(max(1, int(count * self._trim)), (count - 1) // 2)
         ordered = np.sort(slice_.updates, axis=0)
-        kept: Vector = ordered[cut : count - cut].mean(axis=0, dtype=np.float32)
-        return kept, slice_.memory
+        average: Vector = ordered[margin : count - margin].mean(axis=0, dtype=np.float32)
+        return average, slice_.memory
 
 
 def mean(slice_: Slice) -> Vector:
@@ -112,7 +112,7 @@ def mean(slice_: Slice) -> Vector:
 
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
-    each.name: each for each in (FedAvg, FedAvgM, TrimmedMean)
+    class_.name: class_ for class_ in (FedAvg, FedAvgM, TrimmedMean)
 }
 
 

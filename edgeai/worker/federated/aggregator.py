@@ -160,10 +160,10 @@ class Aggregator:
         with self._refusing():
             if round_ != self._store.state.round:
                 raise RoundOver(f"round {round_} is over")
-            found = self._pieces(round_, piece)
-        if not found:
+            data = self._pieces(round_, piece)
+        if not data:
             raise Refused(404, f"the model has no piece {piece}")
-        return found
+        return data
 
     def _packed_piece(self, _round: int, piece: int) -> bytes:
         """b"": there is none. Raises: OSError"""
@@ -265,8 +265,8 @@ class Aggregator:
         with self._change:
             self._rounds.begin(self._store.state.round, time.monotonic())
             self._change.notify_all()
-            joined = self._rounds.present(time.monotonic()).difference(recipients)
-        for name in joined:  # they joined during the aggregation
+            newcomers = self._rounds.present(time.monotonic()).difference(recipients)
+        for name in newcomers:  # they joined during the aggregation
             self._store.add_recipient(name)
         return result
 
@@ -391,18 +391,18 @@ class Aggregator:
 
 def _settings_for(aggregation: Aggregation, settings: RoundSettings) -> RoundSettings:
     """Raises: AggregationError"""
-    needed, expected = aggregation.least_updates, settings.expected_participants
-    if needed > expected:
-        problem = f"needs {needed} participants, and {expected} are expected"
+    least_updates, expected = aggregation.least_updates, settings.expected_participants
+    if least_updates > expected:
+        problem = f"needs {least_updates} participants, and {expected} are expected"
         raise AggregationError(aggregation.name, problem)
-    least = max(settings.min_participants, needed)
+    least = max(settings.min_participants, least_updates)
     return msgspec.structs.replace(settings, min_participants=least)
 
 
 def _mean(key: str, commits: Mapping[str, Commit], weights: Mapping[str, int]) -> float:
     """The mean of a metric over the participants that sent it, weighted by their samples."""
-    having = [name for name, commit in commits.items() if key in commit.metrics]
-    total = sum(weights.get(name, 0) for name in having)
+    names = [name for name, commit in commits.items() if key in commit.metrics]
+    total = sum(weights.get(name, 0) for name in names)
     if not total:
         return 0.0
-    return sum(commits[name].metrics[key] * weights.get(name, 0) for name in having) / total
+    return sum(commits[name].metrics[key] * weights.get(name, 0) for name in names) / total

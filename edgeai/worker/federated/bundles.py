@@ -54,17 +54,17 @@ def _length_of(piece: bytes) -> bytes:
     return len(piece).to_bytes(_LENGTH_BYTES, "big")
 
 
-def split(length: int, read: Callable[[int], Data]) -> Iterator[Data]:
+def split(length: int, reader: Callable[[int], Data]) -> Iterator[Data]:
     """The packed pieces of a bundle with `length` bytes. `read` gives so many of the next bytes.
 
     Raises: Damaged, the errors of `read`
     """
     while length:
-        size = int.from_bytes(read(min(length, _LENGTH_BYTES)), "big")
+        size = int.from_bytes(reader(min(length, _LENGTH_BYTES)), "big")
         length -= _LENGTH_BYTES + size
         if length < 0 or size > MAX_PACKED_BYTES:
             raise Damaged(f"a piece of {size} bytes in a bundle that has less: it was cut")
-        yield read(size)
+        yield reader(size)
 
 
 def split_bytes(bundle: bytes) -> Iterator[Data]:

@@ -92,7 +92,7 @@ class AggregatorClient:
         self._layout = Layout(())
         self._encoding = Encoding()
         self._max_pieces = 1  # in one request, as the aggregator says
-        self._fetching, self._sending = bundles.Pace(), bundles.Pace()
+        self._fetching, self._upload_pace = bundles.Pace(), bundles.Pace()
         self._logged_problem = ""  # the last logged problem, "" when the aggregator answers
         self._outages = 0
         self._is_closed = threading.Event()
@@ -137,11 +137,11 @@ class AggregatorClient:
         heard, _ = self._exchange("POST", path, timeout_s=BEAT_TIMEOUT_S)
         if heard is None or heard.status != 404 or self._is_closed.is_set():
             return
-        joined, _ = self._exchange("POST", self._participant, self._join_body())
+        response, _ = self._exchange("POST", self._participant, self._join_body())
         # The first thread gets the same refusal, and raises it.
-        if joined is not None and joined.status == 200:
+        if response is not None and response.status == 200:
             with contextlib.suppress(FederationError):
-                self._welcome(joined.body)
+                self._welcome(response.body)
 
     # ---- rounds ---------------------------------------------------------------------------------
 
@@ -191,8 +191,8 @@ class AggregatorClient:
         path, total = self._update(round_), protocol.pieces(len(vector))
         piece = self._offer(path, checksum, resends)
         while piece < total:
-            count = self._sending.pieces(min(self._max_pieces, total - piece))
-            start, end = (each * protocol.PIECE_NUMBERS for each in (piece, piece + count))
+            count = self._upload_pace.pieces(min(self._max_pieces, total - piece))
+            start, end = (index * protocol.PIECE_NUMBERS for index in (piece, piece + count))
             parts = protocol.wire_parts(vector[start:end], encoding)
             if self._send_pieces(path, piece, [protocol.packed(part, encoding) for part in parts]):
                 piece += count
@@ -204,9 +204,9 @@ class AggregatorClient:
     def _offer(self, path: str, checksum: str, resends: "_Resends") -> int:
         """The number of pieces that the aggregator has already."""
         body = self._call("POST", path, protocol.encode(Offer(checksum)))
-        received = self._decoded(body, Received)
-        resends.note_progress(received.pieces)
-        return received.pieces
+        progress = self._decoded(body, Received)
+        resends.note_progress(progress.pieces)
+        return progress.pieces
 
     def _send_pieces(self, path: str, first: int, pieces: list[bytes]) -> bool:
         """Returns: False after a bundle that failed: then the next piece travels alone"""
@@ -216,9 +216,9 @@ class AggregatorClient:
         else:
             body = b"".join(bundles.joined(pieces))
             if self._bundle("PUT", f"{path}/{first}-{first + len(pieces) - 1}", body) is None:
-                self._sending.note_failure()
+                self._upload_pace.note_failure()
                 return False
-        self._sending.note_success(time.monotonic() - began_s)
+        self._upload_pace.note_success(time.monotonic() - began_s)
         self.sent_bytes += sum(map(len, pieces))
         return True
 
@@ -262,28 +262,28 @@ class AggregatorClient:
             try:
                 return attempt()
             except Damaged as error:
-                if not resends.left:
+                if not resends.rest:
                     raise FederationError(f"{self._where}: {error}") from error
                 log.warning("damaged on the way, once more: %s", error)
-                resends.left -= 1
+                resends.rest -= 1
 
     def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """Send a request. If the aggregator does not know this participant, join, and send again.
 
         Raises: RoundClosed, Damaged, FederationError
         """
-        left, outages = MAX_REJOINS, self._outages
+        retries, outages = MAX_REJOINS, self._outages
         while True:
             try:
                 return self._answer(method, path, body)
             except _NotJoined as error:
                 if outages != self._outages:  # after an outage the aggregator may be a new process
-                    left, outages = MAX_REJOINS, self._outages
-                if not left:
+                    retries, outages = MAX_REJOINS, self._outages
+                if not retries:
                     raise FederationError(str(error)) from error
                 log.info("joining again: the aggregator does not know this participant")
                 self._join()
-                left -= 1
+                retries -= 1
 
     def _answer(self, method: str, path: str, body: bytes) -> bytes:
         """Send until an answer comes. Raises: _NotJoined, RoundClosed, Damaged, FederationError"""
@@ -313,8 +313,8 @@ class AggregatorClient:
 
     def _refusal(self, response: Response) -> Exception:
         words = _error_text(response)
-        known = {400: Damaged, 404: _NotJoined, 409: RoundClosed}
-        return known.get(response.status, FederationError)(f"{self._where} refuses: {words}")
+        classes = {400: Damaged, 404: _NotJoined, 409: RoundClosed}
+        return classes.get(response.status, FederationError)(f"{self._where} refuses: {words}")
 
     def _decoded(self, body: bytes, type_: type[Message]) -> Message:
         try:
@@ -333,16 +333,16 @@ class AggregatorClient:
 
 
 class _Resends:
-    """`left`: how many damaged transfers in a row are still allowed."""
+    """`rest`: how many damaged transfers in a row are still allowed."""
 
     def __init__(self) -> None:
-        self.left = MAX_RESENDS
+        self.rest = MAX_RESENDS
         self._pieces = 0
 
     def note_progress(self, pieces: int) -> None:
-        """Reset `left` after progress: a long update may be damaged more often in all."""
+        """Reset `rest` after progress: a long update may be damaged more often in all."""
         if pieces > self._pieces:
-            self._pieces, self.left = pieces, MAX_RESENDS
+            self._pieces, self.rest = pieces, MAX_RESENDS
 
 
 def _error_text(response: Response) -> str:

@@ -61,7 +61,7 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
     Raises: SettingsError that names the variable, what is wrong and what to do
     """
     default = FederationEnvironment()
-    listed = environ.get("FEDERATION_PARTICIPANTS", "")
+    path = environ.get("FEDERATION_PARTICIPANTS", "")
     bind_host = environ.get("AGG_BIND_IP") or default.bind.host
     return FederationEnvironment(
         job_name=environ.get("JOB_NAME", ""),
@@ -70,7 +70,7 @@ def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
         participants=participants(environ),
         secret=Secret(environ.get("JOB_SECRET", "")),
         participant_secret=Secret(environ.get("PARTICIPANT_SECRET", "")),
-        participants_file=Path(listed) if listed else None,
+        participants_file=Path(path) if path else None,
         model_url=environ.get("MODEL_URL", ""),
         pretrained_model_url=environ.get("PRETRAINED_MODEL_URL", ""),
         dataset_url=environ.get("TRAIN_DATASET_URL", ""),

@@ -51,8 +51,8 @@ class RoundAware(Protocol):
 
 def require_savable(url: str, estimator: FederatedEstimator | None) -> None:
     """Raises: SettingsError if only an estimator can save the result at `url`, and none is given"""
-    scheme, found, _ = url.partition("://")
-    if found and estimator is None:
+    scheme, separator, _ = url.partition("://")
+    if separator and estimator is None:
         raise SettingsError(
             "environment variable MODEL_URL",
             f"begins with {scheme}://, and AggregationServer was given no estimator to save the "
@@ -76,20 +76,20 @@ def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str)
 
 
 def _save_archive(weights: Weights, path: Path) -> None:
-    named = weights if isinstance(weights, Mapping) else dict(_numbered(weights))
+    arrays = weights if isinstance(weights, Mapping) else dict(_numbered(weights))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     with temporary.open("wb") as file:
-        _write_archive(file, named)
+        _write_archive(file, arrays)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
 
 
-def _write_archive(file: BinaryIO, named: Mapping[str, Array]) -> None:
+def _write_archive(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
     """Write as numpy.savez does. savez itself cannot save a tensor with a parameter's name."""
     with zipfile.ZipFile(file, "w") as archive:
-        for name, array in named.items():
+        for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 

@@ -64,9 +64,9 @@ def layout_of(weights: Weights) -> Layout:
 
 def flatten(weights: Weights, layout: Layout) -> Vector:
     """Raises: WeightsError when the weights have another layout, or a number that is not finite"""
-    given = layout_of(weights)
-    if given != layout:
-        raise WeightsError(difference(given, layout))
+    own_layout = layout_of(weights)
+    if own_layout != layout:
+        raise WeightsError(difference(own_layout, layout))
     vector = np.empty(layout.size, dtype=np.float32)
     start = 0
     for name, array in _pairs(weights):
@@ -90,15 +90,15 @@ def restore(vector: Vector, layout: Layout) -> Weights:
     return arrays if layout.is_named else list(arrays.values())
 
 
-def difference(given: Layout, expected: Layout) -> str:
+def difference(layout: Layout, expected: Layout) -> str:
     """A text about the first difference of two layouts; "" where they are equal."""
-    if given.is_named != expected.is_named:
+    if layout.is_named != expected.is_named:
         return "the weights are a mapping on one side and a sequence on the other"
-    if len(given.tensors) != len(expected.tensors):
-        return f"{len(given.tensors)} tensors, expected {len(expected.tensors)}"
-    for ours, theirs in zip(given.tensors, expected.tensors, strict=True):
-        if ours != theirs:
-            return f"tensor {ours}, expected {theirs}"
+    if len(layout.tensors) != len(expected.tensors):
+        return f"{len(layout.tensors)} tensors, expected {len(expected.tensors)}"
+    for tensor, other in zip(layout.tensors, expected.tensors, strict=True):
+        if tensor != other:
+            return f"tensor {tensor}, expected {other}"
     return ""
 
 

@@ -132,9 +132,9 @@ class FederatedLearning:
         if not isinstance(self._estimator, RoundAware):
             self._estimator.set_weights(layouts.restore(vector, layout))
             return
-        kept = vector.copy()  # the estimator may change the arrays of set_weights in place
+        copy = vector.copy()  # the estimator may change the arrays of set_weights in place
         self._estimator.set_weights(layouts.restore(vector, layout))
-        self._estimator.begin_round(round_, layouts.restore(kept, layout))
+        self._estimator.begin_round(round_, layouts.restore(copy, layout))
 
     def _finish(
         self, state: RoundState, layout: layouts.Layout, samples: int, valid_data: Any

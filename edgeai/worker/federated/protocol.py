@@ -181,23 +181,23 @@ def packed(data: Data, encoding: Encoding) -> bytes:
 
 def unpacked(body: Data, *, numbers: int, encoding: Encoding) -> Data:
     """The content of a packed piece. Raises: Damaged for a wrong length or checksum"""
-    wanted = numbers * itemsize(encoding)
-    sent = memoryview(body)[CRC_BYTES:]
-    data = _inflated(sent, wanted) if encoding.compression == "zlib" else sent
-    if len(data) != wanted:
-        raise Damaged(f"a piece of {len(data)} bytes, expected {wanted}: it was cut")
+    size = numbers * itemsize(encoding)
+    content = memoryview(body)[CRC_BYTES:]
+    data = _inflated(content, size) if encoding.compression == "zlib" else content
+    if len(data) != size:
+        raise Damaged(f"a piece of {len(data)} bytes, expected {size}: it was cut")
     if zlib.crc32(data).to_bytes(CRC_BYTES, "big") != body[:CRC_BYTES]:
         raise Damaged("the piece's checksum is another one: it was damaged on the way")
     return data
 
 
-def _inflated(body: Data, wanted: int) -> bytes:
+def _inflated(body: Data, size: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(body, wanted + 1)  # the limit bounds the memory
+        data = inflater.decompress(body, size + 1)  # the limit bounds the memory
     except zlib.error as error:
         raise Damaged(f"a piece that cannot be decompressed: {error}") from error
-    if not inflater.eof and len(data) <= wanted:
+    if not inflater.eof and len(data) <= size:
         raise Damaged("a piece that cannot be decompressed: it was cut")
     return data
 

@@ -136,8 +136,8 @@ class Rounds:
         return (present - self._samples.keys()) | (present & self._returning)
 
     def _note_presence(self, now_s: float) -> None:
-        known = len(self.present(now_s) | self._samples.keys())
-        if known >= self._settings.expected_participants:
+        count = len(self.present(now_s) | self._samples.keys())
+        if count >= self._settings.expected_participants:
             self._is_gathered = True
-        if self._since_s is None and known >= self._settings.min_participants:
+        if self._since_s is None and count >= self._settings.min_participants:
             self._since_s = now_s

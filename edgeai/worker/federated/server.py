@@ -96,10 +96,10 @@ class AggregationServer:
         self._stop_when = stop_when
         self._linger_s = linger_s
         settings = settings or RoundSettings(expected_participants=self._environment.participants)
-        chosen = named(aggregation) if isinstance(aggregation, str) else aggregation
+        algorithm = named(aggregation) if isinstance(aggregation, str) else aggregation
         store = _open(self._environment, encoding or Encoding())
         participants = Participants(self._environment.participants_file)
-        self._aggregator = Aggregator(store, chosen, settings, participants=participants)
+        self._aggregator = Aggregator(store, algorithm, settings, participants=participants)
         self._server = _listen(self._environment.bind, limits)
         self._server.aggregator = self._aggregator
         self._server.secret = self._environment.secret.value
@@ -253,10 +253,10 @@ class _Handler(BoundedHandler):
             self.refuse(refusal)
 
     def _authenticate(self) -> None:
-        given = self.headers.get("Authorization", "")
+        header = self.headers.get("Authorization", "")
         secret = participant_secret(self.server.secret, self._sender())
         expected = f"Bearer {secret}"
-        if self.server.secret and not hmac.compare_digest(given.encode(), expected.encode()):
+        if self.server.secret and not hmac.compare_digest(header.encode(), expected.encode()):
             problem = (
                 "the secret is not this participant's: PARTICIPANT_SECRET and WORKER_NAME belong "
                 "together, and without PARTICIPANT_SECRET the JOB_SECRET is the aggregator's"
@@ -313,9 +313,9 @@ class _Call(NamedTuple):
         cls, match: re.Match[str], body: bytes, pieces: Iterator[Data], query: str, instance: str
     ) -> "_Call":
         """Raises: Refused"""
-        said = {key: values[0] for key, values in parse_qs(query).items()}
+        parameters = {key: values[0] for key, values in parse_qs(query).items()}
         path = match.groupdict()
-        name = path.get("name") or said.get("participant", "")
+        name = path.get("name") or parameters.get("participant", "")
         if name and not is_subdomain(name):
             raise Refused(400, f"participant {name[:100]!r}: a name is like trainer-0")
         if len(name) > MAX_NAME:
@@ -323,7 +323,7 @@ class _Call(NamedTuple):
                 422, f"participant {name[:20]}…: a name has {MAX_NAME} characters at most"
             )
         round_, piece, last = (int(path.get(key) or 0) for key in ("round", "piece", "last"))
-        return cls(body, pieces, said, name, round_, piece, last, instance)
+        return cls(body, pieces, parameters, name, round_, piece, last, instance)
 
     def number(self, key: str, default: float) -> float:
         """Raises: Refused"""

@@ -237,21 +237,21 @@ class RoundStore:
             model = stack.enter_context(files.NewFile(self._directory / f"model-{next_}"))
             memory = stack.enter_context(files.NewFile(self._directory / f"memory-{next_}"))
             for slice_ in slices:
-                combined, kept = self._combined(aggregation, slice_, weights)
+                combined, next_memory = self._combined(aggregation, slice_, weights)
                 model.write(vectors.to_bytes(combined))
                 if aggregation.has_memory:
-                    memory.write(vectors.to_bytes(kept))
+                    memory.write(vectors.to_bytes(next_memory))
         self._start_round(next_, has_learned=True, is_last=is_last, recipients=recipients)
 
     def keep_model(self, *, is_last: bool, recipients: Iterable[str] = ()) -> None:
         """Close the round and keep its model and memory. Raises: OSError"""
         next_ = self.state.round + 1
-        for each in ("model", "memory"):
-            old = self._directory / f"{each}-{self.state.round}"
+        for part in ("model", "memory"):
+            old = self._directory / f"{part}-{self.state.round}"
             if old.exists():
                 with (
                     old.open("rb") as source,
-                    files.NewFile(self._directory / f"{each}-{next_}") as new,
+                    files.NewFile(self._directory / f"{part}-{next_}") as new,
                 ):
                     shutil.copyfileobj(source, new)
         self._start_round(next_, is_last=is_last, recipients=recipients)
@@ -260,25 +260,25 @@ class RoundStore:
         self, aggregation: Aggregation, slice_: Slice, names: Collection[str]
     ) -> tuple[Vector, Vector]:
         with np.errstate(over="ignore", invalid="ignore"):  # a check below raises NotFinite
-            combined, kept = aggregation.combine(slice_)
+            combined, memory = aggregation.combine(slice_)
         if combined.shape != slice_.model.shape:
             raise AggregationError(aggregation.name, "gave what is no model")
-        if not (self._is_transferable(combined) and np.isfinite(kept).all()):
+        if not (self._is_transferable(combined) and np.isfinite(memory).all()):
             largest = np.abs(slice_.updates).max(axis=1)
-            sent = zip(largest.tolist(), names, strict=True)
-            worst = [f"{name} ({number:.3g})" for number, name in sorted(sent, reverse=True)]
+            pairs = zip(largest.tolist(), names, strict=True)
+            worst = [f"{name} ({number:.3g})" for number, name in sorted(pairs, reverse=True)]
             problem = (
                 f"gave what is not finite; largest numbers from {', '.join(worst[:MAX_NAMED])}"
             )
             raise NotFinite(aggregation.name, problem)
-        return combined, kept
+        return combined, memory
 
     def _is_transferable(self, vector: Vector) -> bool:
         """Whether all numbers are finite, also in wire precision."""
-        sent = protocol.from_wire(
+        numbers = protocol.from_wire(
             protocol.to_wire(vector, self.state.encoding), self.state.encoding
         )
-        return bool(np.isfinite(sent).all())
+        return bool(np.isfinite(numbers).all())
 
     # ---- the end --------------------------------------------------------------------------------
 
@@ -293,17 +293,17 @@ class RoundStore:
         """`name` has the result, or has left. Raises: OSError"""
         with self._lock:
             if name in self.state.recipients:
-                left = tuple(recipient for recipient in self.state.recipients if recipient != name)
-                self._save(msgspec.structs.replace(self.state, recipients=left))
+                rest = tuple(recipient for recipient in self.state.recipients if recipient != name)
+                self._save(msgspec.structs.replace(self.state, recipients=rest))
 
     def conclude(self) -> None:
         """Remove all files except the record that the federation is over. Raises: OSError"""
         os.sync()  # the saved result must be durable before the store removes the model
         with self._lock:
-            done = msgspec.structs.replace(
+            state = msgspec.structs.replace(
                 self.state, layout=Layout(()), recipients=(), is_concluded=True
             )
-            self._save(done)
+            self._save(state)
         self._remove_leftovers()
 
     def _slices(self, stack: ExitStack, useful: Mapping[str, int]) -> Iterator[Slice]:
@@ -318,7 +318,7 @@ class RoundStore:
             stack.enter_context(memory_path.open("rb")) if files.has_content(memory_path) else None
         )
         updates = [
-            stack.enter_context(self._files(each, "update")[0].open("rb")) for each in useful
+            stack.enter_context(self._files(name, "update")[0].open("rb")) for name in useful
         ]
         step = vectors.slice_numbers(len(updates), self._slice_bytes)
         for start, count in vectors.ranges(self.numbers, step):
@@ -384,11 +384,11 @@ class RoundStore:
 
     def _remove_leftovers(self) -> None:
         """Remove the store's own files that the state does not name, and no other files."""
-        kept: set[str] = set()
+        names: set[str] = set()
         if not self.state.is_concluded:
-            kept = {f"{each}-{self.state.round}" for each in ("model", "memory", "updates")}
+            names = {f"{part}-{self.state.round}" for part in ("model", "memory", "updates")}
         for path in self._directory.iterdir():
-            if path.name in kept or not _OWN_FILES.fullmatch(path.name):
+            if path.name in names or not _OWN_FILES.fullmatch(path.name):
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -435,8 +435,8 @@ class RoundStore:
             size, expected = os.fstat(part.fileno()).st_size, self._update_bytes()
             if size != expected:
                 raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
-            found = protocol.digest_of_file(part)
-            if found != checksum:
+            digest = protocol.digest_of_file(part)
+            if digest != checksum:
                 Path(part.name).unlink(missing_ok=True)
                 raise Damaged("the update's checksum is not the one that was offered: begin anew")
             os.fsync(part.fileno())
@@ -444,10 +444,10 @@ class RoundStore:
     def _read_updates(
         self, updates: Sequence[BinaryIO], start: int, count: int
     ) -> npt.NDArray[np.float32]:
-        read = np.empty((len(updates), count), dtype=np.float32)
-        for row, file in zip(read, updates, strict=True):
+        rows = np.empty((len(updates), count), dtype=np.float32)
+        for row, file in zip(rows, updates, strict=True):
             row[:] = self._read_update(file, start, count)
-        return read
+        return rows
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)

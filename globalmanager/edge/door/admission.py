@@ -69,11 +69,11 @@ class Lobby:
 
     def __init__(self, *, total: int, per_address: int) -> None:
         self._total, self._per_address = total, per_address
-        self._waiting: Counter[str] = Counter()
+        self._peers: Counter[str] = Counter()
         self._warning = RateLimitedWarning("too many peers are not authenticated yet")
 
     def __len__(self) -> int:
-        return self._waiting.total()
+        return self._peers.total()
 
     def enter(self, address: str) -> LobbyPlace | None:
         """A place for one connection; None when the lobby is full. The caller must call the place's
@@ -81,9 +81,9 @@ class Lobby:
         """
         network = network_of(address)
         # `get` leaves no entry behind for an address without a place
-        if len(self) >= self._total or self._waiting.get(network, 0) >= self._per_address:
+        if len(self) >= self._total or self._peers.get(network, 0) >= self._per_address:
             return None
-        self._waiting[network] += 1
+        self._peers[network] += 1
         return LobbyPlace(address, self)
 
     def warn(self, address: str) -> None:
@@ -93,9 +93,9 @@ class Lobby:
     def leave(self, address: str) -> None:
         """Free the place of one connection from this address."""
         network = network_of(address)
-        self._waiting[network] -= 1
-        if not self._waiting[network]:
-            del self._waiting[network]
+        self._peers[network] -= 1
+        if not self._peers[network]:
+            del self._peers[network]
 
 
 class AddressBuckets(TokenBuckets):

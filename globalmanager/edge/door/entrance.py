@@ -126,7 +126,7 @@ class Entrance(asyncio.Protocol):
         gate: performs the TLS handshake; None: plain ws
         arrivals: rate of the connections from one address. A connection beyond this rate ends at
             once, because also the refusal of a request costs the process time
-        refused: counts the connections for which the lobby has no room, or of whose address too
+        refusals: counts the connections for which the lobby has no room, or of whose address too
             many came
     """
 
@@ -137,13 +137,13 @@ class Entrance(asyncio.Protocol):
         lobby: Lobby,
         gate: TlsGate | None,
         arrivals: AddressBuckets,
-        refused: Counter,
+        refusals: Counter,
     ) -> None:
         self._connection = connection
         self._lobby = lobby
         self._gate = gate
         self._arrivals = arrivals
-        self._refused = refused
+        self._refusals = refusals
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's class has no such base class
@@ -151,7 +151,7 @@ class Entrance(asyncio.Protocol):
         address = str(peer[0]) if peer else ""
         place = self._lobby.enter(address) if self._may_arrive(address) else None
         if place is None:
-            self._refused.inc()
+            self._refusals.inc()
             self._lobby.warn(address)
             transport.abort()
             return
@@ -184,5 +184,5 @@ def duplicate(transport: asyncio.Transport) -> socket.socket:
     """A second socket of the same TCP connection. It stays open when the transport closes the first
     socket. Raises: OSError
     """
-    accepted = transport.get_extra_info("socket")
-    return socket.fromfd(accepted.fileno(), accepted.family, accepted.type)
+    own = transport.get_extra_info("socket")
+    return socket.fromfd(own.fileno(), own.family, own.type)

@@ -116,7 +116,7 @@ class EdgeServer:
         self._arrivals = self._new_address_buckets(max_wait_s=0.0, factor=ARRIVALS)
         self._stranger_warning = RateLimitedWarning("peer not authenticated")
         self._unavailable_warning = RateLimitedWarning("peers cannot be authenticated now")
-        self._refused = metrics.handshakes.labels("no room")
+        self._refusals = metrics.handshakes.labels("no room")
         self._reviews = Reviews(authenticator, interval_s=review_s, metrics=metrics)
         self._reviewing: asyncio.Task[None] | None = None
         if tls is not None:
@@ -149,7 +149,7 @@ class EdgeServer:
             self._handle,
             self._host,
             self._port,
-            subprotocols=[Subprotocol(each) for each in SUBPROTOCOLS],
+            subprotocols=[Subprotocol(name) for name in SUBPROTOCOLS],
             compression=None,
             process_request=self._process_request,
             server_header=None,
@@ -182,9 +182,9 @@ class EdgeServer:
             await asyncio.gather(self._reviewing, return_exceptions=True)
         if self._gate is not None:
             await self._gate.close()
-        unauthenticated = [each for each in self._connections if each.node is None]
-        for connection in unauthenticated:
-            connection.transport.abort()
+        for connection in list(self._connections):
+            if connection.node is None:
+                connection.transport.abort()
         self._server.close(code=wire.Close.GOING_AWAY, reason="GlobalManager is stopping")
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
@@ -213,7 +213,7 @@ class EdgeServer:
     def _new_bucket(self, *, max_wait_s: float) -> TokenBucket:
         limits = self._limits
         return TokenBucket(
-            qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, what="edge server"
+            qps=limits.per_s, burst=limits.burst, max_wait_s=max_wait_s, part="edge server"
         )
 
     def _new_address_buckets(self, *, max_wait_s: float, factor: int = 1) -> AddressBuckets:
@@ -222,7 +222,7 @@ class EdgeServer:
             qps=factor * limits.per_address_per_s,
             burst=factor * limits.per_address_burst,
             max_wait_s=max_wait_s,
-            what="edge server, for one address,",
+            part="edge server, for one address,",
         )
 
     def _tls_gate(self, tls: ServerTls) -> TlsGate:
@@ -243,7 +243,7 @@ class EdgeServer:
             lobby=self._lobby,
             gate=self._gate,
             arrivals=self._arrivals,
-            refused=self._refused,
+            refusals=self._refusals,
         )
 
     async def _handle(self, websocket: ServerConnection) -> None:
@@ -332,7 +332,7 @@ class EdgeServer:
             self._unavailable_warning.log(problem=str(error))
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         offers = offered_subprotocols(request)
-        free = next(self._free[each] for each in SUBPROTOCOLS if each in offers)
+        free = next(self._free[name] for name in SUBPROTOCOLS if name in offers)
         if free.take(node, asyncio.get_running_loop().time()):
             connection.toll.give_back()
         wait_s = self._sessions.must_wait_s(node)

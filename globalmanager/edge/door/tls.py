@@ -152,7 +152,7 @@ def _first_end(file: Path) -> float:
     except (OSError, ValueError):
         return math.nan
     chain = (leaf, *issuers.get_ca_certs())
-    return min(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in chain)
+    return min(ssl.cert_time_to_seconds(str(link["notAfter"])) for link in chain)
 
 
 def anchors_of(context: ssl.SSLContext) -> frozenset[bytes]:
@@ -183,7 +183,7 @@ def peer_certificate(connection: ssl.SSLObject | None) -> PeerCertificate | None
             if name == "commonName"
         ),
         dns_names=tuple(value for kind, value in leaf.get("subjectAltName", ()) if kind == "DNS"),
-        expires_at=min(ssl.cert_time_to_seconds(each.get_info()["notAfter"]) for each in chain),
+        expires_at=min(ssl.cert_time_to_seconds(link.get_info()["notAfter"]) for link in chain),
         anchor=hashlib.sha256(chain[-1].public_bytes(_DER)).digest(),
     )
 

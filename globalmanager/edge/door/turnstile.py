@@ -15,16 +15,16 @@ class Turnstile:
     def __init__(self, *, per_pass: int) -> None:
         self._per_pass = per_pass
         self._entered = 0  # in this pass
-        self._waiting: deque[asyncio.Future[None]] = deque()  # the lobby bounds their number
+        self._turns: deque[asyncio.Future[None]] = deque()  # the lobby bounds their number
         self._is_scheduled = False
 
     async def enter(self) -> None:
         """Wait for a turn, first come, first served."""
-        if self._entered < self._per_pass and not self._waiting:
+        if self._entered < self._per_pass and not self._turns:
             self._let_in()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._turns.append(turn)
         await turn
 
     def _let_in(self) -> None:
@@ -35,8 +35,8 @@ class Turnstile:
 
     def _next_pass(self) -> None:
         self._entered, self._is_scheduled = 0, False
-        while self._waiting and self._entered < self._per_pass:
-            turn = self._waiting.popleft()
+        while self._turns and self._entered < self._per_pass:
+            turn = self._turns.popleft()
             if not turn.done():  # done: the connection has ended meanwhile
                 turn.set_result(None)
                 self._let_in()

@@ -50,8 +50,8 @@ class TokenAuthenticator:
         node = self._nodes.get(digest)
         # The keys are digests, so the time of the look-up reveals nothing about a token. The
         # comparison makes the check of an unknown token as slow as the check of a known token.
-        known = digest if node is not None else _NO_DIGEST
-        if not hmac.compare_digest(known, digest) or node is None:
+        expected = digest if node is not None else _NO_DIGEST
+        if not hmac.compare_digest(expected, digest) or node is None:
             raise Unauthenticated("unknown token")
         check_claim(handshake, node)
         return node

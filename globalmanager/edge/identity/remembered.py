@@ -36,8 +36,8 @@ class Remembered(Generic[T]):
         return len(self._answers)
 
     def get(self, key: bytes) -> T | None:
-        found = self._answers.get(key)
-        return found[0] if found is not None and self._now() < found[1] else None
+        entry = self._answers.get(key)
+        return entry[0] if entry is not None and self._now() < entry[1] else None
 
     def put(self, key: bytes, answer: Answer[T]) -> None:
         self._answers[key] = answer.value, self._now() + answer.keep_s
@@ -48,18 +48,18 @@ class Remembered(Generic[T]):
     async def answer(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T:
         """The remembered answer, or else the answer of `ask`. Raises: what `ask` raises"""
         while (value := self.get(key)) is None:
-            done = self._under_way.get(key)
-            if done is None:
+            end = self._under_way.get(key)
+            if end is None:
                 return await self._ask(key, ask)
-            await done.wait()
+            await end.wait()
         return value
 
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T:
-        done = self._under_way[key] = asyncio.Event()
+        end = self._under_way[key] = asyncio.Event()
         try:
             answer = await ask()
             self.put(key, answer)
         finally:  # after a failed or cancelled question, the next waiting caller asks
             del self._under_way[key]
-            done.set()
+            end.set()
         return answer.value

@@ -61,8 +61,8 @@ class Reviews:
         """When the first client certificate of a live session ends, Unix seconds; infinite when
         none has one.
         """
-        certificates = (session.handshake.certificate for session in self._due)
-        return min((each.expires_at for each in certificates if each), default=math.inf)
+        peers = (session.handshake.certificate for session in self._due)
+        return min((peer.expires_at for peer in peers if peer), default=math.inf)
 
     def add(self, session: Admitted) -> None:
         self._due[session] = self._now() + self._interval_s

@@ -82,7 +82,7 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the authenticator remembers that the cluster gave no answer about a
     token.
     """
-    remembered: int = 20_000
+    max_tokens: int = 20_000
     """Largest number of remembered tokens."""
 
 
@@ -108,14 +108,14 @@ class ServiceAccountAuthenticator:
         self._account = account
         self._limits = limits
         self._now = now
-        self._verdicts: Remembered[Verdict] = Remembered(limits.remembered, self._now)
+        self._verdicts: Remembered[Verdict] = Remembered(limits.max_tokens, self._now)
         self._new_tokens = TokenBucket(
-            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, what="review of node tokens"
+            qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, part="review of node tokens"
         )
         self._live_sessions = TokenBucket(
             qps=limits.reviews_per_s,
             burst=max(1, round(limits.reviews_per_s)),
-            what="review of live sessions",
+            part="review of live sessions",
         )
 
     async def authenticate(self, handshake: Handshake) -> NodeName:
@@ -181,8 +181,8 @@ class ServiceAccountAuthenticator:
         Raises: Unauthenticated
         """
         if not status.get("authenticated"):
-            said = str(status.get("error") or "it gives no reason").replace(token, "…")
-            raise Unauthenticated(f"the cluster rejects the token: {said[:_MAX_SAID_CHARS]}")
+            reason = str(status.get("error") or "it gives no reason").replace(token, "…")
+            raise Unauthenticated(f"the cluster rejects the token: {reason[:_MAX_SAID_CHARS]}")
         # An API server that does not know audiences accepts tokens for every audience. The answer
         # of such a server names no audience.
         if AUDIENCE not in (status.get("audiences") or ()):

@@ -32,19 +32,19 @@ class HelloReceived(msgspec.Struct, frozen=True):
     """The LocalController sent Hello with a version that both sides speak. Call `welcome`."""
 
     instance: str
-    held: Mapping[TaskKey, wire.Held]
+    task_versions: Mapping[TaskKey, wire.TaskVersion]
 
 
 class TaskAcked(msgspec.Struct, frozen=True):
     """The LocalController holds the task `key` durably at `version`; None: it dropped the task.
 
-    If `refused` is not "", the LocalController refused the frame, and `refused` says why.
+    If `refusal` is not "", the LocalController refused the frame, and `refusal` says why.
     """
 
     key: TaskKey
     uid: Uid
     version: int | None
-    refused: str
+    refusal: str
 
 
 class EdgeSynced(msgspec.Struct, frozen=True):
@@ -60,12 +60,12 @@ class Reported(msgspec.Struct, frozen=True):
 class CloudSession(Session):
     def __init__(self, *, now: float, timing: Timing) -> None:
         super().__init__(now=now, timing=timing)
-        self.held: dict[TaskKey, wire.Held] = {}  # tasks that the LocalController says it holds
-        self._held_bytes = 0  # of the names in `held` at the handshake
+        self.task_versions: dict[TaskKey, wire.TaskVersion] = {}  # as the LocalController says
+        self._held_bytes = 0  # of the names in `task_versions` at the handshake
         self._desired: dict[TaskKey, Desired] = {}
         self._window: SendWindow[TaskKey, wire.Assign | wire.Withdraw] = SendWindow(WINDOW)
         self._synced: wire.Synced | None = None  # the Synced that was sent
-        self._dropped: frozenset[TaskKey] = frozenset()  # held tasks that Synced does not name
+        self._dropped_keys: frozenset[TaskKey] = frozenset()  # tasks that Synced does not name
         self._unacknowledged_reports = 0
 
     def welcome(self, *, epoch: int, session: str, desired: Mapping[TaskKey, Desired]) -> None:
@@ -96,11 +96,11 @@ class CloudSession(Session):
 
         The frame has seq 0 until the window gives it a number.
         """
-        held = self._held_after_flight(key)
+        edge = self._held_after_flight(key)
         if task is None:
-            return None if held is None else wire.Withdraw(0, key, Uid(held.uid))
+            return None if edge is None else wire.Withdraw(0, key, Uid(edge.uid))
         # The LocalController may hold a newer version than this replica knows: send no older one.
-        if held is not None and held.uid == task.uid and held.version >= task.version:
+        if edge is not None and edge.uid == task.uid and edge.version >= task.version:
             return None
         return wire.Assign(0, key, task.uid, task.version, task.body)
 
@@ -109,17 +109,17 @@ class CloudSession(Session):
         frame = self._window.in_flight(key)
         return isinstance(frame, wire.Assign) and frame.version == version
 
-    def _held_after_flight(self, key: TaskKey) -> wire.Held | None:
+    def _held_after_flight(self, key: TaskKey) -> wire.TaskVersion | None:
         match self._window.in_flight(key):
             case wire.Assign() as frame:
-                return wire.Held(frame.uid, frame.version)
+                return wire.TaskVersion(frame.uid, frame.version)
             case wire.Withdraw():
                 return None
-        return None if key in self._dropped else self.held.get(key)
+        return None if key in self._dropped_keys else self.task_versions.get(key)
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         self._unacknowledged_reports -= 1
-        super().acknowledge(seq, refused=refused)
+        super().acknowledge(seq, refusal=refusal)
 
     def _flush(self, _now: float) -> None:
         if not self.is_open or self.closed is not None:
@@ -131,7 +131,7 @@ class CloudSession(Session):
             for part in parts:
                 self._send(wire.SyncedPart(part))
             self._synced = wire.Synced(self._window.next_seq(), last)
-            self._dropped = frozenset(self.held.keys() - self._desired.keys())
+            self._dropped_keys = frozenset(self.task_versions.keys() - self._desired.keys())
             self._send(self._synced)
 
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
@@ -153,23 +153,24 @@ class CloudSession(Session):
         if isinstance(frame, wire.HeldPart):
             return []
         self.version = _newest_common(frame.versions)
-        return [HelloReceived(frame.instance, dict(self.held))]
+        return [HelloReceived(frame.instance, dict(self.task_versions))]
 
-    def _note_held(self, held: Mapping[TaskKey, wire.Held]) -> None:
+    def _note_held(self, tasks: Mapping[TaskKey, wire.TaskVersion]) -> None:
         """Raises: ProtocolError, so that a node cannot fill the memory by what it says it holds"""
-        self._held_bytes += sum(len(key) + len(task.uid) for key, task in held.items())
-        if len(self.held) + len(held) > wire.MAX_HELD or self._held_bytes > MAX_HELD_BYTES:
+        self._held_bytes += sum(len(key) + len(task.uid) for key, task in tasks.items())
+        count = len(self.task_versions) + len(tasks)
+        if count > wire.MAX_HELD or self._held_bytes > MAX_HELD_BYTES:
             raise ProtocolError(
                 wire.Close.TOO_BIG,
                 f"more than {wire.MAX_HELD} tasks held, or {MAX_HELD_BYTES} bytes of their names",
             )
-        self.held.update(held)
+        self.task_versions.update(tasks)
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
-        sent = self._window.acknowledge(ack.seq)
-        if sent is None:
+        flight = self._window.acknowledge(ack.seq)
+        if flight is None:
             return self._on_synced_ack(ack)
-        frame = sent.value
+        frame = flight.value
         version = frame.version if isinstance(frame, wire.Assign) else None
         if not ack.refused:
             self._record_held(frame.key, frame.uid, version)
@@ -178,17 +179,17 @@ class CloudSession(Session):
     def _on_synced_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         if self._synced is None or ack.seq != self._synced.seq:
             return []  # a repeated acknowledgement
-        for key in self._dropped:
-            self.held.pop(key, None)
-        self._dropped = frozenset()
+        for key in self._dropped_keys:
+            self.task_versions.pop(key, None)
+        self._dropped_keys = frozenset()
         return [EdgeSynced()]
 
     def _record_held(self, key: TaskKey, uid: Uid, version: int | None) -> None:
-        self._dropped -= {key}  # this frame decides about the task, not Synced
+        self._dropped_keys -= {key}  # this frame decides about the task, not Synced
         if version is None:
-            self.held.pop(key, None)
+            self.task_versions.pop(key, None)
         else:
-            self.held[key] = wire.Held(uid, version)
+            self.task_versions[key] = wire.TaskVersion(uid, version)
 
     def _on_report(self, report: wire.Report) -> list[msgspec.Struct]:
         self._unacknowledged_reports += 1
@@ -197,14 +198,14 @@ class CloudSession(Session):
         return [Reported(report)]
 
 
-def _newest_common(offered: Collection[int]) -> int:
+def _newest_common(versions: Collection[int]) -> int:
     """Raises: ProtocolError, which names the versions of both sides and the side to upgrade"""
-    common_versions = set(offered) & set(wire.VERSIONS)
+    common_versions = set(versions) & set(wire.VERSIONS)
     if common_versions:
         return max(common_versions)
-    older = "GlobalManager" if max(offered) > max(wire.VERSIONS) else "LocalController"
+    older = "GlobalManager" if max(versions) > max(wire.VERSIONS) else "LocalController"
     raise ProtocolError(
         wire.Close.PROTOCOL,
-        f"no common protocol version: LocalController {sorted(offered)}, "
+        f"no common protocol version: LocalController {sorted(versions)}, "
         f"GlobalManager {sorted(wire.VERSIONS)}; upgrade the {older}",
     )

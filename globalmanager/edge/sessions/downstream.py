@@ -26,7 +26,7 @@ Subscriber = Callable[[NodeName, TaskKey, Desired | None], None]
 """Called with (node, task, desired body and version). None means that the node must not hold the
 task."""
 
-_NOTHING: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
+_NO_TASKS: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
@@ -56,7 +56,7 @@ class DesiredSets:
         self.limits = limits
         self._quota = NodeQuota(limits)
         self._left_out_subscribers: list[Callable[[NodeName, TaskKey], None]] = []
-        self._waiting: dict[tuple[NodeName, TaskKey], _Waiting] = {}
+        self._queue: dict[tuple[NodeName, TaskKey], _Waiting] = {}
         self._by_node: dict[NodeName, dict[TaskKey, Desired]] = {}
         self._bindings: dict[tuple[NodeName, Uid], Binding] = {}
         self._nodes_of: dict[TaskKey, frozenset[NodeName]] = {}
@@ -110,41 +110,41 @@ class DesiredSets:
     def for_node(self, node: NodeName) -> Mapping[TaskKey, Desired]:
         """The desired set of `node`: a read-only view that shows later changes too."""
         tasks = self._by_node.get(node)
-        return _NOTHING if tasks is None else MappingProxyType(tasks)
+        return _NO_TASKS if tasks is None else MappingProxyType(tasks)
 
     def binding_of(self, node: NodeName, uid: Uid) -> Binding | None:
         """The task with this uid on `node`. None when `node` must not hold the task."""
         return self._bindings.get((node, uid))
 
-    def _want(self, node: NodeName, key: TaskKey, wanted: "_Waiting") -> None:
+    def _want(self, node: NodeName, key: TaskKey, candidate: "_Waiting") -> None:
         """Let the node get the task, or let the task wait until its namespace has room."""
-        decision = self._quota.put(node, key, len(key) + len(wanted.task.body))
-        is_held = key in self._by_node.get(node, _NOTHING) and key not in decision.left_out
+        decision = self._quota.put(node, key, len(key) + len(candidate.task.body))
+        is_held = key in self._by_node.get(node, _NO_TASKS) and key not in decision.left_out
         if is_held or key in decision.admitted:
-            self._waiting.pop((node, key), None)
-            self._put(node, key, *wanted)
+            self._queue.pop((node, key), None)
+            self._put(node, key, *candidate)
         else:
-            self._leave_out(node, key, wanted)
+            self._leave_out(node, key, candidate)
         self._carry_out(node, decision)
 
     def _give_up(self, node: NodeName, key: TaskKey) -> None:
-        if self._waiting.pop((node, key), None) is None:
+        if self._queue.pop((node, key), None) is None:
             self._remove(node, key)
         self._carry_out(node, self._quota.remove(node, key))
 
     def _carry_out(self, node: NodeName, decision: Decision) -> None:
         for key in decision.left_out:
-            task = self._by_node.get(node, _NOTHING).get(key)
+            task = self._by_node.get(node, _NO_TASKS).get(key)
             if task is not None:
                 self._leave_out(node, key, _Waiting(task, self._bindings[node, task.uid]))
         for key in decision.admitted:
-            if (waiting := self._waiting.pop((node, key), None)) is not None:
-                self._put(node, key, *waiting)
+            if (candidate := self._queue.pop((node, key), None)) is not None:
+                self._put(node, key, *candidate)
 
-    def _leave_out(self, node: NodeName, key: TaskKey, wanted: "_Waiting") -> None:
-        is_new = (node, key) not in self._waiting
-        self._waiting[node, key] = wanted
-        if key in self._by_node.get(node, _NOTHING):
+    def _leave_out(self, node: NodeName, key: TaskKey, candidate: "_Waiting") -> None:
+        is_new = (node, key) not in self._queue
+        self._queue[node, key] = candidate
+        if key in self._by_node.get(node, _NO_TASKS):
             self._remove(node, key)
         for subscriber in self._left_out_subscribers if is_new else ():
             subscriber(node, key)
@@ -175,8 +175,8 @@ class DesiredSets:
 
 
 def _binding(assignment: Assignment) -> Binding:
-    granted = frozenset(assignment.body.workers)
-    reporting = granted if assignment.reporting is None else granted & assignment.reporting
+    workers = frozenset(assignment.body.workers)
+    reporting = workers if assignment.reporting is None else workers & assignment.reporting
     return Binding(
         assignment.key, assignment.version, reporting, assignment.former, assignment.targets
     )

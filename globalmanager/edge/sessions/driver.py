@@ -70,7 +70,7 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
 def frame_rate(timing: DriverTiming) -> TokenBucket:
     """The rate of the frames of one node."""
     return TokenBucket(
-        qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, what="session"
+        qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, part="session"
     )
 
 
@@ -147,9 +147,9 @@ class SessionDriver:
         return self._session.version
 
     @property
-    def held(self) -> Mapping[TaskKey, wire.Held]:
+    def task_versions(self) -> Mapping[TaskKey, wire.TaskVersion]:
         """The tasks that the node holds, according to its Hello and its acknowledgements."""
-        return self._session.held
+        return self._session.task_versions
 
     @property
     def unacknowledged_since(self) -> float:
@@ -190,14 +190,14 @@ class SessionDriver:
         self._session.desire(key, task)
         self._wake.set()
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         """Acknowledge the report with this number.
 
         Args: refused: the reason why the inbox refused the report
         """
         if not self.is_live:
             return
-        self._session.acknowledge(seq, refused=refused)
+        self._session.acknowledge(seq, refusal=refusal)
         self._wake.set()
         self._answers += 1
         if self._answers >= MAX_ANSWERS:
@@ -300,22 +300,22 @@ class SessionDriver:
             self._answers_taken.set()
 
     def _on_task_acked(self, ack: TaskAcked) -> None:
-        if ack.refused:
+        if ack.refusal:
             self._metrics.assignments_refused.inc()
-            log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refused)
+            log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refusal)
         if self._traces is not None and ack.version is not None:
             self._traces.held(self.node, ack.key, ack.uid, ack.version)
         change = self._unacknowledged.get(ack.key)
         if change is None or version_of(change[0]) != ack.version:
             return  # the node has acknowledged a version that is older than the newest
         del self._unacknowledged[ack.key]
-        if not ack.refused:
+        if not ack.refusal:
             self._metrics.assign_to_ack_s.observe(self._loop.time() - change[1])
 
     def _note_change(self, key: TaskKey, task: Desired | None) -> None:
         """Remember when the task changed, to measure the time until its acknowledgement."""
-        held = self.held.get(key)
-        if (held.version if held else None) != version_of(task):
+        edge = self.task_versions.get(key)
+        if (edge.version if edge else None) != version_of(task):
             self._unacknowledged[key] = (task, self._loop.time())
             if self._traces is not None:
                 self._trace_wanted(key, task)
@@ -416,12 +416,12 @@ class SessionDriver:
 
     def _trace_sent(self) -> None:
         """Tell the traces which changes the session has just put into messages."""
-        sent = [
+        changes = [
             (key, task)
             for key, task in self._unsent.items()
             if self._session.is_in_flight(key, task.version)
         ]
-        for key, task in sent:
+        for key, task in changes:
             del self._unsent[key]
             if self._traces is not None:
                 self._traces.sent(self.node, key, task.uid, task.version)

@@ -27,7 +27,7 @@ class Sender(Protocol):
     @property
     def is_live(self) -> bool: ...
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         """Acknowledge a report. After the end of the session the call does nothing."""
 
     def resume(self) -> None:

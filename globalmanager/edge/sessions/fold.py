@@ -83,16 +83,16 @@ class StatusFold:
         self._told_at: OrderedDict[Uid, float] = OrderedDict()  # the oldest Event first
 
     async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
-        served = self._jobs.find(key)
-        if served is None or served.object["metadata"]["uid"] != uid:
+        job = self._jobs.find(key)
+        if job is None or job.object["metadata"]["uid"] != uid:
             return Refused(GONE)
-        kind = served.kind
+        kind = job.kind
         try:
             # `update` calls `fold` with the .status to which it writes. This .status may be newer
             # than the .status in the cache. If the spec is newer, too, the worker may belong to
             # another node. The report then waits until the assignments are computed again.
             await self._writer.update(
-                served.ref,
+                job.ref,
                 uid,
                 lambda status: kind.fold(_checked(status, report), report),
                 generation=report.version,
@@ -102,7 +102,7 @@ class StatusFold:
         except Gone:
             return Refused(GONE)
         except (ReportRefused, TooLarge) as error:
-            return self._refuse(served, uid, report, error)
+            return self._refuse(job, uid, report, error)
         except EdgeAIError as error:
             return Retry(str(error), getattr(error, "retry_after_s", 0.0))
         return Done()
@@ -110,14 +110,12 @@ class StatusFold:
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
     ) -> Iterable[str]:
-        served = self._jobs.find(key)
-        known = _workers(served.object.get("status")) if served is not None else {}
-        entries = [mapping(known.get(worker)) for worker in workers]
-        return {ledger for each in entries if (ledger := _ledger_of(node, each))}
+        job = self._jobs.find(key)
+        status_by_worker = _workers(job.object.get("status")) if job is not None else {}
+        entries = [mapping(status_by_worker.get(worker)) for worker in workers]
+        return {ledger for entry in entries if (ledger := _ledger_of(node, entry))}
 
-    def _refuse(
-        self, served: Served, uid: Uid, report: WorkerReport, error: EdgeAIError
-    ) -> Refused:
+    def _refuse(self, job: Served, uid: Uid, report: WorkerReport, error: EdgeAIError) -> Refused:
         now = self._clock()
         if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
             self._told_at[uid] = now
@@ -128,9 +126,7 @@ class StatusFold:
                 f"a report of worker {report.worker} on node {report.node} has no place in "
                 f".status: {error}; make the spec smaller, or let the workers report less"
             )
-            self._recorder.record(
-                served.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message)
-            )
+            self._recorder.record(job.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message))
         return Refused(str(error))
 
 

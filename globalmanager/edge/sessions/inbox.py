@@ -189,9 +189,9 @@ class Inbox:
             body = wire.unpack(report.body, wire.ReportBody)
         except ProtocolError as error:
             self._metrics.reports.labels("malformed").inc()
-            sender.acknowledge(report.seq, refused=str(error))
+            sender.acknowledge(report.seq, refusal=str(error))
             return self._has_room(sender)
-        taken = WorkerReport(
+        worker_report = WorkerReport(
             node=sender.node,
             ledger_id=sender.ledger_id,
             worker=report.worker,
@@ -205,7 +205,7 @@ class Inbox:
             key,
             Entry(
                 binding.key,
-                taken,
+                worker_report,
                 len(report.body),
                 (Receipt(sender, report.seq),),
                 since=self._clock(),
@@ -250,10 +250,10 @@ class Inbox:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
         self._discount(older)
         self._discount(newer)
-        kept = older if is_stale_after(older.report, newer.report) else newer
-        report = msgspec.structs.replace(kept.report, replaces=newer.report.replaces)
+        newest = older if is_stale_after(older.report, newer.report) else newer
+        report = msgspec.structs.replace(newest.report, replaces=newer.report.replaces)
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
-        merged = kept._replace(report=report, receipts=live, since=older.since)
+        merged = newest._replace(report=report, receipts=live, since=older.since)
         self._count(merged)
         return merged
 
@@ -320,9 +320,9 @@ class Inbox:
         self._active_of[uid] -= 1
         if not self._active_of[uid]:
             del self._active_of[uid]
-        if parked := self._parked.get(uid):
-            self._ready.put(parked.popleft())
-            if not parked:
+        if queue := self._parked.get(uid):
+            self._ready.put(queue.popleft())
+            if not queue:
                 del self._parked[uid]
 
     async def _attempt(self, key: WorkerKey, entry: Entry) -> Outcome:
@@ -355,8 +355,8 @@ class Inbox:
         name = type(outcome).__name__.lower()
         reason = "" if isinstance(outcome, Done) else outcome.reason
         if reason:
-            told = {"task": entry.task, "worker": key.worker, "outcome": name, "reason": reason}
-            log.warning("report not written", **told)
+            fields = {"task": entry.task, "worker": key.worker, "outcome": name, "reason": reason}
+            log.warning("report not written", **fields)
         self._metrics.reports.labels(name).inc(len(entry.receipts))
         if self._traces is not None and isinstance(outcome, Done):
             self._trace_written(self._traces, key, entry)
@@ -364,7 +364,7 @@ class Inbox:
             if isinstance(outcome, Dropped):
                 sender.close(wire.Close.GOING_AWAY, reason)
             else:
-                sender.acknowledge(seq, refused=reason)
+                sender.acknowledge(seq, refusal=reason)
         if key in self._waiting:
             self._schedule(key)
 
@@ -402,7 +402,7 @@ class Inbox:
 
     def _refuse_foreign(self, sender: Sender, report: wire.Report) -> None:
         self._metrics.reports.labels("foreign").inc()
-        sender.acknowledge(report.seq, refused=not_bound(report.worker, sender.node))
+        sender.acknowledge(report.seq, refusal=not_bound(report.worker, sender.node))
         now = self._clock()
         warned_at = self._warned_at.get(sender.node)
         if warned_at is not None and now < warned_at + self._limits.warn_every_s:

@@ -33,13 +33,13 @@ class LeftOutTasks:
         self._limits = limits
         self._warning = RateLimitedWarning("too many tasks on one node")
         self._events = TokenBucket(
-            qps=EVENTS_PER_S, burst=EVENTS_BURST, max_wait_s=0.0, what="Events about left out tasks"
+            qps=EVENTS_PER_S, burst=EVENTS_BURST, max_wait_s=0.0, part="Events about left out tasks"
         )
 
     def tell(self, node: NodeName, key: TaskKey) -> None:
         self._warning.log(node=node, task=key)
-        served = self._jobs.find(key)
-        if served is None:
+        job = self._jobs.find(key)
+        if job is None:
             return
         try:
             self._events.reserve(asyncio.get_running_loop().time())
@@ -52,4 +52,4 @@ class LeftOutTasks:
             f"{limits.node_tasks} jobs and {limits.node_bytes} bytes where more are wanted; the "
             "jobs with the first names have used this up; delete jobs or choose another node"
         )
-        self._recorder.record(served.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))
+        self._recorder.record(job.with_type(), Event(Severity.WARNING, TOO_MANY_TASKS, message))

@@ -28,39 +28,39 @@ class Pauses(Generic[K]):
 
     def __init__(self, resume: Callable[[K], None]) -> None:
         self._resume = resume
-        self._held: dict[Uid, dict[K, None]] = {}
+        self._queues: dict[Uid, dict[K, None]] = {}
         # Keys that have waited. They are written together, although the first of them begins the
         # next pause.
         self._released: set[K] = set()
 
     def begin(self, uid: Uid) -> None:
         """A write about the object begins. During a pause this call does nothing."""
-        if uid in self._held:
+        if uid in self._queues:
             return
-        self._held[uid] = {}
-        seconds = min(LONGEST_S, len(self._held) / WRITES_PER_S)
+        self._queues[uid] = {}
+        seconds = min(LONGEST_S, len(self._queues) / WRITES_PER_S)
         asyncio.get_running_loop().call_later(seconds, self._end, uid)
 
     def hold(self, uid: Uid, key: K, *, is_urgent: bool) -> bool:
         """Returns: whether the key has to wait until `resume` is called with it"""
         was_released = key in self._released
         self._released.discard(key)
-        held = self._held.get(uid)
-        if held is None or was_released or is_urgent:
+        queue = self._queues.get(uid)
+        if queue is None or was_released or is_urgent:
             return False
-        held[key] = None
+        queue[key] = None
         return True
 
     def release(self, uid: Uid, key: K) -> bool:
         """Let the key wait no longer. Returns: whether it was held; then `resume` is not called"""
-        held = self._held.get(uid, {})
-        if key not in held:
+        queue = self._queues.get(uid, {})
+        if key not in queue:
             return False
-        del held[key]
+        del queue[key]
         return True
 
     def _end(self, uid: Uid) -> None:
-        held = self._held.pop(uid)
-        self._released.update(held)
-        for key in held:
+        queue = self._queues.pop(uid)
+        self._released.update(queue)
+        for key in queue:
             self._resume(key)

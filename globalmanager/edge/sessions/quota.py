@@ -93,7 +93,7 @@ class _Node:
     def __init__(self, limits: NodeLimits) -> None:
         self._limits = limits
         self._part = Part(limits.tasks, limits.bytes)
-        self._wanted = Part(0, 0)  # by all namespaces together, each within its own limit
+        self._demand = Part(0, 0)  # by all namespaces together, each within its own limit
         self.tenants: dict[str, _Tenant] = {}
         self.left_out = 0
 
@@ -126,44 +126,44 @@ class _Node:
         return Part(min(len(tenant.keys), limits.tasks), min(tenant.bytes, limits.bytes))
 
     def _count(self, before: Part, after: Part) -> None:
-        self._wanted = Part(
-            self._wanted.tasks + after.tasks - before.tasks,
-            self._wanted.bytes + after.bytes - before.bytes,
+        self._demand = Part(
+            self._demand.tasks + after.tasks - before.tasks,
+            self._demand.bytes + after.bytes - before.bytes,
         )
 
-    def _settle(self, changed: "_Tenant") -> Decision:
+    def _settle(self, origin: "_Tenant") -> Decision:
         """Admit and leave out tasks, so that each namespace has its part."""
         part = self._part_of_each()
         is_same = part == self._part
         self._part = part
         decision = Decision([], [])
-        for tenant in (changed,) if is_same else self.tenants.values():
-            before = tenant.waiting
+        for tenant in (origin,) if is_same else self.tenants.values():
+            before = tenant.queue_length
             tenant.settle(part, decision)
-            self.left_out += tenant.waiting - before
+            self.left_out += tenant.queue_length - before
         return decision
 
     def _part_of_each(self) -> Part:
         limits, tasks, size_bytes = self._limits, self._limits.tasks, self._limits.bytes
-        if self._wanted.tasks > limits.node_tasks:
-            wanted = [self._wanted_by(tenant).tasks for tenant in self.tenants.values()]
-            tasks = equal_part(wanted, limits.node_tasks)
-        if self._wanted.bytes > limits.node_bytes:
-            wanted = [self._wanted_by(tenant).bytes for tenant in self.tenants.values()]
-            size_bytes = equal_part(wanted, limits.node_bytes)
+        if self._demand.tasks > limits.node_tasks:
+            demands = [self._wanted_by(tenant).tasks for tenant in self.tenants.values()]
+            tasks = equal_part(demands, limits.node_tasks)
+        if self._demand.bytes > limits.node_bytes:
+            demands = [self._wanted_by(tenant).bytes for tenant in self.tenants.values()]
+            size_bytes = equal_part(demands, limits.node_bytes)
         return Part(tasks, size_bytes)
 
 
-def equal_part(wanted: Iterable[int], room: int) -> int:
+def equal_part(demands: Iterable[int], room: int) -> int:
     """The part of each, so that all parts fit into `room`. Who wants less than the part leaves the
     rest to the others.
 
-    Args: wanted: what each wants, in total more than `room`
+    Args: demands: what each wants, in total more than `room`
     """
-    left = sorted(wanted, reverse=True)
-    while left[-1] <= room // len(left):
-        room -= left.pop()
-    return room // len(left)
+    rest = sorted(demands, reverse=True)
+    while rest[-1] <= room // len(rest):
+        room -= rest.pop()
+    return room // len(rest)
 
 
 class _Tenant:
@@ -175,7 +175,7 @@ class _Tenant:
         self.admitted = 0
         self._sizes: dict[TaskKey, int] = {}
         self._admitted_bytes = 0
-        self.waiting = 0  # tasks without a place, after the last `settle`
+        self.queue_length = 0  # tasks without a place, after the last `settle`
 
     def put(self, key: TaskKey, size_bytes: int) -> bool:
         """Returns: whether the task is new and among those that the node gets"""
@@ -216,7 +216,7 @@ class _Tenant:
             self.admitted += 1
             self._admitted_bytes += self._sizes[key]
             decision.admitted.append(key)
-        self.waiting = len(self.keys) - self.admitted
+        self.queue_length = len(self.keys) - self.admitted
 
 
 def namespace_of(key: TaskKey) -> str:

@@ -82,7 +82,7 @@ class Rebalancer:
         self._names: set[str] = set()  # of the other replicas
         self._is_moving = False  # nodes are moved until this replica has its share
         self._batch = FIRST_BATCH  # size of the next batch
-        self._sent = 0  # size of the last batch
+        self._batch_size = 0  # size of the last batch
         self._arrived = 0  # nodes of the last batch that have a session at another replica
         self._underway: dict[NodeName, Claim] = {}  # node -> the claim that it had here
         self._not_before = -math.inf  # the next batch, by the clock
@@ -91,22 +91,22 @@ class Rebalancer:
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
         while True:
-            await asyncio.sleep(BATCH_LOOK_S if self._sent else LOOK_S)
+            await asyncio.sleep(BATCH_LOOK_S if self._batch_size else LOOK_S)
             self.look()
 
     def look(self) -> None:
         """Send away one batch of nodes, if this replica has too many and no batch is under way."""
         now, others = self._clock(), self._roster.serving()
-        if (names := {each.name for each in others}) != self._names:
+        if (names := {replica.name for replica in others}) != self._names:
             self._begin_anew(names)
-        if self._sent:
+        if self._batch_size:
             self._note_arrivals()
             if self._underway and now < self._settled_by:
                 return
             self._judge(now)
         if now < self._not_before or not others:
             return
-        counts = [each.sessions for each in others]
+        counts = [replica.sessions for replica in others]
         own = len(self._contacts.own_claims)
         surplus = surplus_of(own, counts, is_moving=self._is_moving)
         self._is_moving = surplus > 0
@@ -133,18 +133,18 @@ class Rebalancer:
 
     def _judge(self, now: float) -> None:
         """Choose the size of the next batch by what became of the last one."""
-        if self._arrived >= ARRIVED * self._sent:
+        if self._arrived >= ARRIVED * self._batch_size:
             self._batch = min(2 * self._batch, MAX_BATCH)
         else:
             log.warning(
-                "nodes come back here, sessions stay uneven", sent=self._sent, pause_s=PAUSE_S
+                "nodes come back here, sessions stay uneven", sent=self._batch_size, pause_s=PAUSE_S
             )
             self._batch = FIRST_BATCH
             self._not_before = now + PAUSE_S
         self._forget_batch()
 
     def _forget_batch(self) -> None:
-        self._sent = self._arrived = 0
+        self._batch_size = self._arrived = 0
         self._underway.clear()
 
     def _send(self, count: int, target: ServingReplica, now: float) -> None:
@@ -156,6 +156,6 @@ class Rebalancer:
         for node in nodes:
             self._underway[node] = claims[node]
             self._sessions.move(node, target.edge_url)
-        self._metrics.moved.inc(len(nodes))
-        self._sent = len(nodes)
+        self._metrics.moves.inc(len(nodes))
+        self._batch_size = len(nodes)
         self._settled_by = now + SETTLE_S

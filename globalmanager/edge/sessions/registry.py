@@ -92,7 +92,7 @@ class DuplicateNodes:
 
     def __init__(self) -> None:
         # ledgers of sessions that another session replaced
-        self._replaced: dict[NodeName, deque[str]] = {}
+        self._old_ledgers: dict[NodeName, deque[str]] = {}
 
     def note(self, node: NodeName, *, older: str, newer: str) -> bool:
         """Note that a session with the ledger `newer` has replaced a session with the ledger
@@ -103,9 +103,9 @@ class DuplicateNodes:
         """
         if older == newer:
             return False
-        replaced = self._replaced.setdefault(node, deque(maxlen=REMEMBERED_LEDGERS))
-        replaced.append(older)
-        return newer in replaced
+        ledgers = self._old_ledgers.setdefault(node, deque(maxlen=REMEMBERED_LEDGERS))
+        ledgers.append(older)
+        return newer in ledgers
 
 
 class Sessions(ContactSubscriber):
@@ -212,7 +212,7 @@ class Sessions(ContactSubscriber):
 
     def synced_nodes(self) -> Iterator[NodeName]:
         """The nodes that hold their whole desired set. The oldest session comes first."""
-        return (node for node, each in self._open.items() if each.is_live and each.synced)
+        return (node for node, session in self._open.items() if session.is_live and session.synced)
 
     def move(self, node: NodeName, url: str) -> None:
         """Send `node` to another replica.
@@ -248,7 +248,7 @@ class Sessions(ContactSubscriber):
         log.info(
             "session open",
             ledger_id=session.ledger_id,
-            held=len(session.held),
+            held=len(session.task_versions),
             protocol_version=session.protocol_version,
         )
 
@@ -304,7 +304,7 @@ class Sessions(ContactSubscriber):
     def _remove(self, session: SessionDriver) -> None:
         self._inbox.drop(session)
         code, reason = session.ended_as
-        self._metrics.ended.labels(code_label(code)).inc()
+        self._metrics.ends.labels(code_label(code)).inc()
         tell = log.warning if code == wire.Close.PROTOCOL else log.info
         tell("session over", code=code, reason=reason)
         if self._opening.get(session.node) is session:
@@ -324,7 +324,7 @@ class Sessions(ContactSubscriber):
             protocol_version=session.protocol_version,
             release=session.release,
             desired=self.desired_count(session.node),
-            held=len(session.held),
+            held=len(session.task_versions),
             synced=session.synced,
             opened_at=session.opened_at,
             last_report_at=session.last_report_at,

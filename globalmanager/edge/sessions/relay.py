@@ -155,38 +155,38 @@ class Relays:
 
     # ---- streams --------------------------------------------------------------------------------
 
-    def _on_wanted(self, node: NodeName, carrier: Carrier, wanted: StreamWanted) -> None:
-        binding = self._desired.binding_of(node, wanted.uid)
-        service = "" if binding is None else self._service(binding, wanted)
+    def _on_wanted(self, node: NodeName, carrier: Carrier, request: StreamWanted) -> None:
+        binding = self._desired.binding_of(node, request.uid)
+        service = "" if binding is None else self._service(binding, request)
         if binding is None or not service:
-            reason = f"no assignment of worker {wanted.worker} names {wanted.target}"
-            self._refuse(carrier, wanted.stream, Refusal.FORBIDDEN, reason)
+            reason = f"no assignment of worker {request.worker} names {request.target}"
+            self._refuse(carrier, request.stream, Refusal.FORBIDDEN, reason)
             return
         namespace = parse_task_key(binding.key).namespace
         if not self._has_room(namespace):
             reason = f"too many streams of namespace {namespace}"
-            self._refuse(carrier, wanted.stream, Refusal.BUSY, reason)
+            self._refuse(carrier, request.stream, Refusal.BUSY, reason)
             return
-        address = self._services.cluster_ip(wanted.uid, namespace, service)
+        address = self._services.cluster_ip(request.uid, namespace, service)
         if not address:
             reason = f"Service {service} of namespace {namespace} has no cluster IP"
-            self._refuse(carrier, wanted.stream, Refusal.UNREACHABLE, reason)
+            self._refuse(carrier, request.stream, Refusal.UNREACHABLE, reason)
             return
-        place = _Place(node, binding.key, carrier, wanted.stream)
+        place = _Place(node, binding.key, carrier, request.stream)
         self._enter(place)
-        dial = self._dial(place, wanted.target, address)
+        dial = self._dial(place, request.target, address)
         task = asyncio.create_task(dial, name=f"relay dial {node}")
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
-    def _service(self, binding: Binding, wanted: StreamWanted) -> str:
+    def _service(self, binding: Binding, request: StreamWanted) -> str:
         """The Service of the assignment that the target names; "": none."""
-        if wanted.worker not in binding.workers:
+        if request.worker not in binding.workers:
             return ""
         namespace = parse_task_key(binding.key).namespace
         for service, port in binding.targets:
             names = {service, *(f"{service}.{namespace}{suffix}" for suffix in self._suffixes)}
-            if wanted.target.port == port and wanted.target.host.rstrip(".") in names:
+            if request.target.port == port and request.target.host.rstrip(".") in names:
                 return service
         return ""
 

@@ -57,7 +57,7 @@ class PageRate:
     """Bounds how much one address lets this process render."""
 
     def __init__(self, *, per_s: float = PAGES_PER_S, burst: int = PAGES_BURST) -> None:
-        self._buckets = AddressBuckets(qps=per_s, burst=burst, max_wait_s=0.0, what="the console")
+        self._buckets = AddressBuckets(qps=per_s, burst=burst, max_wait_s=0.0, part="the console")
 
     def take(self, request: web.Request) -> None:
         """Raises: RequestError"""

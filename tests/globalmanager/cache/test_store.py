@@ -120,7 +120,7 @@ def test_a_list_that_was_requested_before_an_absence_does_not_bring_the_object_b
     watched = Watched()
     asked = watched.store.absences
     watched.store.observe_gone(A, "uid-a")
-    watched.store.replace([make("a", version=3)], "4", asked=asked, rewound=False)
+    watched.store.replace([make("a", version=3)], "4", absences=asked, rewound=False)
     assert watched.version is None
 
 
@@ -130,7 +130,7 @@ def test_a_list_that_was_requested_after_an_absence_brings_the_object_back() -> 
     watched.store.upsert(make("a", version=3))
     watched.store.observe_gone(A, "uid-a")
     asked = watched.store.absences
-    watched.store.replace([make("a", version=3)], "9", asked=asked, rewound=False)
+    watched.store.replace([make("a", version=3)], "9", absences=asked, rewound=False)
     watched.store.upsert(make("a", version=10))
     watched.store.observe(make("a", version=11))
     assert watched.version == "11"
@@ -140,20 +140,20 @@ def test_a_list_clears_the_tombstones_of_earlier_absences() -> None:
     store = Store(GADGETS)
     for number in range(100):
         store.observe_gone(A, f"uid-{number}")
-    store.replace([], "9", asked=60, rewound=False)
-    assert len(store._gone) == 40
-    store.replace([], "9", asked=100, rewound=False)
-    assert len(store._gone) == 0
+    store.replace([], "9", absences=60, rewound=False)
+    assert len(store._absence_by_uid) == 40
+    store.replace([], "9", absences=100, rewound=False)
+    assert len(store._absence_by_uid) == 0
 
 
 def test_a_watched_deletion_clears_its_tombstone_and_all_tombstones_are_bounded() -> None:
     store = Store(GADGETS)
     for number in range(20_000):
         store.observe_gone(A, f"uid-{number}")
-    assert len(store._gone) == 16_384
+    assert len(store._absence_by_uid) == 16_384
     for number in range(20_000):
         store.remove(make("a", uid=f"uid-{number}"))
-    assert len(store._gone) == 0
+    assert len(store._absence_by_uid) == 0
     assert len(store._deleted) == 4096
 
 
@@ -196,7 +196,7 @@ def test_a_list_deletes_the_objects_that_it_lacks() -> None:
     watched = Watched()
     for name in "ab":
         watched.store.upsert(make(name, version=1))
-    watched.store.replace([make("b", version=2)], "5", asked=0, rewound=False)
+    watched.store.replace([make("b", version=2)], "5", absences=0, rewound=False)
     assert [object_["metadata"]["name"] for object_ in watched.store.list()] == ["b"]
     assert ("1", None) in watched.changes
 
@@ -204,7 +204,7 @@ def test_a_list_deletes_the_objects_that_it_lacks() -> None:
 def test_a_list_leaves_objects_that_were_written_later() -> None:
     watched = Watched()
     watched.store.observe(make("a", version=8))
-    watched.store.replace([], "5", asked=0, rewound=False)
+    watched.store.replace([], "5", absences=0, rewound=False)
     assert watched.version == "8"
 
 
@@ -212,7 +212,7 @@ def test_a_list_reports_only_changes() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=1))
     watched.changes.clear()
-    watched.store.replace([make("a", version=1)], "5", asked=0, rewound=False)
+    watched.store.replace([make("a", version=1)], "5", absences=0, rewound=False)
     assert watched.changes == []
 
 
@@ -220,7 +220,7 @@ def test_a_list_of_a_restored_server_replaces_newer_states() -> None:
     watched = Watched()
     watched.store.upsert(make("a", version=90))
     watched.store.upsert(make("b", version=91))
-    watched.store.replace([make("a", version=3, spec="restored")], "5", asked=0, rewound=True)
+    watched.store.replace([make("a", version=3, spec="restored")], "5", absences=0, rewound=True)
     assert watched.version == "3"
     assert len(watched.store) == 1
 
@@ -239,7 +239,7 @@ def test_a_failing_listener_does_not_stop_the_others() -> None:
 
 
 def test_a_metadata_only_store_keeps_only_metadata() -> None:
-    store = Store(GADGETS, kept=lambda object_: {"metadata": object_["metadata"]})
+    store = Store(GADGETS, part_of=lambda object_: {"metadata": object_["metadata"]})
     store.upsert(make("a", spec={"template": {}}, status={"replicas": 1}))
     [kept] = store.list()
     assert kept.keys() == {"metadata"}
@@ -296,7 +296,7 @@ def test_an_index_always_equals_a_search(steps: list[tuple[str, str, str | None]
         elif step == "drop":
             store.remove(object_)
         else:
-            store.replace([object_], str(number), asked=0, rewound=False)
+            store.replace([object_], str(number), absences=0, rewound=False)
         for key in "uv":
             owner = [{"uid": key, "controller": True}]
             expected = [o for o in store.list() if o["metadata"]["ownerReferences"] == owner]

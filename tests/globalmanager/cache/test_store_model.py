@@ -119,7 +119,7 @@ class LateStore(RuleBasedStateMachine):
         assert self.listing is not None
         asked, objects, version = self.listing
         self.listing = None
-        self.store.replace(objects, str(version), asked=asked, rewound=False)
+        self.store.replace(objects, str(version), absences=asked, rewound=False)
         self.events = [event for event in self.events if event.version > version]
 
     # ---- invariants -----------------------------------------------------------------------------

@@ -290,7 +290,7 @@ class Peer:
         self,
         websocket: ClientConnection,
         *,
-        held: Mapping[TaskKey, wire.Held] | None = None,
+        held: Mapping[TaskKey, wire.TaskVersion] | None = None,
         instance: str = "ledger-1",
         acknowledges: bool = True,
         timing: Timing = SLOW,
@@ -305,7 +305,7 @@ class Peer:
         self.close_code: int | None = None
         self._loop = asyncio.get_running_loop()
         self.session = EdgeSession(
-            now=self._loop.time(), timing=timing, instance=instance, held=self.held, epoch=0
+            now=self._loop.time(), timing=timing, instance=instance, tasks=self.held, epoch=0
         )
 
     @property
@@ -357,7 +357,7 @@ class Peer:
         self.frames.append(frame)
         match frame:
             case wire.Assign():
-                self.held[frame.key] = wire.Held(frame.uid, frame.version)
+                self.held[frame.key] = wire.TaskVersion(frame.uid, frame.version)
                 self.bodies[frame.key] = frame.body
             case wire.Withdraw():
                 self.held.pop(frame.key, None)

@@ -244,6 +244,6 @@ def test_of_a_job_that_is_gone_nothing_is_kept() -> None:
     counted.see(job)
     counted.jobs.remove(job)
     assert counted.observer.observe(ref_of(GADGETS, job)) is None
-    counted.jobs.replace([job], "9", asked=0, rewound=True)
+    counted.jobs.replace([job], "9", absences=0, rewound=True)
     assert counted.observer.observe(ref_of(GADGETS, job)) is not None
     assert counted.reads == 2

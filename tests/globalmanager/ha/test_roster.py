@@ -57,7 +57,7 @@ class Replica(ContactSubscriber):
             client,
             leading_client=client.guarded(self.fence),
             namespace=NAMESPACE,
-            me=name,
+            own_name=name,
             duration_s=DURATION_S,
             contacts=self.contacts,
             elector=self,

@@ -62,7 +62,7 @@ async def test_the_epoch_survives_and_never_goes_back(state_dir: Path) -> None:
 async def test_an_older_version_is_ignored_and_still_acknowledged(ledger: Ledger) -> None:
     newer, older = assign(version=5), assign(version=4, body_=body("other"))
     assert await ledger.apply([newer, older]) == ["", ""]
-    assert ledger.view.held == {key(): wire.Held(UID, 5)}
+    assert ledger.view.task_versions == {key(): wire.TaskVersion(UID, 5)}
     assert ledger.view.grants[secret_hash()].workers == {WORKER}
 
 
@@ -70,18 +70,18 @@ async def test_a_new_uid_replaces_the_task_at_any_version(ledger: Ledger) -> Non
     await ledger.apply([assign(version=5)])
     await ledger.record(UID, WORKER, [worker_message(1)])
     await ledger.apply([assign(uid="uid-2", version=1)])
-    assert ledger.view.held == {key(): wire.Held("uid-2", 1)}
+    assert ledger.view.task_versions == {key(): wire.TaskVersion("uid-2", 1)}
     assert await ledger.workers() == []
 
 
 async def test_a_withdrawal_of_a_former_uid_does_nothing(ledger: Ledger) -> None:
     await ledger.apply([assign(uid="uid-2"), withdraw(uid="uid-1")])
-    assert key() in ledger.view.held
+    assert key() in ledger.view.task_versions
 
 
 async def test_synced_drops_what_it_does_not_name(ledger: Ledger) -> None:
     await ledger.apply([assign(), assign("faces", uid="uid-2"), synced("faces")])
-    assert set(ledger.view.held) == {key("faces")}
+    assert set(ledger.view.task_versions) == {key("faces")}
     assert {grant.uid for grant in ledger.view.grants.values()} == {"uid-2"}
 
 
@@ -107,7 +107,7 @@ async def test_a_task_that_cannot_be_decoded_is_refused_with_a_reason(
     await ledger.close()
     assert refusals[0] == ""
     assert reason in refusals[1]
-    assert set(ledger.view.held) == {key("faces")}
+    assert set(ledger.view.task_versions) == {key("faces")}
 
 
 async def test_tasks_may_not_fill_the_ledger_and_a_deleted_task_makes_room(state_dir: Path) -> None:
@@ -335,7 +335,7 @@ async def test_waiting_operations_are_committed_before_the_ledger_closes(state_d
     assert all(refusal == [""] for refusal in await asyncio.gather(*calls))
     ledger = await Ledger.open(state_dir)
     await ledger.close()
-    assert set(ledger.view.held) == {key(name) for name in names}
+    assert set(ledger.view.task_versions) == {key(name) for name in names}
 
 
 async def test_one_bad_operation_harms_no_other_of_its_batch(ledger: Ledger) -> None:

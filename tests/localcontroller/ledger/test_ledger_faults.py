@@ -44,7 +44,7 @@ async def state_of(directory: Path) -> tuple[int, int]:
     ledger = await Ledger.open(directory)
     (row,) = await ledger.workers()
     await ledger.close()
-    return row.worker.totals["seen"], ledger.view.held[key("faces")].version
+    return row.worker.totals["seen"], ledger.view.task_versions[key("faces")].version
 
 
 async def test_what_was_acknowledged_is_durable_across_sigkill(state_dir: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_torn_log_leaves_an_earlier_commit(state_dir: Path, tmp_path: Pa
         shutil.copytree(state_dir, copy)
         await asyncio.to_thread((copy / "ledger.db-wal").write_bytes, log[:length])
         torn = await open_and_use(copy)
-        assert torn.view.held == {key(): wire.Held(UID, 9)}
+        assert torn.view.task_versions == {key(): wire.TaskVersion(UID, 9)}
     await ledger.close()
 
 
@@ -163,7 +163,7 @@ async def test_a_ledger_that_is_damaged_while_in_use_is_set_aside(
     with pytest.raises(Unavailable, match="damaged"):
         await ledger.workers()
     after = await asyncio.wait_for(ledger.change_since(before), 5)
-    assert (after.held, after.ledger_id != before.ledger_id) == ({}, True)
+    assert (after.task_versions, after.ledger_id != before.ledger_id) == ({}, True)
     assert await ledger.apply([assign()]) == [""]
     assert "ledger.db.damaged-1" in os.listdir(state_dir)
 
@@ -219,7 +219,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(
     assert await ledger.apply([assign()]) == [""]
     await ledger.close()
     again = await Ledger.open(state_dir)
-    assert again.view.held == {key(): wire.Held(UID, 1)}
+    assert again.view.task_versions == {key(): wire.TaskVersion(UID, 1)}
     await again.close()
 
 
@@ -258,7 +258,7 @@ async def test_a_state_directory_that_comes_back_is_used_again(
             await ledger.apply([assign(version=version)])
     await asyncio.to_thread(state_dir.with_name("elsewhere").rename, state_dir)
     assert await ledger.apply([assign(version=52)]) == [""]
-    assert ledger.view.held[key()] == wire.Held(UID, 52)
+    assert ledger.view.task_versions[key()] == wire.TaskVersion(UID, 52)
 
 
 async def test_only_the_newest_damaged_ledgers_are_kept(state_dir: Path) -> None:

@@ -195,8 +195,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        held = {key(name): wire.Held(uid, version) for name, (uid, version) in self.tasks.items()}
-        assert self.ledger.view.held == held
+        held = {
+            key(name): wire.TaskVersion(uid, version) for name, (uid, version) in self.tasks.items()
+        }
+        assert self.ledger.view.task_versions == held
 
     @invariant()
     def owes_what_the_model_owes(self) -> None:

@@ -69,7 +69,7 @@ async def test_an_older_release_works_with_the_ledger_of_the_next_release(state_
         await newer.close()
     older = await Ledger.open(state_dir)
     assert (older.view.ledger_id, older.view.epoch) == (newer.view.ledger_id, 7)
-    assert older.view.held.keys() == {key()}
+    assert older.view.task_versions.keys() == {key()}
     assert await seen_by(older) == [5]
     assert await older.apply([assign(version=2), assign("second", uid="uid-2")]) == ["", ""]
     await older.record(UID, WORKER, [worker_message(8), worker_message(2, instance="p2")])
@@ -91,7 +91,7 @@ async def test_the_next_release_reads_what_the_older_release_wrote_after_a_rollb
     with next_release(adds_columns_and_a_table):
         newer = await Ledger.open(state_dir)
         assert newer.view.ledger_id == older.view.ledger_id
-        assert newer.view.held[key()].version == 2
+        assert newer.view.task_versions[key()].version == 2
         assert await seen_by(newer) == [3]
         await newer.close()
 

@@ -61,7 +61,7 @@ async def linked(ledger: Ledger, *urls: str, usual: Backoff = AT_ONCE) -> AsyncI
         ledger,
         Metrics(),
         timing=TIMING,
-        delays=Delays(usual=usual, replaced=usual, credential_s=30),
+        delays=Delays(usual=usual, rival=usual, credential_s=30),
         uniform=lambda low, _high: low,
     )
     task = asyncio.create_task(link.run(), name="link")

@@ -73,12 +73,12 @@ async def test_a_frame_that_the_ledger_cannot_apply_is_refused_without_its_batch
         ledger.may_apply.set()
 
         def answers() -> bool:
-            found = {task.key: task.refused for task in cloud.held}
+            found = {task.key: task.refusal for task in cloud.held}
             refused = "the ledger cannot do that"
             expected = dict.fromkeys(map(key, ("first", "good", "better")), "")
             assert found == {**expected, key("bad"): refused}, found
             return True
 
         await async_eventually("answers to four tasks", answers)
-    assert set(ledger.view.held) == {key("first"), key("good"), key("better")}
+    assert set(ledger.view.task_versions) == {key("first"), key("good"), key("better")}
     await ledger.close()

@@ -55,7 +55,7 @@ async def cloud() -> AsyncIterator[Cloud]:
 def quick_delays() -> Delays:
     """Reconnects at once, except after failures that only a person can repair."""
     quick = Backoff(base_s=0.01, max_s=0.05)
-    return Delays(usual=quick, replaced=Backoff(base_s=60, max_s=60, floor_s=30), credential_s=30)
+    return Delays(usual=quick, rival=Backoff(base_s=60, max_s=60, floor_s=30), credential_s=30)
 
 
 @contextlib.asynccontextmanager
@@ -81,7 +81,7 @@ async def test_the_desired_set_is_held_and_acknowledged(ledger: Ledger, cloud: C
     cloud.desired = {key(f"t{n}"): desired(uid=f"uid-{n}") for n in range(200)}
     async with linked(ledger, cloud):
         await cloud.until_synced()
-    assert set(ledger.view.held) == set(cloud.desired)
+    assert set(ledger.view.task_versions) == set(cloud.desired)
     assert len(cloud.held) == 200
 
 
@@ -90,7 +90,7 @@ async def test_a_task_of_megabytes_arrives(ledger: Ledger, cloud: Cloud) -> None
     async with linked(ledger, cloud):
         await cloud.until_synced()
         await cloud.desire(key(), desired(body_=big))
-        await async_eventually("the task", lambda: ledger.view.held)
+        await async_eventually("the task", lambda: ledger.view.task_versions)
 
 
 async def test_changes_arrive_during_the_session(ledger: Ledger, cloud: Cloud) -> None:
@@ -98,14 +98,16 @@ async def test_changes_arrive_during_the_session(ledger: Ledger, cloud: Cloud) -
         await cloud.until_synced()
         await cloud.desire(key(), desired())
         await async_eventually(
-            "version 1 of the task", lambda: ledger.view.held == {key(): wire.Held(UID, 1)}
+            "version 1 of the task",
+            lambda: ledger.view.task_versions == {key(): wire.TaskVersion(UID, 1)},
         )
         await cloud.desire(key(), desired(version=2))
         await async_eventually(
-            "version 2 of the task", lambda: ledger.view.held == {key(): wire.Held(UID, 2)}
+            "version 2 of the task",
+            lambda: ledger.view.task_versions == {key(): wire.TaskVersion(UID, 2)},
         )
         await cloud.desire(key(), None)
-        await async_eventually("the withdrawal", lambda: ledger.view.held == {})
+        await async_eventually("the withdrawal", lambda: ledger.view.task_versions == {})
 
 
 async def test_changes_during_a_lost_connection_arrive_with_the_next_session(
@@ -118,8 +120,11 @@ async def test_changes_during_a_lost_connection_arrive_with_the_next_session(
         cloud.desired = {key("b"): desired(uid="b2"), key("c"): desired(uid="c")}
         await cloud.start()
         await cloud.until_synced(2)
-    assert ledger.view.held == {key("b"): wire.Held("b2", 1), key("c"): wire.Held("c", 1)}
-    assert [hello.held.keys() for hello in cloud.hellos] == [set(), {key("a"), key("b")}]
+    assert ledger.view.task_versions == {
+        key("b"): wire.TaskVersion("b2", 1),
+        key("c"): wire.TaskVersion("c", 1),
+    }
+    assert [hello.task_versions.keys() for hello in cloud.hellos] == [set(), {key("a"), key("b")}]
 
 
 async def until_acknowledged(ledger: Ledger) -> None:
@@ -188,8 +193,8 @@ async def test_a_refused_task_is_answered_with_the_reason(ledger: Ledger, cloud:
         await cloud.until_synced()
         await cloud.desire(key(), desired(body_=b"\x81\xa4name\xa1\xff"))
         await async_eventually("the answer to the task", lambda: cloud.held)
-    assert "utf-8" in cloud.held[0].refused
-    assert ledger.view.held == {}
+    assert "utf-8" in cloud.held[0].refusal
+    assert ledger.view.task_versions == {}
 
 
 async def test_a_cloud_of_an_older_epoch_is_refused(ledger: Ledger, cloud: Cloud) -> None:
@@ -202,7 +207,7 @@ async def test_a_cloud_of_an_older_epoch_is_refused(ledger: Ledger, cloud: Cloud
             "the refusal of the older epoch",
             lambda: "epoch 6 is older than 7" in link.state.last_error,
         )
-    assert (ledger.view.epoch, ledger.view.held) == (7, {})
+    assert (ledger.view.epoch, ledger.view.task_versions) == (7, {})
 
 
 GREETINGS: dict[str, bytes | str] = {
@@ -239,7 +244,7 @@ async def test_a_cloud_killed_amid_an_assignment_changes_no_held_task(
         await cloud.sockets[-1].send(chunks[0])
         cloud.cut()
         await cloud.until_synced(2)
-    assert ledger.view.held == {key(): wire.Held(UID, 1)}
+    assert ledger.view.task_versions == {key(): wire.TaskVersion(UID, 1)}
 
 
 async def test_a_session_with_a_silent_cloud_is_ended(ledger: Ledger, cloud: Cloud) -> None:
@@ -370,16 +375,16 @@ async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cl
         with contextlib.suppress(Exception):
             await ledger.count_unacked()
         await cloud.until_synced(2)
-        await async_eventually("the task", lambda: ledger.view.held)
+        await async_eventually("the task", lambda: ledger.view.task_versions)
     first, second = cloud.hellos
     assert first.instance != second.instance
-    assert second.held == {}
+    assert second.task_versions == {}
 
 
 def growing_delays() -> Delays:
     """Delays without chance: 0.01 s after the first failure, twice as much after each other one."""
     growing = Backoff(base_s=0.01, max_s=60.0, uniform=lambda _low, high: high)
-    return Delays(usual=growing, replaced=growing, credential_s=30)
+    return Delays(usual=growing, rival=growing, credential_s=30)
 
 
 async def test_after_a_complete_desired_set_delays_are_short_again(
@@ -413,7 +418,7 @@ async def test_delays_spread_and_stay_within_their_bounds() -> None:
     assert min(usual) >= 0.2
     assert max(usual) <= 60
     assert len(set(usual)) > 150
-    assert min(delays.replaced.next_s() for _ in range(50)) >= 30
+    assert min(delays.rival.next_s() for _ in range(50)) >= 30
 
 
 class NoListener:
@@ -464,7 +469,7 @@ async def test_without_disk_space_nothing_is_acknowledged_and_then_all_in_order(
             for name in ("a", "b"):
                 await cloud.desire(key(name), desired(uid=name))
             await async_eventually("a third try", lambda: tries() >= 3)
-            assert (cloud.held, ledger.view.held) == ([], {})
+            assert (cloud.held, ledger.view.task_versions) == ([], {})
         await async_eventually("two acknowledgements", lambda: len(cloud.held) == 2)
-    assert [(held.key, held.refused) for held in cloud.held] == [(key("a"), ""), (key("b"), "")]
-    assert set(ledger.view.held) == {key("a"), key("b")}
+    assert [(held.key, held.refusal) for held in cloud.held] == [(key("a"), ""), (key("b"), "")]
+    assert set(ledger.view.task_versions) == {key("a"), key("b")}

@@ -362,7 +362,7 @@ async def test_liveness_fails_once_the_credential_is_lost(
         credential_check_s=0.02,
         credential_lost_s=0.1,
     )
-    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, what="status")
+    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
     host, port = await server.start("127.0.0.1", 0)
     url = f"http://{host}:{port}/healthz"
     running_link = asyncio.create_task(link.run(), name="link")

@@ -173,7 +173,7 @@ async def test_files_are_read_at_each_dial(ledger: Ledger, tmp_path: Path, keys:
     put(certificate, keys.nobody.certificate)
     put(key, keys.nobody.key)
     quick = Backoff(base_s=0.01, max_s=0.05)
-    delays = Delays(usual=quick, replaced=quick, credential_s=0.2)
+    delays = Delays(usual=quick, rival=quick, credential_s=0.2)
     presented = credentials(keys, Pair(certificate, key))
     async with (
         world_of(tmp_path, keys) as world,

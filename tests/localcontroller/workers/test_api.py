@@ -106,7 +106,7 @@ async def running_node(
         server = HttpServer(
             node.api.app(),
             node.metrics,
-            what="workers",
+            api="workers",
             idle_s=1.0,
             linger_s=0.2,
             stop_s=0.2,
@@ -255,7 +255,7 @@ async def test_the_reply_comes_after_the_commit(node: Node) -> None:
     held = asyncio.create_task(node.ledger._writer.submit(hold))
     await async_eventually("a blocked writer thread", started.is_set)
     sending = asyncio.create_task(send())
-    await async_eventually("the message in the queue", node.ledger._writer._waiting.__len__)
+    await async_eventually("the message in the queue", node.ledger._writer._queue.__len__)
     for _ in range(100):  # time enough for a reply that does not wait for the commit
         await asyncio.sleep(0)
     assert replies == []

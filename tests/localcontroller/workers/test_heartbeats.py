@@ -44,7 +44,7 @@ class Watch:
     def wait(self, seconds: float) -> None:
         """Advance the clock and wake the loop."""
         self.clock.now_s += seconds
-        self.heartbeats.changed.set()
+        self.heartbeats.news.set()
 
     async def statuses(self) -> dict[str, tuple[str, str]]:
         rows = await self.ledger.workers()
@@ -62,9 +62,9 @@ class Watch:
 
     async def until_checked(self) -> None:
         """Wait until the loop has checked all deadlines and waits again."""
-        self.heartbeats.changed.set()
+        self.heartbeats.news.set()
         await async_eventually(
-            "a check of the deadlines", lambda: not self.heartbeats.changed.is_set()
+            "a check of the deadlines", lambda: not self.heartbeats.news.is_set()
         )
 
 

@@ -218,6 +218,6 @@ async def test_a_worker_that_becomes_silent_gets_the_verdict_of_its_pod(
         api.send_event("ADDED", pod(phase="Failed"))
         await until_state(tasks, "lost")
         clock.now_s += 31
-        heartbeats.changed.set()
+        heartbeats.news.set()
         assert await until_state(tasks, "failed") == "pod pod-a failed: no reason given"
     listening.cancel()

@@ -29,7 +29,7 @@ async def no_relay() -> NoReturn:
 async def serving(tasks: Ledger, metrics: Metrics, **options: Any) -> AsyncIterator[int]:
     """A proxy whose cloud is out of reach. Gives its port."""
     divert = Proxy(tasks, no_relay, metrics, **options).divert
-    server = HttpServer(web.Application(), metrics, what="workers", divert=divert)
+    server = HttpServer(web.Application(), metrics, api="workers", divert=divert)
     _, port = await server.start("127.0.0.1", 0)
     try:
         yield port

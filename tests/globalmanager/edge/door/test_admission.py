@@ -41,7 +41,7 @@ def test_those_turned_away_are_spread_around_the_mean(draw: float, header: str) 
 
 
 def test_a_toll_is_given_back_once_to_every_bucket_that_was_paid() -> None:
-    buckets = [TokenBucket(qps=0.001, burst=2, max_wait_s=0.0, what="test") for _ in range(2)]
+    buckets = [TokenBucket(qps=0.001, burst=2, max_wait_s=0.0, part="test") for _ in range(2)]
     other, toll = Toll(), Toll()
     for bucket in buckets:
         other.pay(bucket, 0.0)
@@ -70,7 +70,7 @@ def test_a_fleet_of_any_size_takes_bounded_memory() -> None:
 
 
 def buckets(size: int = 8) -> AddressBuckets:
-    return AddressBuckets(qps=1.0, burst=1, max_wait_s=0.0, what="test", size=size)
+    return AddressBuckets(qps=1.0, burst=1, max_wait_s=0.0, part="test", size=size)
 
 
 SAME_PACE = {

@@ -48,4 +48,4 @@ async def test_after_a_pause_the_next_handshake_does_not_wait() -> None:
     for _ in range(3):
         await asyncio.wait_for(turnstile.enter(), 5)
         await passes(3)
-    assert not turnstile._waiting
+    assert not turnstile._turns

@@ -205,7 +205,7 @@ async def test_an_api_that_is_away_is_asked_again_soon(
 async def test_memory_is_bounded_and_holds_no_token(
     cluster: Cluster, scripted_client: KubeClient, clock: Clock
 ) -> None:
-    authenticator = authenticator_of(scripted_client, clock, remembered=3)
+    authenticator = authenticator_of(scripted_client, clock, max_tokens=3)
     for n in range(5):
         await authenticator.authenticate(shown(jwt(n)))
     assert len(authenticator._verdicts) == 3

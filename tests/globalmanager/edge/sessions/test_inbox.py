@@ -40,9 +40,9 @@ class Sender:
         self.acks: list[tuple[int, str]] = []
         self.resumed = 0
 
-    def acknowledge(self, seq: int, *, refused: str = "") -> None:
+    def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         if self.is_live:
-            self.acks.append((seq, refused))
+            self.acks.append((seq, refusal))
 
     def resume(self) -> None:
         self.resumed += 1

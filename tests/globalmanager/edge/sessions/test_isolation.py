@@ -165,7 +165,7 @@ def messages(jobs: dict[TaskKey, Served], own: Granted, foreign: Granted) -> Any
         lambda seq, named, attempt, body: wire.Report(seq, named[0], named[1], attempt, body),
         *(seqs, about, versions, BODIES),
     )
-    held = st.dictionaries(keys, st.builds(wire.Held, any_uid, versions), max_size=2)
+    held = st.dictionaries(keys, st.builds(wire.TaskVersion, any_uid, versions), max_size=2)
     harmless = st.builds(wire.Ack, seqs, st.text(max_size=5)) | st.just(wire.Beat())
     last = st.one_of(
         st.builds(wire.Hello, st.just([1]), st.text(max_size=5), held),

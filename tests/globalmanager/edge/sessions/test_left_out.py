@@ -42,7 +42,7 @@ async def test_the_neighbour_of_a_greedy_namespace_gets_and_reports_its_task(
             await async_eventually("the neighbour's task", lambda: its_key in peer.held)
             await peer.report(99)
             await async_eventually("peer.acked", lambda: peer.acked)
-            assert [ack.refused for ack in peer.acked] == [""]
+            assert [ack.refusal for ack in peer.acked] == [""]
             held = sorted(peer.held.keys() - {its_key})
             world.desired.forget(held[0])
             assert key(16) not in held
@@ -59,7 +59,7 @@ async def test_a_node_that_many_namespaces_fill_keeps_its_session_and_serves_eac
             its_key = TaskKey(task.key.replace("/default/", f"/tenant-{n % 4}/"))
             world.statuses.by_uid[task.uid] = {}
             world.desired.assign(its_key, {A: msgspec.structs.replace(task, key=its_key)})
-        held: dict[TaskKey, wire.Held] = {}
+        held: dict[TaskKey, wire.TaskVersion] = {}
         for _ in range(2):  # the second session begins with what the node holds
             async with world.peer(held=held) as peer:
                 await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -67,7 +67,7 @@ async def test_a_node_that_many_namespaces_fill_keeps_its_session_and_serves_eac
                 assert parts == {f"tenant-{n}": 4 for n in range(4)}
                 await peer.report(11)
                 await async_eventually("peer.acked", lambda: peer.acked)
-                assert [ack.refused for ack in peer.acked] == [""]
+                assert [ack.refusal for ack in peer.acked] == [""]
                 held = peer.held
         assert len(held) == limits.node_tasks
         assert world.desired.left_out == 33 - limits.node_tasks

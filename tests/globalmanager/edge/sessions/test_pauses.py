@@ -46,7 +46,7 @@ async def test_what_was_held_is_written_together_and_leaves_nothing_behind() -> 
     pauses.begin(Uid("u"))
     assert [pauses.hold(Uid("u"), name, is_urgent=False) for name in "ac"] == [False, False]
     await asyncio.sleep(LONGEST_S)
-    assert not pauses._held
+    assert not pauses._queues
     assert not pauses._released
 
 

@@ -14,11 +14,11 @@ from tests.globalmanager.edge.world import A, B, Peer, World, dial, key, token, 
 from tests.waiting import async_eventually
 
 
-def held(n: int, version: int = 1, incarnation: str = "") -> wire.Held:
-    return wire.Held(Uid(uid(n) + incarnation), version)
+def held(n: int, version: int = 1, incarnation: str = "") -> wire.TaskVersion:
+    return wire.TaskVersion(Uid(uid(n) + incarnation), version)
 
 
-SYNC: dict[str, tuple[dict[int, wire.Held], list[str]]] = {
+SYNC: dict[str, tuple[dict[int, wire.TaskVersion], list[str]]] = {
     "nothing held": ({}, ["Assign 0", "Assign 1", "Synced"]),
     "older version held": ({0: held(0, 1), 1: held(1, 5)}, ["Assign 0", "Synced"]),
     "all equal": ({0: held(0, 2), 1: held(1, 5)}, ["Synced"]),
@@ -33,7 +33,7 @@ SYNC: dict[str, tuple[dict[int, wire.Held], list[str]]] = {
 
 @pytest.mark.parametrize(("before", "expected"), SYNC.values(), ids=SYNC.keys())
 async def test_sync_sends_what_differs_and_no_more(
-    world: World, before: dict[int, wire.Held], expected: list[str]
+    world: World, before: dict[int, wire.TaskVersion], expected: list[str]
 ) -> None:
     world.assign(0, A, version=2)
     world.assign(1, A, version=5)
@@ -300,7 +300,7 @@ async def test_a_refused_assignment_is_counted_and_not_repeated(world: World) ->
         await async_eventually("a synced peer", lambda: peer.is_synced)
         world.assign(0, A)
         await async_eventually("len(peer.frames) == 2", lambda: len(peer.frames) == 2)
-        peer.session.acknowledge(peer.frames[-1].seq, refused="no room")
+        peer.session.acknowledge(peer.frames[-1].seq, refusal="no room")
         await peer.flush()
         await async_eventually(
             "world.sample('edgeai_edge_assignments_refused_total') == 1",

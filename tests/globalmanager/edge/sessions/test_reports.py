@@ -29,7 +29,7 @@ async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> 
         await async_eventually("a synced peer", lambda: peer.is_synced)
         await peer.report(body=report_body(seen=3))
         await async_eventually("peer.acked", lambda: peer.acked)
-        assert [ack.refused for ack in peer.acked] == [""]
+        assert [ack.refusal for ack in peer.acked] == [""]
         assert world.statuses.by_uid[uid()]["w"]["taskInfo"] == {"seen": 3}
         (info,) = world.sessions.snapshot()
         assert info.last_report_at is not None
@@ -68,7 +68,7 @@ async def test_a_foreign_report_is_refused_and_the_session_lives(world: World) -
         await async_eventually("a synced peer", lambda: peer.is_synced)
         await peer.report()
         await async_eventually("peer.acked", lambda: peer.acked)
-        assert "not bound to node 'node-0'" in peer.acked[0].refused
+        assert "not bound to node 'node-0'" in peer.acked[0].refusal
         assert world.statuses.by_uid[uid()] == {}
         assert peer.close_code is None
 
@@ -215,7 +215,7 @@ async def test_acknowledgements_of_what_was_sent_are_read_at_once(tmp_path: Path
             await async_eventually("a synced peer", lambda: peer.is_synced)
             driver = world.sessions._open[A]
             await async_eventually("all acknowledged", lambda: driver.synced)
-            assert len(driver.held) == count
+            assert len(driver.task_versions) == count
             assert driver._frames._tokens > DriverTiming().frames_burst - 10
 
 
