@@ -6,7 +6,6 @@ cannot start or fails; 2 for wrong settings; 3 when the state directory cannot b
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from common.settings import Setting
 from edgeai.errors import SettingsError
 from edgeai.localcluster.cluster import Cluster, ClusterSettings
 from edgeai.localcluster.errors import ClusterError, StateError
-from edgeai.localcluster.kubelet.launch import Image
 from edgeai.localcluster.network.isolation import Opening
 
 log = logs.get_logger(__name__)
@@ -38,16 +36,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             env="LOCALCLUSTER_NODES",
         ),
     ] = ("cloud0", "edge0", "edge1")
-    api_port: Annotated[
-        int, Setting("port of the Kubernetes API; 0 takes a free one", env="LOCALCLUSTER_API_PORT")
-    ] = 0
     pod_env: Annotated[
         dict[str, str],
         Setting("environment variables of every container", env="LOCALCLUSTER_POD_ENV"),
-    ] = {}
-    images: Annotated[
-        dict[str, str],
-        Setting("command line to run for an image", env="LOCALCLUSTER_IMAGES"),
     ] = {}
     isolated_nodes: Annotated[
         tuple[str, ...],
@@ -75,19 +66,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return ClusterSettings(
             state_dir=self.state_dir,
             nodes=tuple(dict.fromkeys(self.nodes)),
-            api_port=self.api_port,
             pod_env=self.pod_env,
-            images={name: _image(name, line) for name, line in self.images.items()},
             isolated_nodes=self.isolated_nodes,
             openings=tuple(map(_opening, self.openings)),
         )
-
-
-def _image(name: str, line: str) -> Image:
-    try:
-        return Image(tuple(shlex.split(line)))
-    except ValueError as error:
-        raise SettingsError("flag --images", f"{name}: {line!r}: {error}") from error
 
 
 def _opening(text: str) -> Opening:

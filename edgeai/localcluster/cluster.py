@@ -30,7 +30,6 @@ from edgeai.localcluster.kubelet.kubelet import (
     KubeletLogs,
     sweep_pod_directories,
 )
-from edgeai.localcluster.kubelet.launch import Image
 from edgeai.localcluster.kubelet.nodes import register_nodes
 from edgeai.localcluster.kubelet.pod import PodHost
 from edgeai.localcluster.kubelet.process import Reaper
@@ -59,12 +58,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ("cloud0", "edge0", "edge1")
     """Names of the nodes. A name that begins with "cloud" makes a cloud node, other names make edge
     nodes."""
-    api_port: int = 0
-    """Port of the API, on an address of the cluster's network; 0 takes a free port."""
     pod_env: Mapping[str, str] = {}
     """Environment variables of every container."""
-    images: Mapping[str, Image] = {}
-    """Image name -> the program of a container that has this image and no command."""
     containers: ContainerSettings = ContainerSettings()
     isolated_nodes: tuple[str, ...] = ()
     """Nodes whose pods reach each other and `openings` alone. Only root can make such nodes."""
@@ -109,7 +104,6 @@ class Cluster:
             store,
             token=state.token(),
             host=network.api_host,
-            port=self._settings.api_port,
             now=self._now,
         )
         bridges = await _bridges(parts.isolation)
@@ -174,7 +168,6 @@ class Cluster:
             addresses=PodAddresses(parts.store, AddressPool("pod", network.pods())),
             pods_directory=state.pods,
             base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
-            images=self._settings.images,
             settings=self._settings.containers,
             access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
             isolation=parts.isolation,

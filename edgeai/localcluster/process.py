@@ -50,7 +50,6 @@ def start(
     *,
     nodes: Sequence[str] = (),
     pod_env: Mapping[str, str] | None = None,
-    images: Mapping[str, str] | None = None,
     isolated_nodes: Sequence[str] = (),
     openings: Sequence[str] = (),
     timeout_s: float = START_TIMEOUT_S,
@@ -60,7 +59,6 @@ def start(
     Args:
         nodes: names of the nodes; an empty sequence means the default nodes
         pod_env: environment variables of every container
-        images: image name -> command line to run for this image
         isolated_nodes: nodes whose pods reach each other and `openings` alone
         openings: SERVICE.NAMESPACE:PORT or ADDRESS:PORT
     Raises: StartFailed with the last line of the cluster's log
@@ -73,9 +71,8 @@ def start(
     for flag, names in lists:
         if names:
             argv += [flag, ",".join(names)]
-    for flag, given in (("--pod-env", pod_env), ("--images", images)):
-        if given:
-            argv += [flag, ",".join(f"{name}={value}" for name, value in given.items())]
+    if pod_env:
+        argv += ["--pod-env", ",".join(f"{name}={value}" for name, value in pod_env.items())]
     log_file = _rotate_log(state)
     # Signals are blocked until `pid` is known. An earlier signal would end this process and leave
     # the cluster running.

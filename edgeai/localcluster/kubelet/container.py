@@ -15,7 +15,6 @@ import msgspec
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.kubelet import probes
-from edgeai.localcluster.kubelet.execution import ContainerExecution
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
     ContainerStartError,
@@ -23,12 +22,12 @@ from edgeai.localcluster.kubelet.launch import (
     pull_error,
 )
 from edgeai.localcluster.kubelet.logs import LOG_LIMIT_BYTES, LogWriter
-from edgeai.localcluster.kubelet.process import ContainerProcess, Reaper
-from edgeai.localcluster.kubelet.restarts import RestartBackoff, RestartDelays, should_restart
+from edgeai.localcluster.kubelet.process import ContainerExecution, ContainerProcess, Reaper
 from edgeai.localcluster.kubelet.status import (
     LOST_EXIT_CODE,
     ContainerRecord,
     running,
+    should_restart,
     terminated,
     waiting,
 )
@@ -40,6 +39,35 @@ log = get_logger(__name__)
 START_ERROR_EXIT_CODE = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot be pulled
+
+
+class RestartDelays(msgspec.Struct, frozen=True):
+    """Waits before the restarts of a container that ends again and again."""
+
+    first_s: float = 1.0
+    """Wait before the second restart in a row. The first restart is immediate."""
+    max_s: float = 60.0
+    """Longest wait. Each further wait is twice the previous wait, up to this limit."""
+    reset_after_s: float = 600.0
+    """Length of a run after which the next restart counts as the first restart again."""
+
+
+class RestartBackoff:
+    """Computes the waits before the restarts of one container."""
+
+    def __init__(self, delays: RestartDelays) -> None:
+        self._delays = delays
+        self._restarts = 0  # restarts in a row
+
+    def next_s(self, ran_s: float) -> float:
+        """Seconds to wait before the next start, after a run that took `ran_s` seconds."""
+        if ran_s >= self._delays.reset_after_s:
+            self._restarts = 0
+        self._restarts += 1
+        if self._restarts == 1:
+            return 0.0
+        # The exponent has a limit, because 2.0 ** 1024 overflows.
+        return min(self._delays.max_s, self._delays.first_s * 2.0 ** min(self._restarts - 2, 64))
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):

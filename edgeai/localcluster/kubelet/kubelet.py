@@ -15,11 +15,10 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.controllers.workqueue import WorkQueue
-from edgeai.localcluster.kubelet.execution import ContainerExecution
 from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
 from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
-from edgeai.localcluster.kubelet.process import DRAIN_S
+from edgeai.localcluster.kubelet.process import DRAIN_S, ContainerExecution
 from edgeai.localcluster.kubelet.volumes import PodDirectory
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, LogQuery

@@ -44,12 +44,6 @@ class ContainerStartError(ClusterError):
     """The machine cannot execute the container's program. The container records a failed start."""
 
 
-class Image(msgspec.Struct, frozen=True):
-    """The program that the local cluster runs for an image, instead of the image's ENTRYPOINT."""
-
-    entrypoint: tuple[str, ...]
-
-
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a container gets from its pod and from the machine."""
 
@@ -67,7 +61,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
 
     Raises: ContainerConfigError
     """
-    images: Mapping[str, Image]
     base_env: Mapping[str, str]
     """Environment variables of every container. Variables of the spec override these variables."""
 
@@ -119,7 +112,7 @@ def launch(
     raw |= store_host_variable(raw, rewrite_host, view.pod_ip)
     rewrite_host.move_ports(moved)
     env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
-    given = command or [expand(text, raw) for text in _argv(container, view.images)]
+    given = command or [expand(text, raw) for text in _argv(container)]
     argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
     cwd = _working_directory(container, view, rewrite_path)
     own = {each.port: port for each, port in moved.items() if each.host.address == view.pod_ip}
@@ -241,17 +234,14 @@ def _text(value: bytes) -> str:
     return os.fsdecode(value)
 
 
-def _argv(container: Object, images: Mapping[str, Image]) -> list[str]:
+def _argv(container: Object) -> list[str]:
     command = [str(part) for part in container.get("command") or []]
     args = [str(part) for part in container.get("args") or []]
     if command:
         return command + args
-    image = str(container.get("image", ""))
-    if image in images:
-        return [*images[image].entrypoint, *args]
     raise ContainerConfigError(
         f"container {container['name']} has no command: the local cluster runs commands, not"
-        f" images; give spec.containers[].command, or tell the cluster what image {image} runs"
+        " images; give spec.containers[].command"
     )
 
 

@@ -18,19 +18,16 @@ from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet.accounts import ApiAccess, has_account, with_token
 from edgeai.localcluster.kubelet.container import Container, ContainerSettings, PodContext
-from edgeai.localcluster.kubelet.execution import ContainerExecution
 from edgeai.localcluster.kubelet.expansion import Endpoint, ServiceHost
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
-    Image,
     Launch,
-    Lookup,
     PodView,
     launch,
     service_hosts,
 )
 from edgeai.localcluster.kubelet.logs import LogWriter, rotated
-from edgeai.localcluster.kubelet.process import Reaper
+from edgeai.localcluster.kubelet.process import ContainerExecution, Reaper
 from edgeai.localcluster.kubelet.status import (
     DEADLINE_MESSAGE,
     DEADLINE_REASON,
@@ -39,12 +36,7 @@ from edgeai.localcluster.kubelet.status import (
     pod_status,
     waiting,
 )
-from edgeai.localcluster.kubelet.volumes import (
-    MountError,
-    PodDirectory,
-    mount_volumes,
-    refresh_volumes,
-)
+from edgeai.localcluster.kubelet.volumes import MountError, PodDirectory, PodVolumes
 from edgeai.localcluster.network.addresses import AddressesExhausted
 from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, NodeNetwork
 from edgeai.localcluster.network.pod_addresses import PodAddresses
@@ -69,7 +61,6 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
     addresses: PodAddresses
     pods_directory: Path
     base_env: Mapping[str, str]
-    images: Mapping[str, Image]
     settings: ContainerSettings = ContainerSettings()
     access: ApiAccess = ApiAccess()
     isolation: Isolation = NO_ISOLATION
@@ -255,7 +246,7 @@ class Pod:
         delay_s, last_error = RETRY_FIRST_S, ""
         while not self._halted.is_set():
             try:
-                self._mounts = mount_volumes(*self._mounting)
+                self._mounts = self._volumes.mount()
                 break
             except (MountError, ContainerConfigError, OSError) as error:
                 if str(error) != last_error:
@@ -270,11 +261,15 @@ class Pod:
         self._set_waiting(first, "ContainerCreating")
 
     @property
-    def _mounting(self) -> tuple[Object, PodDirectory, Lookup, str, str, str]:
-        """The arguments of `mount_volumes` and `refresh_volumes`."""
-        pod = with_token(self._object) if self._has_account else self._object
-        addresses = self._facts.pod_ip, self._facts.host_ip
-        return pod, self._files, self._look_up, *addresses, self._host.access.token
+    def _volumes(self) -> PodVolumes:
+        return PodVolumes(
+            with_token(self._object) if self._has_account else self._object,
+            self._files,
+            self._look_up,
+            pod_ip=self._facts.pod_ip,
+            host_ip=self._facts.host_ip,
+            token=self._host.access.token,
+        )
 
     @property
     def _has_account(self) -> bool:
@@ -285,7 +280,7 @@ class Pod:
         if not self._mounts or self._halted.is_set():
             return
         try:
-            refresh_volumes(*self._mounting)
+            self._volumes.refresh()
         except (MountError, ContainerConfigError, OSError) as error:
             self._events.warning(self._object, "FailedMount", str(error))
 
@@ -343,7 +338,6 @@ class Pod:
             mounts=self._mounts[name],
             services=self._services(),
             move_port=self._move_port,
-            images=self._host.images,
             base_env={
                 **self._host.base_env,
                 **(self._host.access.env if self._has_account else {}),

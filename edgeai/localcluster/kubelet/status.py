@@ -10,7 +10,6 @@ from typing import Self
 
 import msgspec
 
-from edgeai.localcluster.kubelet.restarts import should_restart
 from edgeai.localcluster.objects.resources import Object
 
 LOST_EXIT_CODE = 137  # Kubernetes' exit code of a container that vanished
@@ -242,3 +241,12 @@ def _dated(condition: Object, before: Mapping[str, Object], now: str) -> Object:
         "lastProbeTime": None,
         "lastTransitionTime": old["lastTransitionTime"] if old and kept else now,
     }
+
+
+def should_restart(policy: str, exit_code: int) -> bool:
+    """Whether a container that ended with `exit_code` should run again.
+
+    Args:
+        policy: Always, OnFailure or Never
+    """
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

@@ -8,11 +8,11 @@
       containers/<name>/logs/      log files, see `logs`
       tmp/                         TMPDIR
 
-`pod` calls this module. Containers are processes of this machine. So a mount is a symlink, and
+Containers are processes of this machine. So a mount is a symlink, and
 `expansion` replaces mount paths by the paths of the symlinks; in scripts of volumes, which begin
 with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly.
 
-When a ConfigMap or a Secret changes, `refresh_volumes` writes the new files into a directory of
+When a ConfigMap or a Secret changes, `PodVolumes.refresh` writes the new files into a directory of
 their own and renames one symlink, as Kubernetes does. So all files of a volume change at once. The
 former directory stays until the next change, so a reader that has followed the symlink finds its
 file.
@@ -31,7 +31,7 @@ from edgeai.localcluster.kubelet.launch import Lookup, field_value, object_data
 from edgeai.localcluster.objects.resources import CONFIGMAPS, SECRETS, Object, Resource
 
 SECRET_MODE = 0o600
-_PROJECTIONS = frozenset({"configMap", "secret", "downwardAPI", "projected"})
+_PROJECTIONS = ("configMap", "secret", "downwardAPI", "projected")
 
 
 class MountError(ClusterError):
@@ -73,89 +73,74 @@ def file_name(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def mount_volumes(
-    pod: Object,
-    directory: PodDirectory,
-    lookup: Lookup,
-    pod_ip: str,
-    host_ip: str,
-    token: str = "",
-) -> dict[str, dict[str, str]]:
-    """Write the pod's volumes and link the volumes into each container's root.
-
-    A second call writes and links the volumes again.
+class PodVolumes:
+    """Writes the volumes of one pod.
 
     Args:
         token: of a ServiceAccount, for the API
-    Returns: for each container, mount path -> path on this machine
-    Raises: MountError; OSError when the state directory is full or read-only
     """
-    directory.make()
-    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
-    volumes = {
-        str(volume["name"]): writer.write(volume) for volume in pod["spec"].get("volumes") or []
-    }
-    containers = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
-    return {
-        container["name"]: _link(container, directory.root(container["name"]), volumes)
-        for container in containers
-    }
-
-
-def refresh_volumes(
-    pod: Object,
-    directory: PodDirectory,
-    lookup: Lookup,
-    pod_ip: str,
-    host_ip: str,
-    token: str = "",
-) -> None:
-    """Write the current content of ConfigMaps, Secrets and fields into a running pod's volumes.
-
-    Raises: MountError, ContainerConfigError, OSError; the files stay as they were then
-    """
-    writer = _VolumeWriter(pod, directory, lookup, pod_ip, host_ip, token)
-    for volume in pod["spec"].get("volumes") or []:
-        if not volume.keys().isdisjoint(_PROJECTIONS):
-            writer.write(volume)
-
-
-class _VolumeWriter:
-    """Writes the volumes of one pod."""
 
     def __init__(
         self,
         pod: Object,
         directory: PodDirectory,
         lookup: Lookup,
+        *,
         pod_ip: str,
         host_ip: str,
-        token: str,
+        token: str = "",
     ) -> None:
         self._pod = pod
+        self._volumes = pod["spec"].get("volumes") or []
         self._directory = directory
         self._lookup = lookup
         self._ips = pod_ip, host_ip
         self._token = token
         self._rewrite_script = PathRewriter(self._targets())
-        self._kinds: Mapping[str, Callable[[str, Object], Path]] = {
-            "hostPath": _host_path,
-            "emptyDir": self._empty_dir,
-            "configMap": self._projection("configMap"),
-            "secret": self._projection("secret"),
-            "downwardAPI": self._projection("downwardAPI"),
-            "projected": self._projected,
+
+    def mount(self) -> dict[str, dict[str, str]]:
+        """Write the volumes and link them into each container's root.
+
+        A second call writes and links the volumes again.
+
+        Returns: for each container, mount path -> path on this machine
+        Raises: MountError; OSError when the state directory is full or read-only
+        """
+        self._directory.make()
+        paths = {str(volume["name"]): self._write(volume) for volume in self._volumes}
+        spec = self._pod["spec"]
+        return {
+            container["name"]: _link(container, self._directory.root(container["name"]), paths)
+            for container in (spec.get("initContainers") or []) + spec["containers"]
         }
 
-    def write(self, volume: Object) -> Path:
+    def refresh(self) -> None:
+        """Write the current content of ConfigMaps, Secrets and fields into a running pod's volumes.
+
+        Raises: MountError, ContainerConfigError, OSError; the files stay as they were then
+        """
+        for volume in self._volumes:
+            if not volume.keys().isdisjoint(_PROJECTIONS):
+                self._write(volume)
+
+    def _write(self, volume: Object) -> Path:
         """Write one volume. Returns: path of its content. Raises: MountError, OSError"""
+        name = str(volume["name"])
         for kind, source in volume.items():
-            if kind in self._kinds:
-                return self._kinds[kind](str(volume["name"]), source or {})
+            if kind == "hostPath":
+                return _host_path(name, source or {})
+            if kind == "emptyDir":
+                path = self._directory.volume(name)
+                path.mkdir(parents=True, exist_ok=True)
+                return path
+            if kind == "projected":
+                return self._project(name, (source or {}).get("sources") or [])
+            if kind in _PROJECTIONS:
+                return self._project(name, [{kind: source or {}}])
         kinds = ", ".join(sorted(volume.keys() - {"name"})) or "none"
         raise MountError(
-            f'volume "{volume["name"]}" is of type {kinds}; the local cluster has '
-            f"{', '.join(self._kinds)}"
+            f'volume "{name}" is of type {kinds}; the local cluster has hostPath, emptyDir, '
+            f"{', '.join(_PROJECTIONS)}"
         )
 
     def _targets(self) -> dict[str, str]:
@@ -164,7 +149,7 @@ class _VolumeWriter:
             str(volume["name"]): str(
                 (volume.get("hostPath") or {}).get("path") or self._directory.volume(volume["name"])
             )
-            for volume in self._pod["spec"].get("volumes") or []
+            for volume in self._volumes
         }
         mounts = [
             mount
@@ -177,17 +162,9 @@ class _VolumeWriter:
             if mount["name"] in paths and not mount.get("subPath")
         }
 
-    def _empty_dir(self, name: str, _source: Object) -> Path:
-        path = self._directory.volume(name)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def _projection(self, kind: str) -> Callable[[str, Object], Path]:
-        return lambda name, source: self._projected(name, {"sources": [{kind: source}]})
-
-    def _projected(self, name: str, source: Object) -> Path:
+    def _project(self, name: str, sources: list[Object]) -> Path:
         files: dict[str, tuple[bytes, int]] = {}
-        for part in source.get("sources") or []:
+        for part in sources:
             for file, (content, mode) in self._files(name, part).items():
                 if mode & 0o111 and content.startswith(b"#!"):
                     text = content.decode(errors="surrogateescape")

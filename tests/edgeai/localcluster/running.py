@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edgeai.localcluster.cluster import Cluster, ClusterSettings
-from edgeai.localcluster.kubelet.container import ContainerSettings
+from edgeai.localcluster.kubelet.container import ContainerSettings, RestartDelays
 from edgeai.localcluster.kubelet.kubelet import KubeletLogs
-from edgeai.localcluster.kubelet.restarts import RestartDelays
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.resources import PODS, Object, Resource

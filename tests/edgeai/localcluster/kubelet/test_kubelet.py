@@ -383,7 +383,6 @@ async def test_the_address_of_a_deleted_pod_is_given_out_again(
             addresses=PodAddresses(store, AddressPool("pod", islice(network.pods(), 2))),
             pods_directory=tmp_path,
             base_env={},
-            images={},
         )
         kubelet = asyncio.create_task(Kubelet("edge0", "127.0.0.1", host).run(), name="kubelet")
         try:

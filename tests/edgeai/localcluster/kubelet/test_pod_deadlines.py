@@ -109,7 +109,6 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
             addresses=PodAddresses(store, AddressPool("pod", network.pods())),
             pods_directory=tmp_path,
             base_env={},
-            images={},
             now=ticking,
         )
         kubelet = asyncio.create_task(Kubelet("edge0", "127.0.0.1", host).run(), name="kubelet")

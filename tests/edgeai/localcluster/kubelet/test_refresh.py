@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.localcluster.kubelet.volumes import PodDirectory, mount_volumes, refresh_volumes
+from edgeai.localcluster.kubelet.volumes import PodDirectory, PodVolumes
 from edgeai.localcluster.objects.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -111,8 +111,8 @@ def volume_of(tmp_path: Path, objects: dict[str, Object], *, refreshed: bool = F
     directory = PodDirectory(tmp_path / "pod")
     metadata = {"name": "p", "namespace": "default", "uid": "u"}
     pod = {"metadata": metadata, "spec": {"volumes": [VOLUME], "containers": []}}
-    write = refresh_volumes if refreshed else mount_volumes
-    write(pod, directory, look_up, "127.9.2.1", "127.9.0.1")
+    volumes = PodVolumes(pod, directory, look_up, pod_ip="127.9.2.1", host_ip="127.9.0.1")
+    volumes.refresh() if refreshed else volumes.mount()
     return directory.volume("hosts")
 
 

@@ -48,7 +48,6 @@ def launched(tmp_path: Path, main: Object, *others: Object) -> Launch:
         mounts={},
         services=HOSTS,
         move_port=moved,
-        images={},
         base_env={"PATH": "/usr/bin:/bin"},
     )
     return launch(main, view, lambda _, __: None)

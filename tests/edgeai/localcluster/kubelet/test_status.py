@@ -2,13 +2,14 @@
 
 import pytest
 
-from edgeai.localcluster.kubelet.restarts import RestartBackoff, RestartDelays, should_restart
+from edgeai.localcluster.kubelet.container import RestartBackoff, RestartDelays
 from edgeai.localcluster.kubelet.status import (
     ContainerRecord,
     PodFacts,
     pod_phase,
     pod_status,
     running,
+    should_restart,
     terminated,
     waiting,
 )

@@ -8,11 +8,10 @@ import pytest
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
     ContainerStartError,
-    Image,
     PodView,
     launch,
 )
-from edgeai.localcluster.kubelet.volumes import MountError, PodDirectory, mount_volumes
+from edgeai.localcluster.kubelet.volumes import MountError, PodDirectory, PodVolumes
 from edgeai.localcluster.objects.resources import Object, Resource
 
 OBJECTS: dict[tuple[str, str], Object] = {
@@ -44,7 +43,9 @@ def mounted(tmp_path: Path, volume: Object, **mount: str) -> Path:
     """Where the container finds a volume that is mounted at /v."""
     object_ = pod([volume | {"name": "v"}], [{"name": "v", "mountPath": "/v"} | mount])
     directory = PodDirectory(tmp_path / "pod")
-    mounts = mount_volumes(object_, directory, look_up, pod_ip="127.9.2.1", host_ip="127.9.0.1")
+    mounts = PodVolumes(
+        object_, directory, look_up, pod_ip="127.9.2.1", host_ip="127.9.0.1"
+    ).mount()
     return Path(mounts["main"]["/v"])
 
 
@@ -169,7 +170,8 @@ def test_mount_below_a_mount_leaves_the_outer_volume_alone(tmp_path: Path) -> No
         {"name": "outer", "mountPath": "/d"},
     ]
     directory = PodDirectory(tmp_path / "pod")
-    found = mount_volumes(pod(volumes, mounts), directory, look_up, pod_ip="", host_ip="")
+    volume = PodVolumes(pod(volumes, mounts), directory, look_up, pod_ip="", host_ip="")
+    found = volume.mount()
     assert Path(found["main"]["/d/in"]).is_dir()
     assert list(data.iterdir()) == []
 
@@ -194,7 +196,6 @@ def view(tmp_path: Path, object_: Object) -> PodView:
         mounts={"/v": "/real/v"},
         services=[],
         move_port=lambda endpoint: endpoint.port,
-        images={"known": Image(("/bin/echo",))},
         base_env={"PATH": "/usr/bin:/bin"},
     )
 
@@ -277,9 +278,3 @@ def test_what_cannot_start_says_why(
 ) -> None:
     with pytest.raises(error, match=text):
         environment_of(tmp_path, **fields)
-
-
-def test_an_image_that_is_known_runs_its_entrypoint(tmp_path: Path) -> None:
-    container = {"name": "main", "image": "known", "args": ["/v/x"]}
-    prepared = launch(container, view(tmp_path, pod([], [])), look_up)
-    assert prepared.argv == ("/bin/echo", "/real/v/x")
