@@ -16,7 +16,6 @@ import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from edgeai.localcluster import kubeconfig
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.deployment_controller import DeploymentController
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
@@ -40,7 +39,13 @@ from edgeai.localcluster.network.pod_addresses import PodAddresses
 from edgeai.localcluster.network.service_proxy import ServiceProxy
 from edgeai.localcluster.objects.errors import APIError
 from edgeai.localcluster.objects.store import Store
-from edgeai.localcluster.state import Running, StateDirectory, lock_directory, start_ticks
+from edgeai.localcluster.state import (
+    Running,
+    StateDirectory,
+    lock_directory,
+    start_ticks,
+    write_kubeconfig,
+)
 from edgeai.times import Clock, utc_now
 
 log = get_logger(__name__)
@@ -113,7 +118,7 @@ class Cluster:
             server.set_log_source(KubeletLogs(store, state.pods, kubelets))
             server.set_exec_target(KubeletCommands(kubelets))
             running = _describe(server, network, nodes)
-            kubeconfig.write(state.kubeconfig, url=server.url, token=state.token())
+            write_kubeconfig(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:
                 controllers = self._start_controllers(tasks, store)
                 node_tasks = self._start_node_tasks(tasks, parts, kubelets)

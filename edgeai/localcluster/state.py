@@ -31,6 +31,7 @@ from edgeai.localcluster.errors import StateError
 RUNNING_FILE: Final = "cluster.json"
 LOG_FILE: Final = "cluster.log"
 KUBECONFIG_FILE: Final = "kubeconfig"
+CLUSTER: Final = "localcluster"
 _NAMES: Final = frozenset(
     {
         *("lock", "network", "token", KUBECONFIG_FILE, RUNNING_FILE, "bin", "pods"),
@@ -170,6 +171,25 @@ def start_ticks(pid: int) -> int | None:
         return None
     # Split after the last parenthesis, because field 2 (the program's name) may contain spaces.
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def write_kubeconfig(path: Path, *, url: str, token: str) -> None:
+    """Write the kubeconfig, whose content is JSON, which every YAML reader accepts.
+
+    The server's URL contains the token, too, because kubectl sends credentials only over TLS.
+
+    Raises: OSError
+    """
+    context = {"cluster": CLUSTER, "user": CLUSTER, "namespace": "default"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": CLUSTER, "cluster": {"server": f"{url}/{token}"}}],
+        "users": [{"name": CLUSTER, "user": {"token": token}}],
+        "contexts": [{"name": CLUSTER, "context": context}],
+        "current-context": CLUSTER,
+    }
+    _write_state_file(path, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
 
 
 def _write_state_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:

@@ -1,8 +1,7 @@
 """Discovery: the groups, versions and resources that the API serves.
 
-Pure. `server` calls this module for /api, for /apis and for the paths below them. New clients ask
-for the aggregated form (apidiscovery.k8s.io/v2). Older clients get one list for each group and
-version.
+Pure. New clients ask for the aggregated form (apidiscovery.k8s.io/v2). Older clients get one list
+for each group and version.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 from edgeai.localcluster.objects.resources import VERBS, Object, Resource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_SUBRESOURCE_KINDS = {"scale": ("autoscaling", "v1", "Scale")}
+_SUBRESOURCE_KINDS = {"scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"}}
 _SUBRESOURCE_VERBS = {"log": ["get"]}
 
 
@@ -45,27 +44,25 @@ def resource_list(resources: Iterable[Resource], group_version: str) -> Object |
 
     Each subresource is a separate entry.
     """
-    served = [resource for resource in resources if resource.group_version == group_version]
-    if not served:
-        return None
-    entries = [entry for resource in served for entry in _entries(resource)]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group_version,
-        "resources": entries,
-    }
+    entries = [
+        entry
+        for resource in resources
+        if resource.group_version == group_version
+        for entry in _entries(resource)
+    ]
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version}
+    return {**head, "resources": entries} if entries else None
 
 
 def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
     """APIGroupDiscoveryList of the core group, or of all other groups."""
-    listed = tuple(resources)
+    resources = tuple(resources)
     items = [
         {
             "metadata": {"name": name, "creationTimestamp": None},
-            "versions": [_version(listed, name, version) for version in versions],
+            "versions": [_version(resources, name, version) for version in versions],
         }
-        for name, versions in _versions(listed).items()
+        for name, versions in _versions(resources).items()
         if (name == "") is core
     ]
     return {
@@ -80,10 +77,10 @@ def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
     """The versions of each group. The preferred version comes first: v1, v1beta1, v1alpha1."""
     versions: dict[str, list[str]] = {}
     for resource in resources:
-        known = versions.setdefault(resource.group, [])
-        if resource.version not in known:
-            known.append(resource.version)
-    return {name: sorted(found, key=_rank) for name, found in versions.items()}
+        names = versions.setdefault(resource.group, [])
+        if resource.version not in names:
+            names.append(resource.version)
+    return {group_: sorted(names, key=_rank) for group_, names in versions.items()}
 
 
 def _rank(version: str) -> tuple[int, list[int], str]:
@@ -100,6 +97,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def _entries(resource: Resource) -> list[Object]:
+    """The entries of a resource and of its subresources in an APIResourceList."""
     main: Object = {
         "name": resource.plural,
         "singularName": _singular(resource),
@@ -107,66 +105,56 @@ def _entries(resource: Resource) -> list[Object]:
         "kind": resource.kind,
         "verbs": list(VERBS),
     }
-    if resource.short_names:
-        main["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        main["categories"] = list(resource.categories)
-    return [main, *(_subresource_entry(resource, name) for name in resource.subresources)]
-
-
-def _subresource_entry(resource: Resource, name: str) -> Object:
-    group_, version, kind = _subresource_kind(resource, name)
-    return {
-        "name": f"{resource.plural}/{name}",
-        "singularName": "",
-        "namespaced": resource.namespaced,
-        "group": group_,
-        "version": version,
-        "kind": kind,
-        "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
-    }
+    subresources = [
+        {
+            "name": f"{resource.plural}/{name}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            **_kind(resource, name),
+            "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
+        }
+        for name in resource.subresources
+    ]
+    return [main | _names(resource), *subresources]
 
 
 def _version(resources: tuple[Resource, ...], group_: str, version: str) -> Object:
-    served = [
-        _discovered(resource)
+    entries = [
+        _aggregated_entry(resource)
         for resource in resources
         if resource.group == group_ and resource.version == version
     ]
-    return {"version": version, "freshness": "Current", "resources": served}
+    return {"version": version, "freshness": "Current", "resources": entries}
 
 
-def _discovered(resource: Resource) -> Object:
+def _aggregated_entry(resource: Resource) -> Object:
     entry: Object = {
         "resource": resource.plural,
-        "responseKind": _kind(resource.group, resource.version, resource.kind),
+        "responseKind": _kind(resource),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": _singular(resource),
         "verbs": list(VERBS),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
             {
                 "subresource": name,
-                "responseKind": _kind(*_subresource_kind(resource, name)),
+                "responseKind": _kind(resource, name),
                 "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
             }
             for name in resource.subresources
         ]
-    return entry
+    return entry | _names(resource)
 
 
-def _kind(group_: str, version: str, kind: str) -> Object:
-    return {"group": group_, "version": version, "kind": kind}
+def _names(resource: Resource) -> Object:
+    names = {"shortNames": resource.short_names, "categories": resource.categories}
+    return {field: list(values) for field, values in names.items() if values}
 
 
-def _subresource_kind(resource: Resource, name: str) -> tuple[str, str, str]:
-    own = (resource.group, resource.version, resource.kind)
-    return _SUBRESOURCE_KINDS.get(name, own)
+def _kind(resource: Resource, subresource: str = "") -> Object:
+    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    return _SUBRESOURCE_KINDS.get(subresource, own)
 
 
 def _singular(resource: Resource) -> str:

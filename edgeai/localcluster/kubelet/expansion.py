@@ -1,9 +1,8 @@
 """Rewrites a container's command, args and environment for a local process.
 
-The module has three pure rules. The first rule expands `$(VAR)` as Kubernetes does. The second rule
+The module has three rules. The first rule expands `$(VAR)` as Kubernetes does. The second rule
 replaces mount paths by the real paths of the volumes. The third rule replaces host names of
-Services by addresses, and the ports that `rendezvous` names. `launch` calls this module. The module
-does not read the API, the disk or the environment of this process.
+Services by addresses, and the ports where training processes meet. Pure.
 """
 
 import re
@@ -12,6 +11,8 @@ from functools import partial
 from typing import Final
 
 import msgspec
+
+from edgeai.localcluster.objects.resources import Object
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
@@ -92,7 +93,7 @@ class HostRewriter:
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:
         qualified_names: dict[str, ServiceHost] = {}
         self._bare: dict[str, ServiceHost] = {}
-        self._moved: Mapping[Endpoint, int] = {}
+        self._ports: Mapping[Endpoint, int] = {}
         for service in services:
             qualified = f"{service.name}.{service.namespace}"
             qualified_names[qualified] = service
@@ -107,19 +108,19 @@ class HostRewriter:
             ),
         ]
 
-    def move_ports(self, moved: Mapping[Endpoint, int]) -> None:
+    def move_ports(self, ports: Mapping[Endpoint, int]) -> None:
         """From now on replace these ports, too, where they follow the name of their host."""
-        self._moved = moved
+        self._ports = ports
 
     def endpoints(self, text: str) -> set[Endpoint]:
         """The ports of headless Services in a text, each after the name of its host and a colon."""
-        found = set()
+        endpoints = set()
         for pattern, hosts in self._rules:
             for match in pattern.finditer(text):
                 host = hosts[_name(match)]
                 if match["port"] and host.is_headless:
-                    found.add(Endpoint(host, int(match["port"])))
-        return found
+                    endpoints.add(Endpoint(host, int(match["port"])))
+        return endpoints
 
     def __call__(self, text: str, *, variable: str = "") -> str:
         """A copy of `text` with addresses for host names.
@@ -137,7 +138,7 @@ class HostRewriter:
         host, port = hosts[_name(match)], match["port"]
         if port is None:
             return host.address
-        return f"{host.address}:{self._moved.get(Endpoint(host, int(port)), port)}"
+        return f"{host.address}:{self._ports.get(Endpoint(host, int(port)), port)}"
 
 
 def _name(match: re.Match[str]) -> str:
@@ -153,3 +154,74 @@ def _rules(
         names = "|".join(re.escape(name) for name in longest_first)
         host = pattern.format(names=names, before=_HOST_BEFORE, after=_HOST_AFTER)
         yield re.compile(f"{host}(?::(?P<port>[0-9]{{1,5}})(?![0-9]))?"), hosts
+
+
+# Ports where the processes of a training job meet
+#
+# All pods share the network of the machine, and TensorFlow and PyTorch listen on every address
+# (0.0.0.0). So two replicas with port 2222, or two jobs with port 23456, could not run at the same
+# time. All processes of a job read the port in the variables below, the process that listens and
+# the processes that connect. So the local cluster can replace the port there by a free port of the
+# machine. Other programs may listen on a port that no variable names, so their ports stay.
+#
+# Sources: tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc (GrpcServer::Init binds
+# 0.0.0.0 and the port of the task's own entry); pytorch issue 173909 (TCPStore binds every address)
+
+ENDPOINT_VARIABLES: Final = ("TF_CONFIG", "PET_RDZV_ENDPOINT")
+"""Variables with HOST:PORT."""
+HOST_AND_PORT_VARIABLES: Final = (
+    ("MASTER_ADDR", "MASTER_PORT"),
+    ("PET_MASTER_ADDR", "PET_MASTER_PORT"),
+)
+"""Pairs of variables, one with the host and one with the port."""
+
+
+def rendezvous_endpoints(pod: Object, hosts: HostRewriter) -> set[Endpoint]:
+    """The ports of headless Services that the variables of a pod's containers name.
+
+    One container is enough: a container that waits for a port, and has no such variable, means the
+    same port as the others. Only a plain `value` counts.
+    """
+    endpoints: set[Endpoint] = set()
+    spec = pod["spec"]
+    for container in (*(spec.get("initContainers") or []), *spec["containers"]):
+        env = {item["name"]: str(item.get("value") or "") for item in container.get("env") or []}
+        texts = [env.get(name, "") for name in ENDPOINT_VARIABLES]
+        texts += [_joined(env, *names) for names in HOST_AND_PORT_VARIABLES]
+        for text in texts:
+            endpoints |= hosts.endpoints(text)
+    return endpoints
+
+
+def port_variables(
+    env: Mapping[str, str], hosts: HostRewriter, ports: Mapping[Endpoint, int]
+) -> dict[str, str]:
+    """New values for the variables with the port of a host that another variable names."""
+    return {
+        names[1]: str(ports[endpoint])
+        for names in HOST_AND_PORT_VARIABLES
+        for endpoint in hosts.endpoints(_joined(env, *names))
+        if endpoint in ports
+    }
+
+
+def store_host_variable(env: Mapping[str, str], hosts: HostRewriter, pod_ip: str) -> dict[str, str]:
+    """PET_RDZV_CONF with the answer to torchrun's question whether its own pod hosts the store.
+
+    torchrun compares the host of PET_RDZV_ENDPOINT with its own addresses, and takes every loopback
+    address for its own. Then any replica would host the store, and the job would end with it.
+
+    Returns: an empty dict where the user has answered, or the endpoint is no headless Service
+    Source: torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py (_create_tcp_store)
+    """
+    conf = env.get("PET_RDZV_CONF", "")
+    if env.get("PET_RDZV_BACKEND") != "c10d" or "is_host=" in conf:
+        return {}
+    for endpoint in hosts.endpoints(env.get("PET_RDZV_ENDPOINT", "")):
+        answer = f"is_host={int(endpoint.host.address == pod_ip)}"
+        return {"PET_RDZV_CONF": f"{conf},{answer}" if conf else answer}
+    return {}
+
+
+def _joined(env: Mapping[str, str], host: str, port: str) -> str:
+    return f"{env.get(host, '')}:{env.get(port, '')}"

@@ -20,8 +20,6 @@ from edgeai.localcluster.kubelet.expansion import (
     PathRewriter,
     ServiceHost,
     expand,
-)
-from edgeai.localcluster.kubelet.rendezvous import (
     port_variables,
     rendezvous_endpoints,
     store_host_variable,
@@ -106,16 +104,17 @@ def launch(
     """
     rewrite_path = PathRewriter(view.mounts)
     rewrite_host = HostRewriter(view.pod["metadata"]["namespace"], view.services)
-    moved = {each: view.move_port(each) for each in rendezvous_endpoints(view.pod, rewrite_host)}
+    endpoints = rendezvous_endpoints(view.pod, rewrite_host)
+    ports = {endpoint: view.move_port(endpoint) for endpoint in endpoints}
     raw = environment(container, view, lookup)
-    raw |= port_variables(raw, rewrite_host, moved)
+    raw |= port_variables(raw, rewrite_host, ports)
     raw |= store_host_variable(raw, rewrite_host, view.pod_ip)
-    rewrite_host.move_ports(moved)
+    rewrite_host.move_ports(ports)
     env = {name: rewrite_host(rewrite_path(value), variable=name) for name, value in raw.items()}
-    given = command or [expand(text, raw) for text in _argv(container)]
-    argv = tuple(rewrite_host(rewrite_path(text)) for text in given)
+    texts = command or [expand(text, raw) for text in _argv(container)]
+    argv = tuple(rewrite_host(rewrite_path(text)) for text in texts)
     cwd = _working_directory(container, view, rewrite_path)
-    own = {each.port: port for each, port in moved.items() if each.host.address == view.pod_ip}
+    own = {e.port: port for e, port in ports.items() if e.host.address == view.pod_ip}
     _check_texts(argv, env)
     executable = _executable(argv[0], cwd, env)
     return Launch(executable=executable, argv=argv, env=env, cwd=cwd, moved_ports=own)
@@ -250,12 +249,10 @@ def _working_directory(container: Object, view: PodView, rewrite_path: Callable[
 
     A path that is neither in a mount nor on this machine is below the container's root.
     """
-    wanted = str(container.get("workingDir") or "/")
-    real = rewrite_path(wanted)
-    if real == wanted:
-        real = str(view.root / wanted.strip("/")) if not Path(wanted).is_dir() else wanted
-    if wanted == "/":
-        real = str(view.root)
+    path = str(container.get("workingDir") or "/")
+    real = rewrite_path(path)
+    if path == "/" or (real == path and not Path(path).is_dir()):
+        return str(view.root / path.strip("/"))
     return real
 
 
@@ -273,15 +270,15 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
     """The path of a program. Raises: ContainerStartError when the machine has no such program"""
     if "/" in command:
         path = os.path.join(cwd, command)
-        found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
+        program = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
     else:
-        found = shutil.which(command, path=env.get("PATH", os.defpath))
-    if found is None:
+        program = shutil.which(command, path=env.get("PATH", os.defpath))
+    if program is None:
         raise ContainerStartError(
             f"{command!r} is no executable file on this machine (searched: "
             f"{env.get('PATH', os.defpath) if '/' not in command else cwd})"
         )
-    return found
+    return program
 
 
 def service_hosts(services: Iterable[Object], addresses: PodAddresses) -> list[ServiceHost]:

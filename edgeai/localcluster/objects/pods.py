@@ -1,7 +1,6 @@
-"""Predicates of a pod: is the pod ready, has the pod ended, does a Service select the pod.
+"""Questions about pods: is a pod ready, has it ended, is it selected, has a quota room. Pure."""
 
-Pure; the controllers, the kubelet and the service proxy use this module.
-"""
+from collections.abc import Iterable, Sequence
 
 from edgeai.localcluster.objects.resources import Object
 
@@ -9,7 +8,7 @@ from edgeai.localcluster.objects.resources import Object
 def is_ready(pod: Object) -> bool:
     """Whether the pod's condition Ready is True."""
     conditions = pod.get("status", {}).get("conditions") or []
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def is_ended(pod: Object) -> bool:
@@ -24,3 +23,26 @@ def is_selected(pod: Object, service: Object) -> bool:
         return False
     labels = pod["metadata"].get("labels") or {}
     return all(labels.get(name) == value for name, value in selector.items())
+
+
+def quota_excess(quotas: Iterable[Object], pods: Sequence[Object]) -> str:
+    """Why a namespace takes no further pod, in the words of Kubernetes' quota admission; "" when it
+    takes one. A pod that has ended does not count.
+
+    Args: quotas, pods: of the namespace
+    """
+    used = sum(not is_ended(pod) for pod in pods)
+    for quota in quotas:
+        limit = (quota.get("spec") or {}).get("hard", {}).get("pods")
+        if limit is not None and used >= _number(limit):
+            return (
+                f"exceeded quota: {quota['metadata']['name']}, requested: pods=1, "
+                f"used: pods={used}, limited: pods={limit}"
+            )
+    return ""
+
+
+def _number(quantity: object) -> int:
+    """A limit that is no plain number allows nothing."""
+    text = str(quantity)
+    return int(text) if text.isdecimal() else 0

@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from edgeai.localcluster.errors import StateError
-from edgeai.localcluster.objects import errors, patches, quotas, strategy
+from edgeai.localcluster.objects import errors, patches, strategy
 from edgeai.localcluster.objects.database import Database, Row
 from edgeai.localcluster.objects.history import Event, EventType, History, Record, Watch
 from edgeai.localcluster.objects.pages import ListPage, Position
+from edgeai.localcluster.objects.pods import quota_excess
 from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import (
     CUSTOMRESOURCEDEFINITIONS,
@@ -323,7 +324,7 @@ class Store:
         if resource is not PODS:
             return
         if limits := self.list(RESOURCEQUOTAS, namespace=namespace).items:
-            excess = quotas.excess(limits, self.list(PODS, namespace=namespace).items)
+            excess = quota_excess(limits, self.list(PODS, namespace=namespace).items)
             if excess:
                 raise errors.Forbidden(f'pods "{name}" is forbidden: {excess}')
 

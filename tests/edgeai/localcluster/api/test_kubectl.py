@@ -13,11 +13,11 @@ import msgspec
 import pytest
 import yaml
 
-from edgeai.localcluster import kubeconfig
 from edgeai.localcluster.api.server import Server
 from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, PODS
 from edgeai.localcluster.objects.store import Store
+from edgeai.localcluster.state import write_kubeconfig
 from tests.edgeai.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd
 from tests.waiting import PATIENCE_S
 
@@ -76,7 +76,7 @@ class Kubectl:
 
 @pytest.fixture
 async def kubectl(api: Server, tmp_path: Path) -> Kubectl:
-    kubeconfig.write(tmp_path / "kubeconfig", url=api.url, token=TOKEN)
+    write_kubeconfig(tmp_path / "kubeconfig", url=api.url, token=TOKEN)
     return Kubectl(tmp_path)
 
 

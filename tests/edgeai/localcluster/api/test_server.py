@@ -13,7 +13,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from edgeai.localcluster import kubeconfig
 from edgeai.localcluster.api.server import ClientTimeouts, Server, serve
 from edgeai.localcluster.errors import StateError
 from edgeai.localcluster.objects import errors
@@ -25,6 +24,7 @@ from edgeai.localcluster.objects.resources import (
     Object,
 )
 from edgeai.localcluster.objects.store import Store
+from edgeai.localcluster.state import write_kubeconfig
 from tests.edgeai.localcluster.conftest import (
     TOKEN,
     Client,
@@ -131,7 +131,7 @@ def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("old")
     path.chmod(0o644)
-    kubeconfig.write(path, url="http://127.0.0.1:1", token="abc")
+    write_kubeconfig(path, url="http://127.0.0.1:1", token="abc")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     config = json.loads(path.read_text())
     assert config["users"][0]["user"]["token"] == "abc"
