@@ -1,7 +1,7 @@
 """The parts of one GlobalManager that need no port: engine, sessions, inbox and membership.
 
 `app` builds a Core, adds the two ports to it, and runs both. The simulation (docs/simulation.md)
-builds the same Core, with a network and with clocks of its own.
+builds the same Core, with a network and with a clock of its own.
 
 The constructor of a part gets only parts that exist already. Some parts need news from a part that
 is built later. Such a part subscribes to the later part. The constructor of Core shows the order:
@@ -13,6 +13,7 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
     rebalancer                         sends edges to replicas with fewer sessions
 """
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import NODES, ObjectRef
 from edgeai.errors import SettingsError
@@ -31,7 +32,6 @@ from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.build import build_engine
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.settings import EngineSettings
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -47,7 +47,7 @@ class Core:
     """
     Args:
         identity: the name of this replica in Leases
-        clocks: the event loop's clock must go as fast as these
+        clock: the event loop's clock must go as fast as this one
         traces: None when no traces are sent
 
     Raises: SettingsError
@@ -61,12 +61,12 @@ class Core:
         identity: Identity,
         metrics: EngineMetrics,
         edge_metrics: EdgeMetrics,
-        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+        clock: Clock = SYSTEM_CLOCK,
         traces: TaskTraces | None = None,
     ) -> None:
         self._edge_url = settings.edge_url
-        self.fence = fence = Fence(clocks.elapsed)
-        self.contacts = contacts = Contacts(clocks.utcnow, clocks.elapsed)
+        self.fence = fence = Fence(clock)
+        self.contacts = contacts = Contacts(clock)
         self.desired = desired = DesiredSets()
         desired.subscribe(lambda _node, _key, _task: client.make_way())
         self.engine = build_engine(
@@ -78,7 +78,7 @@ class Core:
             worker_settings=_worker_settings(settings),
             settings=_engine_settings(settings),
             metrics=metrics,
-            clocks=clocks,
+            clock=clock,
             traces=traces,
         )
         self.membership = Membership(
@@ -89,14 +89,14 @@ class Core:
             fence=fence,
             contacts=contacts,
             edge_side=self,
-            clocks=clocks,
+            clock=clock,
         )
-        self._build_edge_side(settings, edge_metrics, clocks, traces)
+        self._build_edge_side(settings, edge_metrics, clock, traces)
         self._show(metrics, edge_metrics)
         self.membership.elector.subscribe(self.engine.leadership_changed)
 
     def _build_edge_side(
-        self, settings: Settings, metrics: EdgeMetrics, clocks: Clocks, traces: TaskTraces | None
+        self, settings: Settings, metrics: EdgeMetrics, clock: Clock, traces: TaskTraces | None
     ) -> None:
         """The parts that pass reports on to the engine's status writer, and spread the sessions."""
         contacts, desired = self.contacts, self.desired
@@ -109,10 +109,10 @@ class Core:
                 jobs=self.engine.jobs,
                 writer=self.engine.writers.status_writer,
                 recorder=recorder,
-                clock=clocks.elapsed,
+                clock=clock,
             ),
             metrics=metrics,
-            clock=clocks.elapsed,
+            clock=clock,
             traces=traces,
         )
         self.sessions = Sessions(
@@ -122,7 +122,7 @@ class Core:
             elector=self.membership.elector,
             metrics=metrics,
             timing=DriverTiming(session=settings.timing),
-            utcnow=clocks.utcnow,
+            clock=clock,
             traces=traces,
         )
         self.rebalancer = Rebalancer(
@@ -130,7 +130,7 @@ class Core:
             contacts,
             roster=self.membership.roster,
             metrics=metrics,
-            clock=clocks.elapsed,
+            clock=clock,
         )
 
     def _show(self, metrics: EngineMetrics, edge_metrics: EdgeMetrics) -> None:

@@ -6,18 +6,18 @@ labels of further children, which another controller made (`Kind.follows`). Info
 resources and the objects that jobs refer to without a label.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, ResourceType
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
-from globalmanager.cache.store import Clock, Store, controller_of
+from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import STORAGE_ANNOTATIONS
 from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME
 
@@ -93,7 +93,6 @@ class Informers:
     Args:
         namespace: the namespace to watch; "" for all namespaces
         owners: types of the controllers that a child of a job, or a pod of such a child, can have
-        clock: seconds, monotonic
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Informers:
         namespace: str,
         owners: Iterable[ResourceType],
         settings: InformerSettings,
-        clock: Clock = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._namespace = namespace

@@ -15,13 +15,13 @@ The store can forget the uid when the watch delivers the deletion, or after a li
 requested later.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
@@ -35,7 +35,6 @@ _MAX_DELETED: Final = 4096
 # tombstone may come back for the time of one request.
 _MAX_GONE: Final = 16384
 
-Clock = Callable[[], float]
 """Seconds, monotonic."""
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
@@ -102,7 +101,7 @@ class Store:
         *,
         label: str = "",
         part_of: Callable[[Object], Object] | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.type = type_
         self._clock = clock
@@ -292,7 +291,7 @@ class Store:
                 log.exception("store listener failed", resource=str(self.type))
 
     def _mark_deleted(self, uid: str) -> None:
-        now = self._clock()
+        now = self._clock.elapsed()
         self._deleted[uid] = now
         self._deleted.move_to_end(uid)
         while next(iter(self._deleted.values())) < now - _DELETED_S:

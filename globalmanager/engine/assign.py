@@ -7,11 +7,11 @@ leads.
 """
 
 import asyncio
-import time
 from collections.abc import Hashable, Iterable
 from typing import Final
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid
@@ -23,7 +23,6 @@ from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
-from globalmanager.ha.clock import Clock
 from globalmanager.traces import TaskTraces
 
 log = logs.get_logger(__name__)
@@ -43,7 +42,6 @@ class Assigner:
     Args:
         sink: gets the assignments
         traces: None when no traces are sent
-        processor: as `Clocks.processor`
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class Assigner:
         *,
         metrics: EngineMetrics,
         traces: TaskTraces | None = None,
-        processor: Clock = time.thread_time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._jobs = readers.jobs
         self._caches = readers.caches
@@ -62,7 +60,7 @@ class Assigner:
         self._metrics = metrics
         self._traces = traces
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
-        self._fan_out = FanOut(self._queue, jobs_per_slice=_JOBS_PER_SLICE, processor=processor)
+        self._fan_out = FanOut(self._queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
         # jobs that wait for an informer to settle, in order
         self._parked: dict[ObjectRef, None] = {}
         self._nodes: JobRelation[ObjectRef, NodeName] = (

@@ -5,6 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import POD_CONTROLLERS, ObjectRef, ResourceType
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.informers import Informers
@@ -23,7 +24,6 @@ from globalmanager.engine.readers import build_readers
 from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.writers import build_writers
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from globalmanager.traces import TaskTraces
@@ -41,7 +41,7 @@ def build_engine(
     fence: Fence,
     settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
     metrics: EngineMetrics | None = None,
-    clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+    clock: Clock = SYSTEM_CLOCK,
     traces: TaskTraces | None = None,
 ) -> Engine:
     """An engine that serves `kinds`.
@@ -52,19 +52,19 @@ def build_engine(
         worker_settings: settings that the kinds get. `Engine.run` adds the root key
         fence: open while this replica leads
         metrics: the metrics in the registry that /metrics serves
-        clocks: the time of day for plans, and the age of changes that somebody else made
+        clock: the time of day for plans, and the age of changes that somebody else made
         traces: None when no traces are sent
     """
     metrics = metrics or EngineMetrics(CollectorRegistry())
     served = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
     client = client.reading({**FORMS, **dict.fromkeys(served, LargeSpecs())})
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
-    fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, processor=clocks.processor)
-    informers = _informers(client, served, settings, clocks)
+    fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
+    informers = _informers(client, served, settings, clock)
     readers = build_readers(Caches(informers, served), contacts, worker_settings)
-    assigner = Assigner(readers, sink, metrics=metrics, traces=traces, processor=clocks.processor)
-    writers = build_writers(client, readers, queue, settings, fence, metrics, clocks)
-    reconciler = JobReconciler(readers, writers, fence=fence, utcnow=clocks.utcnow, traces=traces)
+    assigner = Assigner(readers, sink, metrics=metrics, traces=traces, clock=clock)
+    writers = build_writers(client, readers, queue, settings, fence, metrics, clock)
+    reconciler = JobReconciler(readers, writers, fence=fence, clock=clock, traces=traces)
     changes = ChangeHandler(
         readers,
         queue=queue,
@@ -96,14 +96,14 @@ def build_engine(
 
 
 def _informers(
-    client: KubeClient, served: Iterable[ResourceType], settings: EngineSettings, clocks: Clocks
+    client: KubeClient, served: Iterable[ResourceType], settings: EngineSettings, clock: Clock
 ) -> Informers:
     return Informers(
         client,
         namespace=settings.namespace,
         owners=(*served, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
         settings=settings.informer,
-        clock=clocks.elapsed,
+        clock=clock,
     )
 
 

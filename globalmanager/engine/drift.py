@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
+from common.clock import Clock
 from edgeai.api.resources import Object
 from globalmanager.cache.store import uid_of
-from globalmanager.ha.clock import Clock
 from globalmanager.rules.objects import content_hash, differences
 
 MAX_RESTORES: Final = 2
@@ -57,7 +57,6 @@ class Drift:
     """Remembers the corrections of the children of all jobs.
 
     Args:
-        clock: seconds, monotonic
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -72,7 +71,7 @@ class Drift:
         corrections = self._children.get(uid_of(existing))
         if corrections is None:
             return 0.0
-        now = self._clock()
+        now = self._clock.elapsed()
         since, corrections.in_order_since = corrections.in_order_since, None
         if since is not None and now - since >= FORGOTTEN_S:
             corrections.restores, corrections.restored = {}, 0
@@ -95,7 +94,7 @@ class Drift:
         """Remember that a plan found no drift in the child."""
         corrections = self._children.get(uid_of(child))
         if corrections is not None and corrections.in_order_since is None:
-            corrections.left, corrections.in_order_since = (), self._clock()
+            corrections.left, corrections.in_order_since = (), self._clock.elapsed()
 
     def note_write(
         self, desired: Object, answer: Object, *, drifted: Mapping[str, Any] | None = None
@@ -117,7 +116,7 @@ class Drift:
             known = corrections.restores
             corrections.restores = known | {path: known.get(path, 0) + 1 for path in drifted}
             corrections.restored += 1
-            corrections.restored_at = self._clock()
+            corrections.restored_at = self._clock.elapsed()
         corrections.left, corrections.in_order_since = (), None
         if corrections.answered or corrections.restored:
             self._children[uid_of(answer)] = corrections

@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from common.ratelimit import TokenBucket
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
@@ -24,7 +25,6 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Event
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.pending_events import PendingEvent, PendingEvents, Subject
-from globalmanager.ha.clock import Clock, Clocks
 
 log = logs.get_logger(__name__)
 
@@ -43,7 +43,6 @@ class SentCounts:
     Jobs that come and go have Events of their own, so the counts must not stay.
 
     Args:
-        clock: seconds, monotonic
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -59,7 +58,7 @@ class SentCounts:
         return None if known is None else known[0]
 
     def put(self, ref: ObjectRef, count: int) -> None:
-        now = self._clock()
+        now = self._clock.elapsed()
         self._counts[ref] = count, now
         self._counts.move_to_end(ref)
         while len(self._counts) > MAX_COUNTS or self._oldest_at() < now - COUNTED_S:
@@ -83,20 +82,20 @@ class Recorder:
         client: KubeClient,
         *,
         metrics: EngineMetrics | None = None,
-        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+        clock: Clock = SYSTEM_CLOCK,
         qps: float = 10.0,
         burst: int = 100,
         retry_s: float = 5.0,
     ) -> None:
         self._client = client
-        self._utcnow = clocks.utcnow
+        self._clock = clock
         self._dropped = (metrics or EngineMetrics(CollectorRegistry())).events_dropped
         self._retry_s = retry_s
         # Events have a request rate of their own, so Events never use up the request rate of the
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
-        self._counts = SentCounts(clocks.elapsed)
+        self._counts = SentCounts(clock)
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -146,7 +145,7 @@ class Recorder:
                 return pending.times
         count = known + pending.times
         try:
-            patch = {"count": count, "lastTimestamp": rfc3339(self._utcnow())}
+            patch = {"count": count, "lastTimestamp": rfc3339(self._clock.utcnow())}
             await self._client.merge_patch(ref, patch)
         except NotFound:  # the API server deletes an Event after an hour
             await self._client.create(EVENTS, self._body(ref, pending))
@@ -155,7 +154,7 @@ class Recorder:
 
     def _body(self, ref: ObjectRef, pending: PendingEvent) -> Object:
         subject = pending.subject
-        now = rfc3339(self._utcnow())
+        now = rfc3339(self._clock.utcnow())
         return {
             "metadata": {"name": ref.name, "namespace": ref.namespace},
             "involvedObject": {

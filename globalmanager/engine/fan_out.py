@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+from common.clock import Clock
 from edgeai.api.resources import ObjectRef
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.turns import Turns
-from globalmanager.ha.clock import Clock
 
 PAUSE_S: Final = 0.005  # between two slices, at least
 MAX_PAUSE_S: Final = 0.05
@@ -50,15 +50,12 @@ class FanOut:
         jobs_per_slice: most jobs that enter the queue at a time, and most jobs of one namespace
             that wait in the queue when another one enters it. So a job whose own object changed
             finds few jobs of its namespace before it
-        processor: as `Clocks.processor`
     """
 
-    def __init__(
-        self, queue: WorkQueue[ObjectRef], *, jobs_per_slice: int, processor: Clock
-    ) -> None:
+    def __init__(self, queue: WorkQueue[ObjectRef], *, jobs_per_slice: int, clock: Clock) -> None:
         self._queue = queue
         self._jobs_per_slice = jobs_per_slice
-        self._processor = processor
+        self._clock = clock
         self._sources: dict[tuple[str, Hashable], _Source] = {}
         self._turns: Turns[tuple[str, Hashable]] = Turns()
         self._wake = asyncio.Event()
@@ -95,10 +92,10 @@ class FanOut:
 
     async def _pause(self) -> None:
         loop = asyncio.get_running_loop()
-        start_s, processor_s = loop.time(), self._processor()
+        start_s, processor_s = loop.time(), self._clock.processor()
         while True:
             await asyncio.sleep(PAUSE_S)
-            least_s = _SHARE * (self._processor() - processor_s)
+            least_s = _SHARE * (self._clock.processor() - processor_s)
             if loop.time() - start_s >= min(MAX_PAUSE_S, least_s):
                 return
 

@@ -18,6 +18,7 @@ of the stores. The memory holds one uid for each confirmed job.
 from datetime import timedelta
 from typing import Final
 
+from common.clock import Clock
 from edgeai import times
 from edgeai.api.resources import Object
 from edgeai.kube.errors import Conflict
@@ -38,9 +39,9 @@ class Owners:
         live: sends the GET requests for job resources
     """
 
-    def __init__(self, live: Live, utcnow: times.Clock) -> None:
+    def __init__(self, live: Live, clock: Clock) -> None:
         self._live = live
-        self._utcnow = utcnow
+        self._clock = clock
         self._confirmed: set[str] = set()  # uids of jobs
 
     def changed(self, old: Object | None, new: Object | None) -> None:
@@ -101,7 +102,7 @@ class Owners:
             created = times.parse(job["metadata"].get("creationTimestamp", ""))
         except ValueError:
             return False
-        return abs(self._utcnow() - created) <= _NEW
+        return abs(self._clock.utcnow() - created) <= _NEW
 
 
 def _has_changed(known: Object, job: Object) -> bool:

@@ -7,11 +7,11 @@ complete.
 
 import msgspec
 
+from common.clock import Clock
 from common.traces import now as traced_now
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.kube.errors import TooLarge
-from edgeai.times import Clock
 from globalmanager.contract import Event, Kind, Observed, Plan, Severity, task_key
 from globalmanager.engine.apply import StillTerminating, refusal_of
 from globalmanager.engine.readers import Readers
@@ -24,7 +24,6 @@ class JobReconciler:
     """
     Args:
         fence: open while this replica leads
-        utcnow: the time of day
         traces: None when no traces are sent
     """
 
@@ -34,7 +33,7 @@ class JobReconciler:
         writers: Writers,
         *,
         fence: Fence,
-        utcnow: Clock,
+        clock: Clock,
         traces: TaskTraces | None,
     ) -> None:
         self._jobs = readers.jobs
@@ -45,7 +44,7 @@ class JobReconciler:
         self._admission = writers.admission
         self._executions = writers.executions
         self._recorder = writers.recorder
-        self._utcnow = utcnow
+        self._clock = clock
         self._traces = traces
         # Jobs that wait for an informer. A dict keeps their order: the hash of an ObjectRef differs
         # from process to process, and so would the order of a set.
@@ -108,7 +107,7 @@ class JobReconciler:
     async def _plan(self, kind: Kind, observed: Observed) -> float | None:
         """Returns and raises: as `reconcile`"""
         began_s = traced_now()
-        plan = kind.plan(observed, self._utcnow())
+        plan = kind.plan(observed, self._clock.utcnow())
         try:
             pause_s = await self._carry_out(kind, observed, plan)
         except TooLarge as error:
@@ -141,7 +140,7 @@ class JobReconciler:
 
     async def _tell_refusal(self, kind: Kind, observed: Observed, error: EdgeAIError) -> None:
         """Write a refusal into the job's status, because only the user can correct the fault."""
-        now = self._utcnow()
+        now = self._clock.utcnow()
         refusal = error.refusal(now) if isinstance(error, StillTerminating) else refusal_of(error)
         if refusal is not None:
             refused = msgspec.structs.replace(observed, refusal=refusal)

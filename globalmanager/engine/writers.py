@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from common.clock import Clock
 from edgeai.api.resources import ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.rate import Share
@@ -17,7 +18,6 @@ from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.status import StatusWriter
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.fence import Fence
 
 
@@ -44,19 +44,19 @@ def build_writers(
     settings: EngineSettings,
     fence: Fence,
     metrics: EngineMetrics,
-    clocks: Clocks,
+    clock: Clock,
 ) -> Writers:
     caches, kinds = readers.caches, readers.jobs.kinds
     plans = client.on_share(Share.PLANS).guarded(fence)
-    recorder = Recorder(plans, metrics=metrics, clocks=clocks)
-    reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clocks=clocks)
+    recorder = Recorder(plans, metrics=metrics, clock=clock)
+    reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clock=clock)
     status_writer = StatusWriter(client.on_share(Share.REPORTS), caches.all_of)
-    owners = Owners(Live(plans, caches.all_of), clocks.utcnow)
+    owners = Owners(Live(plans, caches.all_of), clock)
     admission = PodAdmission(caches, settings.pod_security_default)
     applier = Applier(
         Live(plans, caches.written_to),
         owners,
-        Drift(clocks.elapsed),
+        Drift(clock),
         # A plan's status write locks the job's status. If it waited behind all writes of plans, the
         # edges' reports about the job would wait, too. So it has a share of its own.
         status_writer.through(client.on_share(Share.STATUSES).guarded(fence)),

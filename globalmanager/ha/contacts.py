@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from edgeai import times
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim, Claims
-from globalmanager.ha.clock import Clock, elapsed
 
 _STEP_S: Final = 1.0  # a smaller difference of the two clocks is not a changed wall clock
 
@@ -37,16 +36,13 @@ class _ContactsByNode(Mapping[NodeName, Contact]):
     `since` moves with it. Otherwise a clock that is set back would give a dead node more time.
     """
 
-    def __init__(
-        self, changes: Mapping[NodeName, _Change], clock: Clock, utcnow: times.Clock
-    ) -> None:
+    def __init__(self, changes: Mapping[NodeName, _Change], clock: Clock) -> None:
         self._changes = changes
         self._clock = clock
-        self._utcnow = utcnow
 
     def __getitem__(self, node: NodeName) -> Contact:
         change = self._changes[node]
-        since = self._utcnow() - timedelta(seconds=self._clock() - change.elapsed_s)
+        since = self._clock.utcnow() - timedelta(seconds=self._clock.elapsed() - change.elapsed_s)
         # The same value for each question, unless somebody has set the wall clock.
         is_step = abs((since - change.since).total_seconds()) > _STEP_S
         return Contact(change.connected, since if is_step else change.since)
@@ -96,10 +92,8 @@ class Contacts:
 
     def __init__(
         self,
-        utcnow: times.Clock = times.utc_now,
-        clock: Clock = elapsed,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._utcnow = utcnow
         self._clock = clock
         self._own_claims: dict[NodeName, Claim] = {}
         self._own_clashes: dict[NodeName, int] = {}  # also for nodes that have no claim now
@@ -119,7 +113,7 @@ class Contacts:
         """The contact of every node that ever had a session at any replica. The mapping is
         read-only and shows later changes.
         """
-        return _ContactsByNode(self._changes, self._clock, self._utcnow)
+        return _ContactsByNode(self._changes, self._clock)
 
     def without_session(self, nodes: Collection[NodeName]) -> set[NodeName]:
         """The `nodes` that have no session at any replica. Takes a millisecond for 10,000."""
@@ -157,7 +151,7 @@ class Contacts:
         others = (self.elsewhere(node), self._own_claims.get(node))
         self._own_claims[node] = Claim(
             order=1 + max((claim.order for claim in others if claim), default=0),
-            since=int(self._utcnow().timestamp()),
+            since=int(self._clock.utcnow().timestamp()),
             ledger=ledger,
             clashes=self._own_clashes.get(node, 0),
             certificate_end=certificate_end,
@@ -214,9 +208,9 @@ class Contacts:
             if connected == was_connected:
                 # no change of contact; this includes a session that has moved to another replica
                 continue
-            since = self._utcnow() - timedelta(seconds=ago_s)
+            since = self._clock.utcnow() - timedelta(seconds=ago_s)
             (self._connected.add if connected else self._connected.discard)(node)
-            self._changes[node] = _Change(connected, since, self._clock() - ago_s)
+            self._changes[node] = _Change(connected, since, self._clock.elapsed() - ago_s)
             for subscriber in self._subscribers:
                 subscriber.contact_changed(node)
 

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai import times
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Conflict, NotFound
 from edgeai.times import micro_time
-from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.fence import Fence
 
 log = logs.get_logger(__name__)
@@ -98,8 +98,7 @@ class Elector:
     Args:
         client: has a request rate of its own, so that a renewal never waits for other requests
         fence: open while this replica leads
-        clock: the clock of the fence; seconds, monotonic
-        now: UTC, for the times in the Lease
+        clock: the clock of the fence; its UTC is written into the Lease
     """
 
     def __init__(
@@ -110,8 +109,7 @@ class Elector:
         identity: Identity,
         fence: Fence,
         timing: LeaseTiming | None = None,
-        clock: Clock = elapsed,
-        now: times.Clock = times.utc_now,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._ref = ObjectRef(LEASES, namespace, LEASE_NAME)
@@ -120,7 +118,6 @@ class Elector:
         self._timing = timing or LeaseTiming()
         self._listeners: list[LeadershipListener] = []
         self._clock = clock
-        self._now = now
         self._lease: Object | None = None  # state of the last read or write; None: unknown
         self._last_spec: Object = {}  # the newest known spec of the Lease
         self._seen_at = -math.inf  # time when this replica first saw this spec
@@ -197,7 +194,7 @@ class Elector:
     def _see(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
         if spec != self._last_spec:
-            self._last_spec, self._seen_at = spec, self._clock()
+            self._last_spec, self._seen_at = spec, self._clock.elapsed()
         self.epoch = max(self.epoch, _epoch_of(spec))
 
     def _is_free(self) -> bool:
@@ -210,7 +207,7 @@ class Elector:
     def _runs_out_s(self) -> float:
         """Seconds until the Lease runs out, if its holder does not renew it."""
         duration_s = float(self._last_spec.get("leaseDurationSeconds") or self._timing.duration_s)
-        return self._seen_at + duration_s - self._clock()
+        return self._seen_at + duration_s - self._clock.elapsed()
 
     async def _create(self) -> Object:
         """Create the Lease without a holder. Its first holder learns from it the time of the API
@@ -240,11 +237,11 @@ class Elector:
             "metadata": {**lease["metadata"], "labels": labels},
             "spec": self._spec(spec, epoch),
         }
-        asked_at = self._clock()
+        asked_at = self._clock.elapsed()
         self._reign(await self._client.replace(LEASES, new_lease), asked_at)
 
     def _spec(self, before: Object, epoch: int) -> Object:
-        now = micro_time(self._now())
+        now = micro_time(self._clock.utcnow())
         return {
             **before,
             "holderIdentity": str(self._identity),
@@ -316,7 +313,8 @@ class Elector:
                 lease = await self._client.get(self._ref)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == str(self._identity):
-                    free = {"holderIdentity": _NO_HOLDER, "renewTime": micro_time(self._now())}
+                    now = micro_time(self._clock.utcnow())
+                    free = {"holderIdentity": _NO_HOLDER, "renewTime": now}
                     await self._client.replace(LEASES, {**lease, "spec": {**spec, **free}})
         except (EdgeAIError, TimeoutError) as error:
             log.warning("Lease not released, it runs out", problem=str(error))

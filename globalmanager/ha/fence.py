@@ -10,8 +10,8 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.kube.guard import Shut
-from globalmanager.ha.clock import Clock, elapsed
 
 
 class Fence:
@@ -20,7 +20,7 @@ class Fence:
     Args: clock: seconds, monotonic
     """
 
-    def __init__(self, clock: Clock = elapsed) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._until = -math.inf  # time of the clock when the fence closes
         self._passing: dict[asyncio.Timeout, None] = {}  # deadlines of the writes under way
@@ -32,7 +32,7 @@ class Fence:
 
     def left_s(self) -> float:
         """Seconds until the fence closes; 0 when the fence is closed."""
-        return max(0.0, self._until - self._clock())
+        return max(0.0, self._until - self._clock.elapsed())
 
     def open_until(self, until: float) -> None:
         """Let writes pass until this time of the fence's clock. The writes under way get the same

@@ -17,8 +17,8 @@ import random
 from typing import Final, Protocol
 
 from common import logs
+from common.clock import loop_time
 from edgeai.errors import EdgeAIError
-from globalmanager.ha.clock import loop_time
 
 log = logs.get_logger(__name__)
 

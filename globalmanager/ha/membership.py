@@ -6,9 +6,9 @@ presence.
 
 from typing import Final
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -28,7 +28,7 @@ class Membership:
         fence: open while this replica leads
         edge_side: see Presence
         contacts: has the claims of this replica, and gets the claims of the other replicas
-        clocks: the clocks of the three parts
+        clock: of the three parts
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Membership:
         fence: Fence,
         contacts: Contacts,
         edge_side: EdgeSide | None = None,
-        clocks: Clocks = Clocks(),  # noqa: B008 - immutable
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         # When one request hangs, a second request must fit into the renew deadline.
         deadline_s = timing.renew_deadline_s / 2
@@ -52,8 +52,7 @@ class Membership:
             identity=identity,
             fence=fence,
             timing=timing,
-            clock=clocks.elapsed,
-            now=clocks.utcnow,
+            clock=clock,
         )
         self.presence = Presence(
             client,
@@ -62,7 +61,7 @@ class Membership:
             duration_s=timing.duration_s,
             contacts=contacts,
             edge_side=edge_side,
-            now=clocks.utcnow,
+            clock=clock,
         )
         self.roster = Roster(
             client,
@@ -73,7 +72,7 @@ class Membership:
             contacts=contacts,
             elector=self.elector,
             presence=self.presence,
-            clock=clocks.elapsed,
+            clock=clock,
         )
 
     def unknown(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import random
 from typing import Final, Protocol
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
@@ -22,7 +23,7 @@ from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
-from edgeai.times import Clock, micro_time, utc_now
+from edgeai.times import micro_time
 from globalmanager.cache.store import uid_of
 from globalmanager.ha import claims
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
@@ -60,7 +61,7 @@ class Presence(ContactSubscriber):
         contacts: has the claims of this replica
         edge_side: None when this replica never serves edges
         publish_interval_s: shortest pause between two writes of the claims, seconds
-        now: UTC
+        clock: tells UTC
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Presence(ContactSubscriber):
         contacts: Contacts,
         edge_side: EdgeSide | None = None,
         publish_interval_s: float = 1.0,
-        now: Clock = utc_now,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -82,7 +83,7 @@ class Presence(ContactSubscriber):
         self._contacts = contacts
         self._edge_side = edge_side
         self._publish_interval_s = publish_interval_s
-        self._now = now
+        self._clock = clock
         self._lease: Object | None = None  # state of the last write; None: unknown
         self._config_map: Object | None = None  # state of the last write; None: unknown
         # (uid of the Lease, claims) as the API has them
@@ -155,7 +156,7 @@ class Presence(ContactSubscriber):
         return {
             "holderIdentity": str(self._identity),
             "leaseDurationSeconds": math.ceil(self._duration_s),
-            "renewTime": micro_time(self._now()),
+            "renewTime": micro_time(self._clock.utcnow()),
         }
 
     def _annotations(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import math
 from typing import Final, Protocol
 
 from common import logs
+from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
@@ -20,7 +21,6 @@ from globalmanager.cache.informer import Informer, InformerSettings
 from globalmanager.cache.store import Listener, Store
 from globalmanager.ha import claims
 from globalmanager.ha.claims import NO_CLAIMS, Claims
-from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.heartbeat import Heartbeat
@@ -67,7 +67,6 @@ class Roster:
         contacts: gets the claims of each other live replica
         elector: learns of each change of the leader's Lease
         presence: learns when somebody deletes the Lease or ConfigMap of this replica
-        clock: seconds, monotonic
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Roster:
         contacts: Contacts,
         elector: Candidate,
         presence: Presence,
-        clock: Clock = elapsed,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._leading_client = leading_client
         self._own_name = own_name
@@ -164,7 +163,7 @@ class Roster:
         is_heartbeat = other.lease is None or other.lease.get("spec") != new.get("spec")
         other.lease = new
         if is_heartbeat:
-            other.heard_at = self._clock()
+            other.heard_at = self._clock.elapsed()
             self._revive(name, other)
 
     def _on_config_map(self, old: Object | None, new: Object | None) -> None:
@@ -185,7 +184,7 @@ class Roster:
     # ---- living and dead replicas ----
 
     def _other(self, name: str) -> OtherReplica:
-        return self._others.setdefault(name, OtherReplica(self._clock()))
+        return self._others.setdefault(name, OtherReplica(self._clock.elapsed()))
 
     def _revive(self, name: str, other: OtherReplica) -> None:
         if not other.is_alive:
@@ -216,7 +215,7 @@ class Roster:
         While no heartbeats of any replica arrive, this method marks no replica. Afterwards each
         replica again has the whole duration of its Lease to send a heartbeat.
         """
-        now = self._clock()
+        now = self._clock.elapsed()
         self.is_current()  # notes a watch that is late now, also when no edge asks
         if self.is_deaf():
             self._deaf_until = now
@@ -245,7 +244,7 @@ class Roster:
         """
         if self.problem:
             return False  # this replica starts: all that it lists now is new
-        now = self._clock()
+        now = self._clock.elapsed()
         if self._is_late():
             self._late_until = now
         return now >= self._late_until + self._duration_s
@@ -263,7 +262,7 @@ class Roster:
         Kubernetes then deletes the ConfigMaps of the dead replicas, because the Leases own them.
         """
         for other in tuple(self._others.values()):
-            silent_s = self._clock() - max(other.heard_at, self._deaf_until)
+            silent_s = self._clock.elapsed() - max(other.heard_at, self._deaf_until)
             is_dead = not other.is_alive and silent_s >= _DELETED_AFTER * self._duration_of(other)
             if not is_dead or other.lease is None:
                 continue

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from aiohttp import web
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.settings import is_loopback
 from edgeai.api.resources import Object, ResourceType
 from edgeai.errors import Overloaded, Unavailable
@@ -25,7 +26,6 @@ from edgeai.ids import is_subdomain
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
 from globalmanager.edge.identity.remembered import Answer, Remembered
-from globalmanager.ha.clock import Clock, loop_time
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
 
@@ -197,25 +197,20 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubernetesAccess:
-    """Asks the Kubernetes API about callers and rights.
-
-    Args: now: monotonic seconds
-    """
+    """Asks the Kubernetes API about callers and rights."""
 
     def __init__(
         self,
         cluster: Cluster,
         *,
         limits: AccessLimits = AccessLimits(),  # noqa: B008 - frozen
-        now: Clock = loop_time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._cluster = cluster
         self._limits = limits
-        self._now = now
-        self._callers: Remembered[Caller | Unauthenticated] = Remembered(
-            limits.remembered, self._now
-        )
-        self._rights: Remembered[bool] = Remembered(limits.remembered, self._now)
+        self._clock = clock
+        self._callers: Remembered[Caller | Unauthenticated] = Remembered(limits.remembered, clock)
+        self._rights: Remembered[bool] = Remembered(limits.remembered, clock)
         what = "check of REST callers"
         self._tokens_asked = FairRate(
             each=Rate(limits.per_address_per_s, limits.per_address_burst),
@@ -245,7 +240,7 @@ class KubernetesAccess:
         return found
 
     async def _review(self, request: web.Request, token: str) -> Answer[Caller | Unauthenticated]:
-        self._tokens_asked.take(request.remote or "", self._now())
+        self._tokens_asked.take(request.remote or "", self._clock.elapsed())
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_token(token)
         user = status.get("user") or {}
@@ -278,7 +273,7 @@ class KubernetesAccess:
             raise RequestError(http.HTTPStatus.FORBIDDEN, message)
 
     async def _ask_right(self, caller: Caller, spec: Object) -> Answer[bool]:
-        self._rights_asked.take(caller.username, self._now())
+        self._rights_asked.take(caller.username, self._clock.elapsed())
         async with _deadline(self._limits.answer_s):
             status = await self._cluster.review_access(spec)
         may_do = status.get("allowed") is True

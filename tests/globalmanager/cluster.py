@@ -2,15 +2,15 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, TaskKey
 from edgeai.kube.client import KubeClient
@@ -26,7 +26,6 @@ from globalmanager.engine.build import build_engine
 from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.settings import EngineSettings
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
@@ -199,7 +198,7 @@ async def run_manager(
     fence: Fence | None = None,
     client_settings: ClientSettings = ClientSettings(),  # noqa: B008 - frozen
     rest_s: float = 0.0,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncIterator[Manager]:
     """A running engine and its edge.
 
@@ -224,7 +223,7 @@ async def run_manager(
             ),
             fence=fence or open_fence(),
             metrics=EngineMetrics(registry),
-            clocks=Clocks(utcnow=now),
+            clock=clock,
         )
         task = asyncio.create_task(engine.run(root_key=bytes(32)), name="engine")
         try:

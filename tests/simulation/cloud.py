@@ -1,9 +1,11 @@
 """A GlobalManager of the simulation: the shipped Core on the model of the API."""
 
+from datetime import datetime
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
+from common.clock import Clock
 from common.tasks import TaskGroup
 from edgeai.ids import NodeName
 from edgeai.kube.client import KubeClient
@@ -11,7 +13,6 @@ from globalmanager.app import client_settings, end
 from globalmanager.core import Core
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.elector import Identity
 from globalmanager.rootkey import get_root_key
 from globalmanager.settings import Settings
@@ -32,9 +33,20 @@ SETTINGS = Settings(
 )
 
 
-def no_time() -> float:
-    """What computing takes in virtual time."""
-    return 0.0
+class WorldClock(Clock):
+    """Virtual time, in which computing takes none."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def elapsed(self) -> float:
+        return self._world.elapsed()
+
+    def utcnow(self) -> datetime:
+        return self._world.utcnow()
+
+    def processor(self) -> float:
+        return 0.0
 
 
 class Manager:
@@ -67,7 +79,7 @@ class Manager:
             identity=Identity(self.replica, self.process.name.rpartition("-")[2]),
             metrics=EngineMetrics(registry),
             edge_metrics=EdgeMetrics(registry),
-            clocks=Clocks(self.world.elapsed, self.world.utcnow, processor=no_time),
+            clock=WorldClock(self.world),
         )
         root_key = await get_root_key(self._client, namespace=SETTINGS.system_namespace)
         async with TaskGroup() as tasks:

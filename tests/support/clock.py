@@ -1,7 +1,12 @@
-"""The clock of a test."""
+"""Clocks of tests."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from common import clock
 
 
-class Clock:
+class Clock(clock.Clock):
     """Seconds that pass only when a test adds to `now_s`."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
@@ -9,3 +14,32 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+    def elapsed(self) -> float:
+        return self.now_s
+
+    def utcnow(self) -> datetime:
+        return datetime.fromtimestamp(self.now_s, UTC)
+
+    def processor(self) -> float:
+        return 0.0
+
+
+class LoopClock(clock.Clock):
+    """Goes as the event loop does, also where that skips waiting times."""
+
+    def elapsed(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class AheadClock(clock.Clock):
+    """Goes as the system's clock does, `ahead_s` later."""
+
+    def __init__(self, ahead_s: float = 0.0) -> None:
+        self.ahead_s = ahead_s
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.ahead_s
+
+    def utcnow(self) -> datetime:
+        return super().utcnow() + timedelta(seconds=self.ahead_s)

@@ -59,7 +59,7 @@ class DoorConfiguration:
                 return ServiceAccountAuthenticator(cluster, self._account, limits=limits)
             case "mtls":
                 assert self.tls is not None
-                return CertificateAuthenticator(self.tls.trusts)
+                return CertificateAuthenticator(self.tls)
             case other:
                 assert_never(other)
 

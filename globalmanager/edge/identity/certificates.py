@@ -9,10 +9,9 @@ certificates. In a certificate without such a CN, the only DNS name of the subje
 node's name. When a certificate has both, they must name the same node.
 """
 
-import time
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.handshake import (
     Handshake,
@@ -24,27 +23,24 @@ from globalmanager.edge.identity.handshake import (
 NODE_CN_PREFIX: Final = "system:node:"
 
 
+class TrustAnchors(Protocol):
+    def trusts(self, anchor: bytes) -> bool:
+        """Whether the bundle now has the CA certificate with this SHA-256."""
+
+
 class CertificateAuthenticator:
-    """Finds the node of a connection by its client certificate.
+    """Finds the node of a connection by its client certificate."""
 
-    Args:
-        is_trusted: whether the bundle now has the CA certificate with this SHA-256
-        unix_s: the current time in seconds since 1970
-    """
-
-    def __init__(
-        self, is_trusted: Callable[[bytes], bool], *, unix_s: Callable[[], float] = time.time
-    ) -> None:
-        self._is_trusted = is_trusted
-        self._unix_s = unix_s
+    def __init__(self, anchors: TrustAnchors, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._anchors, self._clock = anchors, clock
 
     async def authenticate(self, handshake: Handshake) -> NodeName:
         certificate = handshake.certificate
         if certificate is None:
             raise Unauthenticated("no client certificate")
-        if certificate.expires_at <= self._unix_s():
+        if certificate.expires_at <= self._clock.utcnow().timestamp():
             raise Unauthenticated("the client certificate, or a CA of its chain, has expired")
-        if not self._is_trusted(certificate.anchor):
+        if not self._anchors.trusts(certificate.anchor):
             raise Unauthenticated("the CA of the client certificate is trusted no more")
         node = node_of(certificate)
         check_claim(handshake, node)

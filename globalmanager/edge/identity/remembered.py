@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from common.clock import Clock
+
 T = TypeVar("T")
 
 
@@ -23,12 +25,11 @@ class Remembered(Generic[T]):
     """
     Args:
         size: largest number of remembered answers; the oldest answer is forgotten first
-        now: monotonic seconds
     """
 
-    def __init__(self, size: int, now: Callable[[], float]) -> None:
+    def __init__(self, size: int, clock: Clock) -> None:
         self._size = size
-        self._now = now
+        self._clock = clock
         self._answers: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}  # questions that have no answer yet
 
@@ -37,10 +38,10 @@ class Remembered(Generic[T]):
 
     def get(self, key: bytes) -> T | None:
         entry = self._answers.get(key)
-        return entry[0] if entry is not None and self._now() < entry[1] else None
+        return entry[0] if entry is not None and self._clock.elapsed() < entry[1] else None
 
     def put(self, key: bytes, answer: Answer[T]) -> None:
-        self._answers[key] = answer.value, self._now() + answer.keep_s
+        self._answers[key] = answer.value, self._clock.elapsed() + answer.keep_s
         self._answers.move_to_end(key)
         if len(self._answers) > self._size:
             self._answers.popitem(last=False)

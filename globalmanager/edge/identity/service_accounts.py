@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.ratelimit import TokenBucket
 from common.wire import AUDIENCE
 from edgeai.errors import Unavailable
@@ -27,7 +28,6 @@ from globalmanager.edge.identity.handshake import (
     check_claim,
 )
 from globalmanager.edge.identity.remembered import Answer, Remembered
-from globalmanager.ha.clock import Clock, loop_time
 
 MAX_TOKEN_CHARS: Final = 8 * 1024  # a projected token has 1-2 KiB
 _JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
@@ -102,13 +102,13 @@ class ServiceAccountAuthenticator:
         account: ServiceAccount,
         *,
         limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
-        now: Clock = loop_time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._cluster = cluster
         self._account = account
         self._limits = limits
-        self._now = now
-        self._verdicts: Remembered[Verdict] = Remembered(limits.max_tokens, self._now)
+        self._clock = clock
+        self._verdicts: Remembered[Verdict] = Remembered(limits.max_tokens, clock)
         self._new_tokens = TokenBucket(
             qps=limits.per_s, burst=limits.burst, max_wait_s=0.0, part="review of node tokens"
         )
@@ -143,7 +143,7 @@ class ServiceAccountAuthenticator:
         """
 
         async def ask() -> Answer[Verdict]:
-            self._new_tokens.reserve(self._now())
+            self._new_tokens.reserve(self._clock.elapsed())
             return self._kept(await self._ask(token))
 
         return await self._verdicts.answer(digest, ask)

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError, Gone, TooLarge
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
-from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.rules.status import mapping
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
@@ -65,7 +65,6 @@ class StatusFold:
 
     Args:
         recorder: records Events about job resources
-        clock: monotonic seconds
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class StatusFold:
         jobs: Jobs,
         writer: StatusWriter,
         recorder: Recorder,
-        clock: Clock = elapsed,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._jobs = jobs
         self._writer = writer
@@ -116,7 +115,7 @@ class StatusFold:
         return {ledger for entry in entries if (ledger := _ledger_of(node, entry))}
 
     def _refuse(self, job: Served, uid: Uid, report: WorkerReport, error: EdgeAIError) -> Refused:
-        now = self._clock()
+        now = self._clock.elapsed()
         if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
             self._told_at[uid] = now
             self._told_at.move_to_end(uid)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from common import wire
+from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
@@ -39,7 +40,6 @@ from globalmanager.edge.sessions.entries import (
 )
 from globalmanager.edge.sessions.pauses import Pauses
 from globalmanager.edge.sessions.ready import Ready
-from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.traces import TaskTraces
 
 log = get_logger(__name__)
@@ -118,7 +118,6 @@ class Inbox:
 
     Args:
         desired: knows which workers are bound to which node
-        clock: monotonic seconds
         traces: None when no traces are sent
     """
 
@@ -129,7 +128,7 @@ class Inbox:
         writer: ReportWriter,
         metrics: EdgeMetrics,
         limits: InboxLimits = InboxLimits(),  # noqa: B008 - frozen
-        clock: Clock = elapsed,
+        clock: Clock = SYSTEM_CLOCK,
         traces: TaskTraces | None = None,
     ) -> None:
         self._traces = traces
@@ -164,7 +163,7 @@ class Inbox:
 
     def _oldest_s(self) -> float:
         entries = (*self._waiting.values(), *self._active.values())
-        return self._clock() - min(entry.since for entry in entries) if entries else 0.0
+        return self._clock.elapsed() - min(entry.since for entry in entries) if entries else 0.0
 
     async def run(self) -> None:
         """Write reports until this task is cancelled. Then the waiting reports stay unacknowledged,
@@ -208,7 +207,7 @@ class Inbox:
                 worker_report,
                 len(report.body),
                 (Receipt(sender, report.seq),),
-                since=self._clock(),
+                since=self._clock.elapsed(),
             ),
         )
         return self._has_room(sender)
@@ -372,7 +371,7 @@ class Inbox:
         binding = self._bound(key)
         if binding is not None:
             way = Version(binding.key, key.uid, binding.version)
-            waited_s = self._clock() - entry.since
+            waited_s = self._clock.elapsed() - entry.since
             traces.written(key.node, way, key.worker, arrived_s_ago=waited_s)
 
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
@@ -403,7 +402,7 @@ class Inbox:
     def _refuse_foreign(self, sender: Sender, report: wire.Report) -> None:
         self._metrics.reports.labels("foreign").inc()
         sender.acknowledge(report.seq, refusal=not_bound(report.worker, sender.node))
-        now = self._clock()
+        now = self._clock.elapsed()
         warned_at = self._warned_at.get(sender.node)
         if warned_at is not None and now < warned_at + self._limits.warn_every_s:
             return

@@ -13,12 +13,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NoReturn, Protocol
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import get_logger
 from edgeai.ids import NodeName
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.ha.claims import Claim
-from globalmanager.ha.clock import Clock, elapsed
 from globalmanager.ha.contacts import Contacts, ServingReplica
 
 log = get_logger(__name__)
@@ -62,7 +62,6 @@ class Rebalancer:
     """
     Args:
         roster: knows the other live replicas that serve edges
-        clock: seconds, monotonic
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Rebalancer:
         *,
         roster: Replicas,
         metrics: EdgeMetrics,
-        clock: Clock = elapsed,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._sessions = sessions
         self._contacts = contacts
@@ -96,7 +95,7 @@ class Rebalancer:
 
     def look(self) -> None:
         """Send away one batch of nodes, if this replica has too many and no batch is under way."""
-        now, others = self._clock(), self._roster.serving()
+        now, others = self._clock.elapsed(), self._roster.serving()
         if (names := {replica.name for replica in others}) != self._names:
             self._begin_anew(names)
         if self._batch_size:

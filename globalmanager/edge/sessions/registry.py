@@ -17,9 +17,9 @@ from typing import Final, Protocol
 import msgspec
 
 from common import wire
+from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
-from edgeai import times
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
@@ -126,7 +126,7 @@ class Sessions(ContactSubscriber):
         elector: Reign,
         metrics: EdgeMetrics,
         timing: DriverTiming = DriverTiming(),  # noqa: B008 - frozen
-        utcnow: times.Clock = times.utc_now,
+        clock: Clock = SYSTEM_CLOCK,
         traces: TaskTraces | None = None,
     ) -> None:
         self._desired = desired
@@ -136,7 +136,7 @@ class Sessions(ContactSubscriber):
         self._elector = elector
         self._metrics = metrics
         self._timing = timing
-        self._utcnow = utcnow
+        self._clock = clock
         self._opening: dict[NodeName, SessionDriver] = {}  # sessions that wait for the Hello
         self._open: dict[NodeName, SessionDriver] = {}
         self._problems: dict[NodeName, str] = {}  # node -> why its last session ended
@@ -236,7 +236,7 @@ class Sessions(ContactSubscriber):
         self._take_over(self._open.get(session.node), session)
         self._claim(session)
         self._open[session.node] = session
-        session.opened_at = self._utcnow()
+        session.opened_at = self._clock.utcnow()
         self._problems.pop(session.node, None)
         desired = self._desired.for_node(session.node)
         # Before the Welcome, which the node's reports wait for: no ledger that the node makes later
@@ -253,7 +253,7 @@ class Sessions(ContactSubscriber):
         )
 
     def on_report(self, session: SessionDriver, report: wire.Report) -> bool:
-        session.last_report_at = self._utcnow()
+        session.last_report_at = self._clock.utcnow()
         return self._inbox.offer(session, report)
 
     # ---- called by DesiredSets and Contacts ----

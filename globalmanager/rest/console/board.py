@@ -12,7 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from edgeai import times
+from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
 from edgeai.text import shortened
@@ -134,14 +134,14 @@ class Board:
         relays: Relays,
         contacts: Contacts,
         types: Collection[ResourceType],
-        utcnow: times.Clock = times.utc_now,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._cache = cache
         self._sessions = sessions
         self._relays = relays
         self._contacts = contacts
         self._types = types
-        self._utcnow = utcnow
+        self._clock = clock
         self._rows: dict[ObjectRef, tuple[Any, JobRow]] = {}  # job -> its version, its row
         self._computed = 0  # rows since those of jobs that are gone were forgotten
 
@@ -165,7 +165,7 @@ class Board:
         return self._cache.get(ref) if is_seen else None
 
     def now(self) -> datetime:
-        return self._utcnow()
+        return self._clock.utcnow()
 
     def pods(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
         """The pods of a job, by name."""
@@ -279,7 +279,7 @@ class Board:
         ends_on = self._contacts.certificate_ends_on(node)
         if ends_on is None:
             return "", ""
-        today = self._utcnow().date()
+        today = self._clock.utcnow().date()
         remedy = NODE_REMEDY if ends_soon(ends_on, today) else ""
         return end_in_words(ends_on, today), remedy
 

@@ -12,14 +12,13 @@ import hmac
 import http
 import os
 import secrets
-import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import web
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.settings import is_loopback
 from globalmanager.rest.errors import RequestError
 
@@ -43,20 +42,10 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logins:
-    """Begins sessions, and reads them from requests.
+    """Begins sessions, and reads them from requests."""
 
-    Args:
-        now: wall clock, seconds
-        clock: monotonic seconds
-    """
-
-    def __init__(
-        self,
-        *,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._now, self._clock = now, clock
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._key = b""
         self._codes: OrderedDict[str, tuple[float, str]] = OrderedDict()  # code -> (end, token)
 
@@ -67,11 +56,11 @@ class Logins:
     def session_of(self, request: web.Request) -> Session | None:
         """The session of the request; None: there is none, or its time is over."""
         session = self._open(request.cookies.get(_cookie_name(request), ""))
-        return session if session is not None and session.until > self._now() else None
+        return session if session is not None and self.left_s(session) > 0 else None
 
     def left_s(self, session: Session | None) -> float:
         """Seconds until the session ends; without a session nothing ends."""
-        return float("inf") if session is None else session.until - self._now()
+        return float("inf") if session is None else session.until - self._clock.utcnow().timestamp()
 
     def begin(self, request: web.Request, response: web.Response, token: str) -> None:
         """Let the response carry a session with this token. Raises: RequestError"""
@@ -81,7 +70,7 @@ class Logins:
                 f"{MAX_COOKIE_TOKEN_CHARS}: use `kubectl create token` for a shorter one"
             )
             raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
-        session = Session(secrets.token_hex(8), token, self._now() + SESSION_S)
+        session = Session(secrets.token_hex(8), token, self._clock.utcnow().timestamp() + SESSION_S)
         is_secure = is_https(request)
         response.set_cookie(
             _cookie_name(request),
@@ -123,13 +112,13 @@ class Logins:
         code = secrets.token_urlsafe(24)
         while len(self._codes) >= MAX_CODES:
             self._codes.popitem(last=False)
-        self._codes[_digest(code)] = (self._clock() + CODE_S, token)
+        self._codes[_digest(code)] = (self._clock.elapsed() + CODE_S, token)
         return code
 
     def token_of(self, code: str) -> str:
         """The token of a code; "": nobody has made the code, or it is used or too old."""
         end, token = self._codes.pop(_digest(code), (0.0, ""))
-        return token if self._clock() < end else ""
+        return token if self._clock.elapsed() < end else ""
 
     # ---- the cookie ----
 

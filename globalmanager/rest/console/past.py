@@ -7,14 +7,13 @@ on the page.
 
 import asyncio
 import math
-import time
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
+from common.clock import SYSTEM_CLOCK, Clock
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
 from edgeai import times
@@ -76,7 +75,6 @@ class Past:
     """
     Args:
         url: of the Prometheus
-        now: wall clock, seconds
     Raises: SettingsError
     """
 
@@ -85,19 +83,19 @@ class Past:
         url: str,
         *,
         limits: PastLimits = PastLimits(),  # noqa: B008 - frozen
-        now: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         check_url("flag --console-prometheus-url", url, like="http://prometheus:9090")
         self._url = f"{url.rstrip('/')}/api/v1/query_range"
         self._limits = limits
-        self._now = now
+        self._clock = clock
         self._rate = FairRate(each=limits.each, total=limits.total, part="questions to Prometheus")
         self._asking = 0
         self._warning = RateLimitedWarning("Prometheus gives the console no curve")
 
     async def curve(self, tenant: str, ref: ObjectRef, job: Object) -> Curve:
         """The metrics of the job since it exists. A failure is told in the note."""
-        now = self._now()
+        now = self._clock.utcnow().timestamp()
         try:
             self._rate.take(tenant, asyncio.get_running_loop().time())
         except Overloaded:

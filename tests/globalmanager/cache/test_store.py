@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import Store, controller_key
 from tests.globalmanager.objects import GADGETS, make
+from tests.support.clock import Clock
 
 Change = tuple[str | None, str | None]
 A = ObjectRef(GADGETS, "ns", "a")
@@ -158,10 +159,10 @@ def test_a_watched_deletion_clears_its_tombstone_and_all_tombstones_are_bounded(
 
 
 def test_tombstones_of_deletions_are_kept_for_a_minute() -> None:
-    now = 0.0
-    store = Store(GADGETS, clock=lambda: now)
+    clock = Clock()
+    store = Store(GADGETS, clock=clock)
     for number in range(600):  # one in a second
-        now = float(number)
+        clock.now_s = float(number)
         store.remove(make("a", version=number, uid=f"uid-{number}"))
     assert 60 <= len(store._deleted) <= 62
     store.observe(make("a", version=1000, uid="uid-590"))

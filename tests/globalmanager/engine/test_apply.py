@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from common.clock import SYSTEM_CLOCK
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
@@ -41,6 +42,7 @@ from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
@@ -56,13 +58,13 @@ class Bench:
         self.stores: dict[ResourceType, Store] = {}
         self.recorder = Recorder(client)
         live = Live(client, self.store)
-        self.owners = Owners(live, lambda: datetime.now(UTC))
+        self.owners = Owners(live, SYSTEM_CLOCK)
         self.owners.changed(None, made)
         status = StatusWriter(client, self.store)
-        self.now_s = 0.0
+        self.clock = Clock()
         self.children: dict[ObjectRef, Object] = {}
         self.overridden: dict[ObjectRef, tuple[str, ...]] = {}
-        drift = Drift(lambda: self.now_s)
+        drift = Drift(self.clock)
         anarchy = Stores()
         anarchy.has_namespaces = False
         self.applier = Applier(
@@ -255,7 +257,7 @@ async def test_who_changes_a_child_again_and_again_is_told_of_and_left_alone(
         desired = {**foreign, "data": bench.config()["data"]}
         wait_s = await bench.apply(Replace(CONFIGMAPS, desired, True))
         while wait_s is not None and wait_s > 1:  # the pause before the second time
-            bench.now_s += wait_s
+            bench.clock.now_s += wait_s
             wait_s = await bench.apply(Replace(CONFIGMAPS, desired, True))
         # When it is new, the job is planned again at once, and then no more.
         assert (wait_s is not None) == is_left_alone

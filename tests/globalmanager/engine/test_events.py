@@ -23,6 +23,7 @@ from globalmanager.engine.metrics import EngineMetrics
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 ABOUT = make("a", namespace="default")
@@ -173,25 +174,25 @@ def test_the_name_of_an_event_is_a_valid_one(length: int) -> None:
 
 def test_the_counts_of_past_events_are_forgotten() -> None:
     """Jobs that come and go have Events of their own, ten in a second here."""
-    now = 0.0
-    counts = SentCounts(clock=lambda: now)
+    clock = Clock()
+    counts = SentCounts(clock)
     events = [event_ref(ABOUT, msgspec.structs.replace(READY, message=str(n))) for n in range(5000)]
     for number, event in enumerate(events):
-        now = number / 10
+        clock.now_s = number / 10
         counts.put(event, 1)
     assert len(counts) == 10 * COUNTED_S + 1
-    now = 600.0
+    clock.now_s = 600.0
     for event in events:
         counts.put(event, 1)
     assert len(counts) == MAX_COUNTS
 
 
 def test_the_count_of_an_event_that_comes_again_stays() -> None:
-    now = 0.0
-    counts = SentCounts(clock=lambda: now)
+    clock = Clock()
+    counts = SentCounts(clock)
     again = event_ref(ABOUT, BROKEN)
     for number in range(100):
-        now = number * 0.9 * COUNTED_S
+        clock.now_s = number * 0.9 * COUNTED_S
         assert counts.get(again) == (number or None)
         counts.put(again, number + 1)
         counts.put(event_ref(ABOUT, READY), 1)

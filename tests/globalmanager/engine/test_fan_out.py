@@ -8,12 +8,14 @@ from typing import Final
 
 import pytest
 
+from common.clock import SYSTEM_CLOCK
 from edgeai.api.resources import ObjectRef
 from globalmanager.engine import fan_out
 from globalmanager.engine.fan_out import PAUSE_S, FanOut
 from globalmanager.engine.queue import WorkQueue
 from tests.globalmanager.gadgets import PARTS
 from tests.globalmanager.objects import GADGETS
+from tests.support.clock import Clock
 
 SLICE: Final = 4
 MODEL: Final = ObjectRef(PARTS, "many", "model")
@@ -28,7 +30,7 @@ class World:
 
     def __init__(self) -> None:
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
-        self.fan_out = FanOut(self.queue, jobs_per_slice=SLICE, processor=lambda: 0.0)
+        self.fan_out = FanOut(self.queue, jobs_per_slice=SLICE, clock=Clock())
         self.taken: list[ObjectRef] = []
 
     def take_all(self) -> list[ObjectRef]:
@@ -215,10 +217,11 @@ async def test_slices_come_seldom_where_there_is_much_to_do(
     world = World()
     loop = asyncio.get_running_loop()
 
-    def processor() -> float:
-        return others * loop.time() + each_s * len(world.taken)
+    class BusyClock(Clock):
+        def processor(self) -> float:
+            return others * loop.time() + each_s * len(world.taken)
 
-    world.fan_out = FanOut(world.queue, jobs_per_slice=1, processor=processor)
+    world.fan_out = FanOut(world.queue, jobs_per_slice=1, clock=BusyClock())
     world.change(MODEL, jobs("many", 1000))
     await world.during(1.0)
     assert len(world.taken) == pytest.approx(slices, abs=2)
@@ -235,7 +238,7 @@ async def test_long_work_leaves_most_of_the_loop_to_others() -> None:
     """Each job takes 20 ms, as the plan of a job with a hundred pods."""
     each_s, seconds = 0.02, 1.5
     queue: WorkQueue[ObjectRef] = WorkQueue()
-    fan = FanOut(queue, jobs_per_slice=1, processor=time.thread_time)
+    fan = FanOut(queue, jobs_per_slice=1, clock=SYSTEM_CLOCK)
     fan.changed(MODEL, jobs("many", 1000))
     worked_s = 0.0
 

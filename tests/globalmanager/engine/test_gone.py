@@ -1,7 +1,6 @@
 """A job that the API says is gone gets no child again, however late the watch tells its end."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from tests.globalmanager.engine.marker import lose_child, make_marker, pass_mark
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.clock import AheadClock
 from tests.waiting import async_eventually
 
 A = ObjectRef(GADGETS, "default", "a")
@@ -136,8 +136,7 @@ async def test_a_dead_jobs_beginning_that_is_told_late_makes_nothing(
 ) -> None:
     """By the clock the job is a minute old when the watch tells of it, so the API is asked."""
     kubeconfig = write_kubeconfig(tmp_path / "late-kubeconfig", late.url, TOKEN)
-    minute = timedelta(minutes=1)
-    async with run_manager(kubeconfig, now=lambda: datetime.now(UTC) + minute) as manager:
+    async with run_manager(kubeconfig, clock=AheadClock(60.0)) as manager:
         await manager.engine.initially_assigned.wait()
         late.flowing.clear()
         await user.create(GADGETS, gadget("a", node="n1"))

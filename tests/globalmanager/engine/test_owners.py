@@ -16,6 +16,7 @@ from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.engine.owners import Owners
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.support.clock import Clock
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 A: Final = ObjectRef(GADGETS, "ns", "a")
@@ -48,7 +49,7 @@ def observed(object_: Object) -> Observed:
 class Office:
     def __init__(self, client: KubeClient) -> None:
         self.store = Store(GADGETS)
-        self.owners = Owners(Live(client, lambda _type: self.store), lambda: NOW)
+        self.owners = Owners(Live(client, lambda _type: self.store), Clock(NOW.timestamp()))
         self.store.subscribe(self.owners.changed)
 
     async def confirm(self, object_: Object) -> None:

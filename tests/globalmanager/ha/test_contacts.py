@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common import clock
 from edgeai.ids import NodeName
 from globalmanager.contract import Contact
 from globalmanager.ha.claims import NO_CLAIMS, Claim
@@ -14,14 +15,14 @@ START = datetime(2026, 3, 4, tzinfo=UTC)
 OTHER = "other"
 
 
-class Clock:
+class Clock(clock.Clock):
     """A wall clock, and the monotonic clock beside it. `set_back` changes the wall clock alone."""
 
     def __init__(self) -> None:
         self.now = START
         self._ahead = timedelta(0)
 
-    def __call__(self) -> datetime:
+    def utcnow(self) -> datetime:
         return self.now
 
     def elapsed(self) -> float:
@@ -37,7 +38,7 @@ class World(ContactSubscriber):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.contacts = Contacts(utcnow=self.clock, clock=self.clock.elapsed)
+        self.contacts = Contacts(self.clock)
         self.news: list[tuple[str, NodeName]] = []
         self.own_changes = 0
         self.contacts.subscribe(self)

@@ -26,6 +26,15 @@ CREATED: Final = "2026-03-04T05:06:09Z"  # by the clock of the API server
 FIRST_EPOCH: Final = int(NOW.timestamp()) // 60 + 1
 
 
+class LeaseClock(Clock):
+    """`wall` stands still by itself."""
+
+    wall = NOW
+
+    def utcnow(self) -> datetime:
+        return self.wall
+
+
 class LeaseApi:
     """One Lease with optimistic concurrency; `fault`, while set, answers instead."""
 
@@ -34,7 +43,7 @@ class LeaseApi:
         self.created = ""
         self.fault: str = ""
         self.spent_s = 0.0  # by each request, on the test's clock
-        self.clock = Clock()
+        self.clock = LeaseClock()
         self._scripted = scripted
         self._version = 0
         scripted.others = [self.answer]
@@ -104,7 +113,6 @@ class Candidate:
     ) -> None:
         self.identity = identity
         self.changes: list[bool] = []
-        self.wall = NOW
         self.fence = Fence(api.clock)
         self.elector = Elector(
             client,
@@ -113,7 +121,6 @@ class Candidate:
             fence=self.fence,
             timing=timing,
             clock=api.clock,
-            now=lambda: self.wall,
         )
         self.elector.subscribe(self.changes.append)
 
@@ -155,7 +162,7 @@ async def test_an_absent_lease_is_taken_with_an_epoch_above_any_there_was(
 async def test_the_first_epoch_follows_the_clock_of_the_api_server(
     api: LeaseApi, me: Candidate, years: int
 ) -> None:
-    me.wall = NOW.replace(year=NOW.year + years)
+    api.clock.wall = NOW.replace(year=NOW.year + years)
     await me.elector.look()
     assert (me.changes, api.spec["leaseTransitions"]) == ([True], FIRST_EPOCH)
 

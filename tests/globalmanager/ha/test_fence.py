@@ -7,15 +7,14 @@ from typing import Final
 
 import pytest
 
+from common import clock
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotLeading
 from edgeai.kube.guard import Shut
-from globalmanager.ha import clock as module
-from globalmanager.ha.clock import elapsed
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.support.clock import Clock
+from tests.support.clock import Clock, LoopClock
 from tests.waiting import async_eventually
 
 POD: Final = ObjectRef(PODS, "default", "p")
@@ -63,7 +62,7 @@ async def test_what_is_under_way_ends_when_it_is_shut(
 ) -> None:
     scripted.others = [scripted.hang()]
     fence = Fence()
-    fence.open_until(elapsed() + 100)
+    fence.open_until(clock.SYSTEM_CLOCK.elapsed() + 100)
     writing = asyncio.create_task(
         scripted_client.guarded(fence).create(PODS, {"metadata": {"name": "p"}}), name="write"
     )
@@ -75,7 +74,7 @@ async def test_what_is_under_way_ends_when_it_is_shut(
 
 @pytest.mark.looptime
 async def test_a_longer_reign_holds_for_what_is_under_way() -> None:
-    fence = Fence(asyncio.get_running_loop().time)
+    fence = Fence(LoopClock())
     fence.open_until(10.0)
     async with fence.passage():
         fence.open_until(100.0)
@@ -88,4 +87,4 @@ async def test_a_longer_reign_holds_for_what_is_under_way() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the clock")
 def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
-    assert module._CLOCK_ID == time.CLOCK_BOOTTIME
+    assert clock._CLOCK_ID == time.CLOCK_BOOTTIME

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from edgeai.kube.client import KubeClient
-from globalmanager.ha.clock import Clocks
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
@@ -85,7 +84,7 @@ def membership(
         timing=LeaseTiming(retry_s=0.1),
         fence=fence,
         contacts=Contacts(),
-        clocks=Clocks(elapsed=clock),
+        clock=clock,
     )
 
 

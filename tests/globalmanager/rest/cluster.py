@@ -1,7 +1,6 @@
 """A cluster, sessions and a server to ask about them, all in memory and on a real socket."""
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +9,7 @@ import msgspec
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Counter
 
+from common.clock import SYSTEM_CLOCK
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, Uid
 from edgeai.kube.client import Beginning
@@ -32,6 +32,7 @@ from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.server import RestLimits, RestServer
 from globalmanager.rest.streams import StreamLimits
+from tests.support.clock import Clock
 
 JI = "jointinferenceservices"
 TYPES = [
@@ -169,7 +170,7 @@ def board_of(
         cache=cluster,
         sessions=sessions or Sessions(),
         relays=relays or Relays(),
-        contacts=contacts or Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0),
+        contacts=contacts or Contacts(Clock(SINCE.timestamp())),
         types=TYPES,
     )
 
@@ -189,9 +190,9 @@ class World:
         self.cluster = Cluster()
         self.sessions = Sessions()
         self.relays = Relays()
-        self.contacts = Contacts(utcnow=lambda: SINCE, clock=lambda: 0.0)
+        self.contacts = Contacts(Clock(SINCE.timestamp()))
         self.populated = True
-        self.now_s = 1000.0
+        self.clock = Clock()
         self.readiness = Health(True)
         self.registry = CollectorRegistry()
         Counter("things", "Things", registry=self.registry).inc(3)
@@ -206,7 +207,7 @@ class World:
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
-        self.logins, self.live = Logins(now=lambda: self.now_s, clock=lambda: self.now_s), Live()
+        self.logins, self.live = Logins(clock=self.clock), Live()
         self.logins.use_key(b"key of the cluster")
         self.console = Console(
             access=self.access,
@@ -239,8 +240,8 @@ class World:
     async def forget_callers(self) -> None:
         """As after the time for which answers of the Kubernetes API are remembered."""
         assert isinstance(self.access, KubernetesAccess)
-        self.access._callers = Remembered(100, time.monotonic)
-        self.access._rights = Remembered(100, time.monotonic)
+        self.access._callers = Remembered(100, SYSTEM_CLOCK)
+        self.access._rights = Remembered(100, SYSTEM_CLOCK)
 
     @property
     def url(self) -> str:

@@ -1,7 +1,7 @@
 """Who may read what: the callers and rights of the Kubernetes API, asked over a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -33,10 +33,10 @@ LIMITS = AccessLimits()
 
 @pytest.fixture
 async def guarded(
-    authority: Authority, scripted_client: KubeClient, clock: Callable[[], float]
+    authority: Authority, scripted_client: KubeClient, clock: Clock
 ) -> AsyncIterator[World]:
     del authority  # it answers
-    access = KubernetesAccess(TokenReviews(scripted_client), limits=LIMITS, now=clock)
+    access = KubernetesAccess(TokenReviews(scripted_client), limits=LIMITS, clock=clock)
     async with World(access).running() as world:
         world.cluster.objects = [object_of("digits"), object_of("hidden", namespace="other")]
         yield world

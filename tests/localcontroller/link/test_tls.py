@@ -58,7 +58,7 @@ async def world_of(
 ) -> AsyncIterator[World]:
     certificate, key = server or keys.server
     tls = ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=keys.ca.certificate))
-    authenticator = CertificateAuthenticator(tls.trusts)
+    authenticator = CertificateAuthenticator(tls)
     world = World(tmp_path / "tokens", tls=tls, authenticator=authenticator, **fields)
     async with world.running():
         yield world
@@ -200,7 +200,7 @@ async def test_after_a_revoked_credential_the_new_one_opens_a_session_at_once(
     world = World(
         tmp_path / "tokens",
         tls=tls,
-        authenticator=CertificateAuthenticator(tls.trusts),
+        authenticator=CertificateAuthenticator(tls),
         review_s=0.05,
     )
     presented = credentials(keys, Pair(certificate, key))

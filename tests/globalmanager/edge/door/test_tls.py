@@ -18,6 +18,7 @@ from cryptography.x509 import load_pem_x509_certificates
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from common import wire
+from common.clock import SYSTEM_CLOCK
 from edgeai.errors import SettingsError
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles, server_context
@@ -25,6 +26,7 @@ from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_server import GOOD, UPGRADE, raw, read_to_end
 from tests.globalmanager.edge.world import A, B, World, dial, token
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
@@ -115,12 +117,7 @@ def files(tmp_path: Path, keys: Keys) -> Files:
 async def mutual(files: Files, **fields: Any) -> AsyncIterator[World]:
     """A world whose nodes show certificates."""
     tls = ServerTls(files.tls)
-    unix_s = fields.pop("unix_s", None)
-    authenticator = (
-        CertificateAuthenticator(tls.trusts)
-        if unix_s is None
-        else CertificateAuthenticator(tls.trusts, unix_s=unix_s)
-    )
+    authenticator = CertificateAuthenticator(tls, clock=fields.pop("clock", SYSTEM_CLOCK))
     world = World(files.directory / "tokens", tls=tls, authenticator=authenticator, **fields)
     async with world.running():
         yield world
@@ -468,14 +465,14 @@ async def test_a_new_ca_lets_its_nodes_in_and_the_old_one_closes_its_sessions(
 
 
 async def test_a_certificate_that_expires_ends_its_session(files: Files, keys: Keys) -> None:
-    now = [time.time()]
+    clock = Clock(time.time())
     async with (
-        mutual(files, review_s=QUICKLY_S, unix_s=lambda: now[0]) as world,
+        mutual(files, review_s=QUICKLY_S, clock=clock) as world,
         world.peer(ssl=keys.client()) as peer,
     ):
         await async_eventually("a synced peer", lambda: peer.is_synced)
         await reviewed(world)
-        now[0] += timedelta(days=1.5).total_seconds()
+        clock.now_s += timedelta(days=1.5).total_seconds()
         await async_eventually("a revoked session", lambda: peer.close_code == wire.Close.REVOKED)
 
 

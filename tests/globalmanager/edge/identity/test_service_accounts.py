@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from common import clock as clocks
 from common import wire
 from common.wire import AUDIENCE
 from edgeai.errors import Unavailable
@@ -20,7 +21,6 @@ from globalmanager.edge.identity.service_accounts import (
     ReviewLimits,
     ServiceAccountAuthenticator,
 )
-from globalmanager.ha.clock import loop_time
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
 from tests.globalmanager.edge.world import A, World, dial
@@ -45,10 +45,10 @@ def authenticator(
 
 
 def authenticator_of(
-    client: KubeClient, clock: Callable[[], float] = loop_time, **limits: Any
+    client: KubeClient, clock: clocks.Clock = clocks.SYSTEM_CLOCK, **limits: Any
 ) -> ServiceAccountAuthenticator:
     return ServiceAccountAuthenticator(
-        TokenReviews(client), ACCOUNT, limits=ReviewLimits(**limits), now=clock
+        TokenReviews(client), ACCOUNT, limits=ReviewLimits(**limits), clock=clock
     )
 
 

@@ -23,6 +23,7 @@ from globalmanager.contract import (
 from globalmanager.edge.sessions.fold import TELL_EVERY_S, PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
 from tests.globalmanager.edge.world import A, key, uid
+from tests.support.clock import Clock
 
 TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
 
@@ -54,8 +55,8 @@ class Cluster:
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
         self.generations: list[int | None] = []  # that the writes hold for
         self.events: list[Event] = []
-        self.now = 1000.0
-        self.fold = StatusFold(jobs=self, writer=self, recorder=self, clock=lambda: self.now)
+        self.clock = Clock()
+        self.fold = StatusFold(jobs=self, writer=self, recorder=self, clock=self.clock)
 
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
@@ -127,6 +128,6 @@ async def test_a_report_without_room_is_refused_and_told_now_and_then(error: Edg
     (event,) = cluster.events
     assert (event.reason, event.severity) == ("ReportRefused", Severity.WARNING)
     assert "worker w on node node-0" in event.message
-    cluster.now += TELL_EVERY_S
+    cluster.clock.now_s += TELL_EVERY_S
     assert await cluster.fold.write(key(), uid(), REPORT) == Refused("no room")
     assert len(cluster.events) == 2

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -24,6 +23,7 @@ from tests.globalmanager.edge.world import (
     serving,
     uid,
 )
+from tests.support.clock import AheadClock
 from tests.waiting import async_eventually
 
 WORKERS = ("w", "v")
@@ -61,13 +61,13 @@ class Office:
         for n in range(3):
             self.desired.assign(key(n), {A: assignment(n, workers=WORKERS)})
             self.statuses.by_uid[uid(n)] = {}
-        self.passed_s = 0.0  # by the clock of the inbox, since the test began
+        self.clock = AheadClock()
         self.inbox = Inbox(
             desired=self.desired,
             writer=self.statuses,
             metrics=EdgeMetrics(self.registry),
             limits=limits,
-            clock=lambda: time.monotonic() + self.passed_s,
+            clock=self.clock,
         )
 
     def state(self, worker: str = "w", n: int = 0) -> object:
@@ -137,11 +137,11 @@ async def test_the_age_is_that_of_the_oldest_report_also_after_newer_ones() -> N
         o.statuses.open.clear()
         o.inbox.offer(sender, report(1))
         await async_eventually("o.inbox._active", lambda: o.inbox._active)
-        o.passed_s = 50.0
+        o.clock.ahead_s = 50.0
         assert age_s() == pytest.approx(50.0, abs=5.0), "a report that is being written waits, too"
         o.inbox.offer(sender, report(2, worker="v"))
         o.statuses.fail = [Retry("api is away"), Retry("api is away")]
-        o.passed_s = 70.0
+        o.clock.ahead_s = 70.0
         o.inbox.offer(sender, report(3))
         o.statuses.open.set()
         await async_eventually("nothing fails any more", lambda: not o.statuses.fail)
@@ -156,10 +156,10 @@ async def test_a_report_that_replaces_another_has_its_age() -> None:
         o.inbox.offer(sender, report(1))
         await async_eventually("o.inbox._active", lambda: o.inbox._active)
         o.inbox.offer(sender, report(2))
-        o.passed_s = 50.0
+        o.clock.ahead_s = 50.0
         o.inbox.offer(sender, report(3))
         waiting = next(iter(o.inbox._waiting.values()))
-        assert waiting.since < time.monotonic() + 10.0
+        assert waiting.since < o.clock.elapsed() + 10.0
         o.statuses.open.set()
 
 

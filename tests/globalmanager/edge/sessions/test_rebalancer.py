@@ -23,6 +23,7 @@ from globalmanager.edge.sessions.rebalancer import (
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import ServingReplica
 from tests.globalmanager.edge.world import Peer, World
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 NODES: Final = [NodeName(f"node-{n:02}") for n in range(48)]
@@ -81,7 +82,7 @@ class Replica:
         self.world = world
         self.peers: dict[NodeName, Peer] = {}
         self.others: Sequence[ServingReplica] = ()
-        self.now = 1000.0
+        self.clock = Clock()
         self._stack = stack
         self._elsewhere: dict[NodeName, Claim] = {}
         self.rebalancer = Rebalancer(
@@ -89,7 +90,7 @@ class Replica:
             world.contacts,
             roster=self,
             metrics=world.metrics,
-            clock=lambda: self.now,
+            clock=self.clock,
         )
 
     def serving(self) -> Sequence[ServingReplica]:
@@ -104,7 +105,7 @@ class Replica:
         return list(self.world.sessions.synced_nodes())
 
     def look(self, later_s: float = 1.0) -> None:
-        self.now += later_s
+        self.clock.now_s += later_s
         self.rebalancer.look()
 
     async def moved(self) -> list[NodeName]:

@@ -322,10 +322,10 @@ async def test_a_stream_ends_with_its_session_and_then_the_rights_count_again(
     browser: Browser, guarded: World, live: Live
 ) -> None:
     await browser.log_in("ann's")
-    guarded.now_s += SESSION_S - 0.05
+    guarded.clock.now_s += SESSION_S - 0.05
     async with await opened(browser) as response:
         assert "a/digits" in await response.text()
-    guarded.now_s += 0.1
+    guarded.clock.now_s += 0.1
     assert "Your session has ended" in (await browser.get("/jobs", **STREAM)).text
 
 

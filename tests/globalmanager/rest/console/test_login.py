@@ -41,9 +41,9 @@ async def test_a_session_ends_with_its_time_and_with_its_token(
     browser: Browser, guarded: World, authority: Authority
 ) -> None:
     await browser.log_in("ann's")
-    guarded.now_s += SESSION_S - 1
+    guarded.clock.now_s += SESSION_S - 1
     assert (await browser.get("/")).status == 200
-    guarded.now_s += 2
+    guarded.clock.now_s += 2
     assert (await browser.get("/")).status == 303
     await browser.log_in("ben's")
     del authority.users["ben's"]
@@ -152,7 +152,7 @@ async def test_a_code_begins_one_session_within_its_time(browser: Browser, guard
     assert (await browser.get("/")).status == 200
     assert (await browser.get(f"/login?code={code}")).status == 403
     late = guarded.logins.new_code("ann's")
-    guarded.now_s += CODE_S
+    guarded.clock.now_s += CODE_S
     assert (await browser.get(f"/login?code={late}")).status == 403
 
 
@@ -204,7 +204,7 @@ async def test_a_form_of_another_site_comes_without_the_cookie_and_leaves_it(
 
 async def test_a_session_that_has_ended_is_forgotten(browser: Browser, guarded: World) -> None:
     await browser.log_in("ann's")
-    guarded.now_s += SESSION_S + 1
+    guarded.clock.now_s += SESSION_S + 1
     assert "Max-Age=0" in (await browser.get("/")).headers["Set-Cookie"]
 
 

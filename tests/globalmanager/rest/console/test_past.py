@@ -27,6 +27,7 @@ from tests.globalmanager.rest.cluster import JI, TYPES, World, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.monitoring.scraper import scraping
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 NOW = 1_800_000_000.0
@@ -54,7 +55,7 @@ async def prometheus() -> AsyncIterator[ScriptedApi]:
 
 
 def past_at(prometheus: ScriptedApi, **limits: Any) -> Past:
-    return Past(prometheus.url, limits=PastLimits(**limits), now=lambda: NOW)
+    return Past(prometheus.url, limits=PastLimits(**limits), clock=Clock(NOW))
 
 
 async def test_the_question_names_one_job_and_the_time_since_it_exists(
@@ -151,7 +152,7 @@ async def test_a_dead_prometheus_a_slow_one_and_one_that_refuses_cost_a_note(
         for _ in range(3):
             assert NOTHING in (await past.curve("ann", REF, JOB)).note
     assert len(prometheus.seen) == 3
-    dead = Past("http://127.0.0.1:9", now=lambda: NOW)
+    dead = Past("http://127.0.0.1:9", clock=Clock(NOW))
     assert NOTHING in (await dead.curve("ann", REF, JOB)).note
 
 
