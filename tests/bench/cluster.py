@@ -7,22 +7,22 @@ and pods of each Deployment that the GlobalManager creates; no kubelet runs the 
 
 import contextlib
 import json
-import queue
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.certificates import Certificates
-from tests.bench.edges import node_name, token_of
+from tests.bench.creator import PLURAL
 from tests.bench.manager_memory import settled_kib
-from tests.bench.samples import MODEL, config_map, model
+from tests.bench.nodes import Fleet, fleet
+from tests.bench.onlooker import wait, watched
+from tests.bench.samples import MODEL, config_map, model, node_name, token_of
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
@@ -36,52 +36,8 @@ REPORTS: Final = 5
 REPORT_EVERY_S: Final = 1.0
 SETTLE_S: Final = 10.0
 WATCHED_S: Final = 20.0  # that a settled system is watched for a write
-DEADLINE_S: Final = 120.0
 # As deploy/containers sets it for the GlobalManager.
 AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-
-
-class Load:
-    """The process of the edges: commands go in, answers come out."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.edges", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.assigned: dict[str, float] = {}  # uid -> time of its assignment
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._listen, name="load", daemon=True).start()
-        self.answer("open")
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer: dict[str, Any] = json.loads(line)
-            if "assigned" in answer:
-                self.assigned[answer["assigned"]] = answer["at"]
-            else:
-                self._answers.put(answer)
-
-    def answer(self, key: str) -> dict[str, Any]:
-        """The next answer, which has `key`."""
-        try:
-            answer = self._answers.get(timeout=DEADLINE_S)
-        except queue.Empty:
-            raise SystemExit(f"the edges do not say {key!r} in {DEADLINE_S:g} s") from None
-        assert key in answer, answer
-        return answer
-
-    def command(self, **command: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
 
 
 def measure() -> dict[str, Any]:
@@ -99,30 +55,21 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     certificates = Certificates(directory / "certificates", map(node_name, range(SESSIONS)))
     with _manager(control_plane, directory, *certificates.flags) as manager:
         before_kib = settled_kib(manager)
-        with _load(f"wss://{manager.edge_address}", *certificates.of_nodes):
-            figures["kib_per_mtls_session"] = _kib_per_session(manager, before_kib)
+        with fleet(manager, SESSIONS, *certificates.of_nodes) as nodes:
+            figures["kib_per_mtls_session"] = _kib_per_session(manager, nodes, before_kib)
     with _manager(control_plane, directory) as manager:
         before_kib = settled_kib(manager)
-        with _load(f"ws://{manager.edge_address}") as load:
-            figures["kib_per_plain_session"] = _kib_per_session(manager, before_kib)
-            figures |= assignments(control_plane, load.assigned, directory)
+        with fleet(manager, SESSIONS) as nodes:
+            figures["kib_per_plain_session"] = _kib_per_session(manager, nodes, before_kib)
+            figures |= assignments(control_plane, nodes.assigned, directory)
             figures["made_meanwhile"] = _made(control_plane)
-            figures |= _reports(control_plane, load, directory)
-            figures["written_once_settled"] = _written_once_settled(control_plane)
+            figures |= _reports(control_plane, nodes, directory)
+            figures["written_once_settled"] = written_once_settled(control_plane)
     return figures
 
 
-@contextlib.contextmanager
-def _load(*arguments: str) -> Iterator[Load]:
-    url, *more = arguments
-    load = Load(url, str(SESSIONS), *more)
-    try:
-        yield load
-    finally:
-        load.stop()
-
-
-def _kib_per_session(manager: GlobalManager, before_kib: float) -> float:
+def _kib_per_session(manager: GlobalManager, nodes: Fleet, before_kib: float) -> float:
+    nodes.synced_at()
     return round((settled_kib(manager) - before_kib) / SESSIONS, 1)
 
 
@@ -134,7 +81,7 @@ def prepare(control_plane: ControlPlane, *, nodes: int = SESSIONS) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(create_node, map(node_name, range(nodes))))
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-    _wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
+    wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
     control_plane.client.create(model(MODEL, NAMESPACE))
 
 
@@ -144,7 +91,7 @@ def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Itera
         kubeconfig=control_plane.kubeconfig,
         directory=directory,
         tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
-        flags=("--admissions-address-share", "1", *flags),  # all its edges have one address
+        flags=flags,
         environment=AS_DEPLOYED,
     )
     with manager.running():
@@ -166,7 +113,7 @@ def assignments(
 
     Args: assigned: uid -> time of its assignment; grows meanwhile
     """
-    arguments = admin(control_plane, directory)
+    arguments = (*connection(control_plane, directory), NAMESPACE)
     answers = directory / "created.json"
     with answers.open("w") as output:
         creator = subprocess.Popen(
@@ -178,7 +125,7 @@ def assignments(
         )
     bare_ms = list(_bare_requests(control_plane, creator))
     created: dict[str, list[float]] = json.loads(answers.read_text())
-    _wait(lambda: created.keys() <= assigned.keys(), "not every object was assigned")
+    wait(lambda: created.keys() <= assigned.keys(), "not every object was assigned")
     to_edge = [(assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
     to_watch = [(seen - told) * 1000 for _, told, seen in created.values()]
     own = [(assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
@@ -195,9 +142,9 @@ def assignments(
     }
 
 
-def admin(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str, str]:
-    """URL CA TOKEN_FILE NAMESPACE, as creator and watcher take them."""
-    return *connection(control_plane, directory), NAMESPACE
+def jobs_path() -> str:
+    """Of the collection."""
+    return f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/{PLURAL}"
 
 
 def connection(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str]:
@@ -234,33 +181,34 @@ def _made(control_plane: ControlPlane) -> dict[str, int]:
 # ---- from edge to object ------------------------------------------------------------------------
 
 
-def _reports(control_plane: ControlPlane, load: Load, directory: Path) -> dict[str, Any]:
+def _reports(control_plane: ControlPlane, nodes: Fleet, directory: Path) -> dict[str, Any]:
     """How long after the last report every last value stands in its object."""
-    chosen = sorted(load.assigned)
-    watcher = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.bench.watcher", *admin(control_plane, directory)),
-            *(str(len(chosen)), str(REPORTS)),
-        ],
-        stdout=subprocess.PIPE,
-    )
-    load.command(report=REPORTS, every=REPORT_EVERY_S, of=chosen)
-    sent_s = load.answer("sent")
-    told, _ = watcher.communicate(timeout=DEADLINE_S)
-    assert watcher.returncode == 0, "not every value is visible"
-    visible_s = json.loads(told)["visible"] - sent_s["sent"]
+    count = len(nodes.assigned)
+    with watched(connection(control_plane, directory), jobs=jobs_path()) as onlooker:
+        nodes.ask(
+            reporting=REPORTS * REPORT_EVERY_S,
+            every=REPORT_EVERY_S,
+            of=count,
+            ending=0,
+            evenly=False,
+        )
+        reported = nodes.answer("began")["reported"].values()
+        nodes.ask(acknowledged=True)
+        acknowledged_s = nodes.answer("acknowledged")["acknowledged"]
+        visible_s = max(onlooker.wait_for("jobs", f"count:{REPORTS - 1}", count).values())
+    sent_s = max(times[-1] for times in reported)
     return {
-        "reported_objects": len(chosen),
+        "reported_objects": count,
         "reports_each": REPORTS,
-        "last_report_acked_s": round(sent_s["acked"] - sent_s["sent"], 2),
-        "last_value_visible_s": round(visible_s, 2),
+        "last_report_acked_s": round(acknowledged_s - sent_s, 2),
+        "last_value_visible_s": round(visible_s - sent_s, 2),
     }
 
 
 # ---- silence ------------------------------------------------------------------------------------
 
 
-def _written_once_settled(control_plane: ControlPlane) -> list[str]:
+def written_once_settled(control_plane: ControlPlane) -> list[str]:
     """Keys of the API server's registry; the Events, of which few a second are told, come first."""
     before = control_plane.registry()
     while True:
@@ -271,11 +219,3 @@ def _written_once_settled(control_plane: ControlPlane) -> list[str]:
         before = now
     time.sleep(WATCHED_S)
     return sorted({key for key, _ in before.items() ^ control_plane.registry().items()})
-
-
-def _wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.1) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        if time.monotonic() > end_s:
-            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
-        time.sleep(poll_s)

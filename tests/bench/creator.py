@@ -9,17 +9,17 @@ Prints one JSON object: uid -> [request, answer, watch], seconds of the machine'
 
 import asyncio
 import json
-import ssl
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 import uvloop
 
-from tests.bench.edges import node_name
-from tests.bench.samples import MODEL, service
+from tests.bench.onlooker import api_session, events
+from tests.bench.samples import MODEL, node_name, service
 
 PLURAL: Final = "jointinferenceservices"
 WATCHED_S: Final = 120.0
@@ -28,16 +28,11 @@ WATCHED_S: Final = 120.0
 async def watch(session: aiohttp.ClientSession, path: str, count: int) -> dict[str, float]:
     """When each of `count` new objects was seen: uid -> seconds."""
     seen: dict[str, float] = {}
-    timeout = aiohttp.ClientTimeout(total=None)
-    query = {"watch": "true", "resourceVersion": "0"}
-    while len(seen) < count:  # a server that is behind may end a watch
-        async with session.get(path, params=query, timeout=timeout) as answer:
-            async for line in answer.content:
-                now_s = time.monotonic()
-                if line.startswith(b'{"type":"ADDED"'):
-                    seen.setdefault(json.loads(line)["object"]["metadata"]["uid"], now_s)
-                if len(seen) == count:
-                    break
+    async with aclosing(events(session, path)) as news:
+        async for event, now_s in news:
+            seen.setdefault(event.object.metadata.uid, now_s)
+            if len(seen) == count:
+                break
     return seen
 
 
@@ -56,10 +51,8 @@ async def create(
 async def run(
     url: str, ca: str, token: str, namespace: str, count: int, rate: float, nodes: int
 ) -> None:
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=32)
-    headers = {"Authorization": f"Bearer {token}"}
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        path = f"{url}/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+    async with api_session(url, ca, token) as session:
+        path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
         watching = asyncio.create_task(watch(session, path, count))
         begin_s = time.monotonic()
         asked = []

@@ -7,7 +7,6 @@ measured in this process, without HTTP in front of it.
 """
 
 import asyncio
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from tests.bench.spread import spread
+from tests.cluster.programs import processor_s
 from tests.localcontroller.builders import UID, assign, body, desired, key
 from tests.localcontroller.cloud import running_cloud
 from tests.localcontroller.test_process import Controller, running
@@ -96,18 +96,13 @@ async def _idle(controller: Controller) -> float:
 
     beats = [asyncio.create_task(beat(number)) for number in range(len(WORKERS))]
     await asyncio.sleep(HEARTBEAT_S + SETTLED_S)
-    before_s = _processor_s(controller.process.pid)
+    before_s = processor_s(controller.process.pid)
     await asyncio.sleep(IDLE_S)
-    used_s = _processor_s(controller.process.pid) - before_s
+    used_s = processor_s(controller.process.pid) - before_s
     for task in beats:
         assert not task.done(), task.exception()
         task.cancel()
     return round(100 * used_s / IDLE_S, 2)
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def ledger_reports_per_s(directory: Path) -> float:

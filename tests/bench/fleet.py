@@ -1,4 +1,4 @@
-"""Thousands of nodes in one process: the load of the section `scale`, never what is measured.
+"""Thousands of nodes in one process: the load of measurements, never what is measured.
 
     python -m tests.bench.fleet HOST PORT COUNT [CA CERTIFICATE_DIRECTORY]
 
@@ -13,12 +13,15 @@ A line of stdin is a command, a line of stdout an answer, both JSON:
     {"synced": COUNT}           answers {"synced": COUNT, "at": S} once so many nodes are synced;
                                 S is in seconds of the machine's monotonic clock
     {"forget": true}            answers {"forgot": true}; the counts begin anew
-    {"reporting": S, "every": E, "of": COUNT, "ending": N}
+    {"reporting": S, "every": E, "of": COUNT, "ending": N, "evenly": BOOL}
                                 COUNT nodes with a task report its worker every E seconds, S seconds
-                                long, ever greater values; N of the workers end on the way. Answers
+                                long, ever greater values, one after the other evenly over the time
+                                or all at once; N of the workers end on the way. Answers
                                 {"began": S, "first": VALUE, "reported": {UID: [S, …]},
                                 "ended": {UID: S}, "late": S}: the first value, when each value was
                                 reported, and how far this process was behind
+    {"acknowledged": true}      answers {"acknowledged": S} once the newest report of each node has
+                                taken effect: when the last of them had
 
     {"assigned": UID, "at": S}  comes for each new assignment
 """
@@ -45,7 +48,7 @@ from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession
 from localcontroller.link.link import default_delays
-from tests.bench.edges import node_name, say, token_of
+from tests.bench.samples import node_name, token_of
 
 NODES_OF_ADDRESS: Final = 50
 ADDRESSES_OF_NETWORK: Final = 250  # of 127.1.0.0/24, 127.1.1.0/24, …
@@ -55,6 +58,11 @@ _FINAL_BINARY: Final = 0x82  # first byte of a message in one frame, RFC 6455 §
 _CLOSE: Final = 0x88
 _MASKED: Final = 0x80
 _NO_MASK: Final = bytes(4)  # a key of zeros leaves the payload as it is
+
+
+def say(**answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def address_of(number: int) -> str:
@@ -233,7 +241,7 @@ class Node(asyncio.Protocol):
             case ReportAcked():
                 if event.refusal:
                     sys.exit(f"report refused: {event.refusal}")
-                self._fleet.tally.acknowledged += 1
+                self._fleet.on_acknowledged(self, is_newest=event.report.revision == self._revision)
             case Closed():
                 self.close()
 
@@ -243,7 +251,7 @@ class Node(asyncio.Protocol):
             sys.exit(f"{node_name(self.number)} has no session")
         uid, worker = next(iter(self.workers.items()))
         self._revision += 1
-        self._fleet.tally.reported += 1
+        self._fleet.on_reported(self)
         body = wire.ReportBody(
             phase="inference", status=status, task_info={"seen": value, "uploaded": value}
         )
@@ -284,6 +292,9 @@ class Fleet:
         self._wanted: list[int] = []  # numbers of synced nodes that were asked for
         self._value = 0  # the next value to report
         self.synced = 0
+        self._owing: set[Node] = set()  # whose newest report has not taken effect yet
+        self._is_acknowledged = asyncio.Event()
+        self._acknowledged_at = 0.0
         self.tally = Tally()
         self._nodes = [Node(number, self) for number in range(count)]
         for node in self._nodes:
@@ -335,14 +346,43 @@ class Fleet:
             case {"forget": True}:
                 self.tally = Tally()
                 say(forgot=True)
-            case {"reporting": seconds, "every": every_s, "of": count, "ending": ending}:
+            case {"acknowledged": True}:
+                self._acknowledging = asyncio.create_task(self._say_acknowledged())
+            case {
+                "reporting": seconds,
+                "every": every_s,
+                "of": count,
+                "ending": ending,
+                "evenly": is_even,
+            }:
                 nodes = [node for node in self._nodes if node.workers][:count]
+                rounds = round(seconds / every_s)
+                spacing_s = every_s / len(nodes) if is_even else 0.0
                 self._reporting = asyncio.create_task(
-                    self._report(nodes, rounds=round(seconds / every_s), every_s=every_s, n=ending)
+                    self._report(nodes, rounds, every_s=every_s, spacing_s=spacing_s, n=ending)
                 )
 
-    async def _report(self, nodes: list[Node], *, rounds: int, every_s: float, n: int) -> None:
-        """All nodes in turn, evenly over the time; `n` workers end in the middle half of it."""
+    def on_reported(self, node: Node) -> None:
+        self.tally.reported += 1
+        self._owing.add(node)
+        self._is_acknowledged.clear()
+
+    def on_acknowledged(self, node: Node, *, is_newest: bool) -> None:
+        self.tally.acknowledged += 1
+        if is_newest:
+            self._owing.discard(node)
+            self._acknowledged_at = self.now()
+        if not self._owing:
+            self._is_acknowledged.set()
+
+    async def _say_acknowledged(self) -> None:
+        await self._is_acknowledged.wait()
+        say(acknowledged=self._acknowledged_at)
+
+    async def _report(
+        self, nodes: list[Node], rounds: int, *, every_s: float, spacing_s: float, n: int
+    ) -> None:
+        """All nodes in turn, `spacing_s` apart; `n` workers end in the middle half of the time."""
         ends_in = {nodes[i]: rounds // 4 + i * rounds // (2 * n) for i in range(n)}
         uids = {node: next(iter(node.workers)) for node in nodes}
         ended: dict[Uid, float] = {}
@@ -350,7 +390,7 @@ class Fleet:
         began, late_s, first = self.now(), 0.0, self._value
         for value in range(rounds):
             for position, node in enumerate(nodes):
-                due = began + (value + position / len(nodes)) * every_s
+                due = began + value * every_s + position * spacing_s
                 if due > self.now():
                     await asyncio.sleep(due - self.now())
                 now, uid = self.now(), uids[node]

@@ -13,7 +13,8 @@ import aiohttp
 
 from edgeai.cli.api import Object
 from globalmanager.rules.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
-from tests.bench.neighbour import admin, paced
+from tests.bench.neighbour import paced
+from tests.bench.onlooker import api_session
 
 Told = Counter[str]
 
@@ -42,7 +43,7 @@ async def model_changes(seconds: float, *, connection: list[str], path: str) -> 
     """One Model gets another URL again and again. Args: path: of the Model"""
     told: Told = Counter()
     url, ca, token = connection
-    async with admin(url, ca, token) as api:
+    async with api_session(url, ca, token) as api:
         async for number in paced(1 / CHANGES_PER_S, seconds):
             body = json.dumps({"spec": {"url": f"/models/{number}.onnx"}}).encode()
             async with api.patch(path, data=body, headers=_MERGE_PATCH) as answer:
@@ -58,7 +59,7 @@ async def _make(
     told: Told = Counter()
     end_s = time.monotonic() + seconds
     url, ca, token = connection
-    async with admin(url, ca, token) as api:
+    async with api_session(url, ca, token) as api:
         limit = asyncio.Semaphore(PARALLEL)
 
         async def create(object_: Object) -> None:

@@ -9,13 +9,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from edgeai.kube.client import KubeClient
 from tests.cluster.manager import GlobalManager
-from tests.globalmanager.cluster import CRDS, Cluster
+from tests.globalmanager.cluster import Cluster
 
-DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"
 UNCHANGED_S: Final = 3.0
 CHANGE_KIB: Final = 64.0
 
@@ -27,18 +23,12 @@ def measure() -> dict[str, Any]:
 
 async def resident_kib(directory: Path) -> float:
     """Args: directory: empty"""
-    cluster = Cluster(directory)
-    await cluster.start()
-    try:
-        async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
-            for file in DIRECTORY.glob("*.yaml"):
-                await client.create(CRDS, yaml.safe_load(file.read_text()))
+    async with Cluster(directory) as cluster:
+        await cluster.install_edgeai_crds()
         manager = GlobalManager(
             kubeconfig=cluster.kubeconfig, system_namespace="default", directory=directory
         )
         return await asyncio.to_thread(_resident_kib, manager)
-    finally:
-        await cluster.close()
 
 
 def _resident_kib(manager: GlobalManager) -> float:

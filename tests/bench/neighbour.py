@@ -14,17 +14,14 @@ than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON obje
 
 import asyncio
 import json
-import ssl
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 import numpy as np
 import uvloop
 
@@ -32,6 +29,7 @@ from edgeai.worker.cloud_client import CloudClient
 from edgeai.worker.environment import Address
 from edgeai.worker.results import Reason
 from tests.bench.creator import PLURAL
+from tests.bench.onlooker import Status, api_session, events
 from tests.bench.samples import MODEL, service
 
 JOB_EVERY_S: Final = 0.25
@@ -42,7 +40,6 @@ SAMPLE_EVERY_S: Final = 0.1
 HEALTH_EVERY_S: Final = 0.1
 AGAIN_S: Final = 0.2  # between two attempts at one report
 PATIENCE_S: Final = 30.0
-LINE_BYTES: Final = 2**20
 
 
 class Jobs:
@@ -68,7 +65,7 @@ class Jobs:
             watch.cancel()
 
     async def _watch(self) -> None:
-        async for event, now_s in _events(self._api, self._path):
+        async for event, now_s in events(self._api, self._path):
             watched = self._watched_at(event.object.metadata.uid)
             if not watched.done():
                 watched.set_result(now_s)
@@ -109,39 +106,6 @@ class Jobs:
             for uid in held & self._waiting.keys():
                 if not self._waiting[uid].done():
                     self._waiting[uid].set_result(now_s)
-
-
-class _Worker(msgspec.Struct, frozen=True, rename="camel"):
-    status: str = ""
-    task_info: dict[str, float] = {}
-
-
-class _Status(msgspec.Struct, frozen=True):
-    workers: dict[str, _Worker] = {}
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    status: _Status = _Status()
-
-
-class _Event(msgspec.Struct, frozen=True):
-    object: _Object
-
-
-async def _events(api: aiohttp.ClientSession, path: str) -> AsyncIterator[tuple[_Event, float]]:
-    """The events of a watch without end, each with its time."""
-    decoder = msgspec.json.Decoder(_Event)
-    query = {"watch": "true", "resourceVersion": "0"}
-    while True:  # a server that is behind may end a watch
-        async with api.get(path, params=query) as answer:
-            async for line in answer.content:
-                now_s = time.monotonic()
-                yield decoder.decode(line), now_s
 
 
 class Reports:
@@ -202,10 +166,10 @@ class Reports:
             await asyncio.sleep(AGAIN_S)
 
     async def _watch(self) -> None:
-        async for event, now_s in _events(self._api, self._path):
+        async for event, now_s in events(self._api, self._path):
             self._on_status(event.object.status, now_s)
 
-    def _on_status(self, status: _Status, now_s: float) -> None:
+    def _on_status(self, status: Status, now_s: float) -> None:
         for name in status.workers.keys() & self._urls.keys():
             worker = status.workers[name]
             value = worker.task_info.get("seen", 0)
@@ -266,25 +230,12 @@ async def paced(every_s: float, seconds: float) -> AsyncIterator[int]:
         yield number
 
 
-@asynccontextmanager
-async def admin(url: str, ca: str, token: str) -> AsyncIterator[aiohttp.ClientSession]:
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=64)
-    async with aiohttp.ClientSession(
-        base_url=url,
-        connector=connector,
-        headers={"Authorization": f"Bearer {token}"},
-        timeout=aiohttp.ClientTimeout(total=None),
-        read_bufsize=LINE_BYTES,
-    ) as session:
-        yield session
-
-
 async def run(
     url: str, ca: str, token: str, *where: str, seconds: float, big_model: int, urls: list[str]
 ) -> dict[str, Any]:
     namespace, node, status_url, health_url = where
     path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
-    async with admin(url, ca, token) as api:
+    async with api_session(url, ca, token) as api:
         jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
         samples, health = Samples(big_model), Health(health_url)
         async with asyncio.TaskGroup() as tasks:

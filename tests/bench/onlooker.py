@@ -3,89 +3,191 @@
     python -m tests.bench.onlooker URL CA TOKEN_FILE PATH...
 
 Prints a JSON array for each news: [path, name, what, time]. `what` is "exists", with the uid after
-a colon, "gone", a phase, or a condition that has become true. The time is in seconds of the
-machine's monotonic clock. When a watch begins, its line is [path, "", "watched", time].
+a colon, "gone", a phase, a condition that has become true, "count", with .status.uploadCount after
+a colon, or "ended" once a worker of the job has completed. The time is in seconds of the machine's
+monotonic clock. When a watch begins, its line is [path, "", "watched", time]. A watch, because
+repeated lists would load the server that is measured.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 import uvloop
 
 LINE_BYTES: Final = 2**20
+DEADLINE_S: Final = 300.0
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class Onlooker:
+    """The process, from outside. Args: connection: URL CA TOKEN_FILE; paths: by any name"""
+
+    def __init__(self, connection: Sequence[str], paths: Mapping[str, str]) -> None:
+        self.paths = paths
+        self._seen: dict[str, dict[tuple[str, str], float]] = {p: {} for p in paths.values()}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.onlooker", *connection, *paths.values()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._listen, name="onlooker", daemon=True).start()
+        wait(lambda: all(self.times(each, "watched") for each in paths), "nothing is watched")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            path, name, what, at = json.loads(line)
+            self._seen[path][name, what] = at
+
+    def times(self, resource: str, what: str) -> dict[str, float]:
+        """Name -> when it was seen so; of all that have a colon after `what`, "NAME:REST"."""
+        found = {}
+        for (name, told), at in list(self._seen[self.paths[resource]].items()):
+            kind, _, rest = told.partition(":")
+            if told == what:
+                found[name] = at
+            elif kind == what:
+                found[f"{name}:{rest}"] = at
+        return found
+
+    def wait_for(self, resource: str, what: str, count: int) -> dict[str, float]:
+        wait(
+            lambda: len(self.times(resource, what)) >= count,
+            f"not {count} {resource} are seen {what!r}",
+        )
+        return self.times(resource, what)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+@contextlib.contextmanager
+def watched(connection: Sequence[str], **paths: str) -> Iterator[Onlooker]:
+    onlooker = Onlooker(connection, paths)
+    try:
+        yield onlooker
+    finally:
+        onlooker.stop()
+
+
+def wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.02) -> None:
+    """Raises: SystemExit"""
+    end_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        if time.monotonic() > end_s:
+            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
+        time.sleep(poll_s)
+
+
+# ---- the process --------------------------------------------------------------------------------
+
+
+class Metadata(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
-    resource_version: str = ""
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True):
     type: str
     status: str
 
 
-class _Status(msgspec.Struct, frozen=True):
+class Worker(msgspec.Struct, frozen=True, rename="camel"):
+    status: str = ""
+    task_info: dict[str, float] = {}
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """What the measurements read of a status, whatever the type."""
+
     phase: str = ""
-    conditions: tuple[_Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    upload_count: int | None = None
+    workers: dict[str, Worker] = {}
 
 
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    status: _Status = _Status()
+class Object(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    status: Status = Status()
 
 
-class _Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     type: str
-    object: _Object
+    object: Object
 
 
-def news_of(event: _Event) -> Iterator[str]:
+def api_session(url: str, ca: str, token: str) -> aiohttp.ClientSession:
+    """Paths of its requests begin with a slash."""
+    return aiohttp.ClientSession(
+        base_url=url,
+        connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=64),
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=aiohttp.ClientTimeout(total=None),
+        read_bufsize=LINE_BYTES,
+    )
+
+
+async def events(
+    api: aiohttp.ClientSession, path: str, *, on_begin: Callable[[], object] = time.monotonic
+) -> AsyncGenerator[tuple[Event, float]]:
+    """The events of a watch without end, each with its time."""
+    decoder = msgspec.json.Decoder(Event)
+    query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "3600"}
+    while True:  # a server that is behind may end a watch
+        async with api.get(path, params=query) as answer:
+            answer.raise_for_status()
+            on_begin()
+            async for line in answer.content:
+                now_s = time.monotonic()
+                yield decoder.decode(line), now_s
+
+
+def news_of(event: Event) -> Iterator[str]:
     if event.type == "DELETED":
         yield "gone"
         return
+    status = event.object.status
     yield f"exists:{event.object.metadata.uid}"
-    yield from filter(None, (event.object.status.phase,))
-    for condition in event.object.status.conditions:
-        if condition.status == "True":
-            yield condition.type
+    yield from filter(None, (status.phase,))
+    yield from (each.type for each in status.conditions if each.status == "True")
+    if status.upload_count is not None:
+        yield f"count:{status.upload_count}"
+    if any(worker.status == "completed" for worker in status.workers.values()):
+        yield "ended"
 
 
-async def watch(session: aiohttp.ClientSession, url: str, path: str) -> None:
-    decoder = msgspec.json.Decoder(_Event)
+async def watch(api: aiohttp.ClientSession, path: str) -> None:
+    def tell(name: str, what: str, at: float) -> None:
+        print(json.dumps([path, name, what, at]), flush=True)
+
     told: set[tuple[str, str]] = set()
-    while True:  # a server that is behind may end a watch
-        query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "3600"}
-        async with session.get(url + path, params=query) as answer:
-            answer.raise_for_status()
-            print(json.dumps([path, "", "watched", time.monotonic()]), flush=True)
-            async for line in answer.content:
-                now_s = time.monotonic()
-                event = decoder.decode(line)
-                name = event.object.metadata.name
-                for what in news_of(event):
-                    if (name, what) not in told:
-                        told.add((name, what))
-                        print(json.dumps([path, name, what, now_s]), flush=True)
+    began = events(api, path, on_begin=lambda: tell("", "watched", time.monotonic()))
+    async for event, now_s in began:
+        name = event.object.metadata.name
+        for what in news_of(event):
+            if (name, what) not in told:
+                told.add((name, what))
+                tell(name, what, now_s)
 
 
 async def run(url: str, ca: str, token: str, paths: list[str]) -> None:
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca))
-    headers = {"Authorization": f"Bearer {token}"}
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(
-        connector=connector, headers=headers, timeout=timeout, read_bufsize=LINE_BYTES
-    ) as session:
-        await asyncio.gather(*(watch(session, url, path) for path in paths))
+    async with api_session(url, ca, token) as api:
+        await asyncio.gather(*(watch(api, path) for path in paths))
 
 
 if __name__ == "__main__":

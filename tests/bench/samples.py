@@ -1,10 +1,19 @@
 """Objects that the measurements create."""
 
+import hashlib
 from typing import Final
 
 from edgeai.cli.api import Object
 
 MODEL: Final = "bench"
+
+
+def node_name(number: int) -> str:
+    return f"edge-{number:04}"
+
+
+def token_of(node: str) -> str:
+    return hashlib.sha256(f"bench {node}".encode()).hexdigest()
 
 
 def model(name: str, namespace: str) -> Object:

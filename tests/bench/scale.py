@@ -27,9 +27,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.bench.certificates import Certificates
 from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, assignments, prepare
-from tests.bench.edges import node_name, token_of
 from tests.bench.manager_memory import settled_kib
 from tests.bench.nodes import DEADLINE_S, Fleet, fleet
+from tests.bench.samples import node_name, token_of
 from tests.bench.status_cost import status_cost
 from tests.bench.statuses import statuses as statuses_of
 from tests.cluster import binaries

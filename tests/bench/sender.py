@@ -8,7 +8,6 @@ at a time. Prints one JSON object: {"began", "ended"}, seconds of the machine's 
 
 import asyncio
 import json
-import ssl
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, Final
 
 import aiohttp
 import uvloop
+
+from tests.bench.onlooker import api_session
 
 CONTENT_TYPES: Final = {
     "POST": "application/json",
@@ -25,19 +26,17 @@ CONTENT_TYPES: Final = {
 
 
 async def run(url: str, ca: str, token: str, requests: list[Any], concurrency: int) -> None:
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=concurrency)
-    headers = {"Authorization": f"Bearer {token}"}
     left = iter(requests)
 
     async def send(session: aiohttp.ClientSession) -> None:
         for method, path, body in left:
             typed = {"Content-Type": CONTENT_TYPES[method]}
-            async with session.request(method, url + path, data=body, headers=typed) as answer:
+            async with session.request(method, path, data=body, headers=typed) as answer:
                 if not 200 <= answer.status < 300:
                     raise SystemExit(f"{method} {path}: {answer.status} {await answer.text()}")
                 await answer.read()
 
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+    async with api_session(url, ca, token) as session:
         began = time.monotonic()
         await asyncio.gather(*(send(session) for _ in range(concurrency)))
         print(json.dumps({"began": began, "ended": time.monotonic()}))

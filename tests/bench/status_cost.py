@@ -6,14 +6,13 @@ object with its schema for that. Nobody but the API server can leave that out.
 """
 
 import asyncio
-import ssl
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
-from tests.bench.edges import node_name
-from tests.bench.samples import service
+from tests.bench.onlooker import api_session
+from tests.bench.samples import node_name, service
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.programs import processor_s
 
@@ -31,11 +30,9 @@ def status_cost(control_plane: ControlPlane, namespace: str) -> dict[str, Any]:
 
 
 async def _measure(control_plane: ControlPlane, namespace: str) -> dict[str, Any]:
-    context = ssl.create_default_context(cafile=str(control_plane.ca))
-    headers = {"Authorization": f"Bearer {control_plane.token}"}
-    connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(control_plane.url, connector=connector, headers=headers) as s:
-        jobs = _Jobs(s, _PATH.format(namespace))
+    url, ca, token = control_plane.url, str(control_plane.ca), control_plane.token
+    async with api_session(url, ca, token) as session:
+        jobs = _Jobs(session, _PATH.format(namespace))
         await jobs.create(namespace)
         await jobs.write(WRITES)  # so that the API server is warm
         tracked = await _cost(control_plane, jobs)

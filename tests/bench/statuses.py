@@ -1,16 +1,15 @@
 """How old the values in the API are while many nodes report often: part of the section `scale`."""
 
-import json
-import subprocess
-import sys
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.bench.cluster import admin
-from tests.bench.nodes import DEADLINE_S, Fleet
+from tests.bench.cluster import connection, jobs_path
+from tests.bench.nodes import Fleet
+from tests.bench.onlooker import Onlooker, watched
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
@@ -31,30 +30,24 @@ def statuses(
     count: int,
 ) -> dict[str, Any]:
     """`count` nodes report ten times a second each."""
-    watcher = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.bench.status_watcher"),
-            *admin(control_plane, directory),
-            str(REPORTING_S + VISIBLE_S),
-        ],
-        stdout=subprocess.PIPE,
-    )
-    processes = {
-        **control_plane.pids(),
-        "globalmanager": manager.pid,
-        "nodes": fleet.pid,
-        "watcher": watcher.pid,
-    }
-    fleet.forget()
-    heard, spent_s = len(control_plane.audit()), _spent_s(processes)
-    fleet.ask(reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=min(ENDING, count // 2))
-    told = fleet.answer("began")
-    spent_s = {name: now_s - spent_s[name] for name, now_s in _spent_s(processes).items()}
-    asked = control_plane.audit()[heard:]
-    writes = [event for event in asked if _is_status_write(event)]
-    tally = fleet.tally()
-    seen, _ = watcher.communicate(timeout=DEADLINE_S)
-    assert watcher.returncode == 0, "the watch of the statuses has ended"
+    with watched(connection(control_plane, directory), jobs=jobs_path()) as onlooker:
+        processes = {
+            **control_plane.pids(),
+            "globalmanager": manager.pid,
+            "nodes": fleet.pid,
+            "watcher": onlooker.pid,
+        }
+        fleet.forget()
+        heard, spent_s = len(control_plane.audit()), _spent_s(processes)
+        ending = min(ENDING, count // 2)
+        fleet.ask(reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=ending, evenly=True)
+        told = fleet.answer("began")
+        spent_s = {name: now_s - spent_s[name] for name, now_s in _spent_s(processes).items()}
+        asked = control_plane.audit()[heard:]
+        writes = [event for event in asked if _is_status_write(event)]
+        tally = fleet.tally()
+        time.sleep(VISIBLE_S)
+        ages = _ages(onlooker, told)
     writes_of = Counter(each["objectRef"]["name"] for each in writes)
     return {
         "jobs": count,
@@ -62,7 +55,7 @@ def statuses(
         "reported": tally["reported"],
         "acknowledged": tally["acknowledged"],
         "load_late_s": round(told["late"], 2),
-        **_ages(json.loads(seen), told),
+        **ages,
         "writes_per_s": round(len(writes) / REPORTING_S, 1),
         "writes_per_s_of_a_job": round(max(writes_of.values()) / REPORTING_S, 2),
         "write_ms_at_the_server": spread([1000 * _took_s(event) for event in writes]),
@@ -82,22 +75,25 @@ class Seen(NamedTuple):
 
     at: float
     value: int
-    is_ended: bool
 
 
-def _ages(seen: Mapping[str, Sequence[Sequence[Any]]], told: Mapping[str, Any]) -> dict[str, Any]:
+def _ages(onlooker: Onlooker, told: Mapping[str, Any]) -> dict[str, Any]:
     """How old each value is when the next one takes its place, and when the ends are visible."""
+    values: defaultdict[str, list[Seen]] = defaultdict(list)  # by the job's name
+    for key, at in onlooker.times("jobs", "count").items():
+        name, _, value = key.partition(":")
+        values[name].append(Seen(at, int(value)))
+    names = dict(key.split(":")[::-1] for key in onlooker.times("jobs", "exists"))  # by uid
+    ended = onlooker.times("jobs", "ended")
     oldest, ends = [], []
     for uid, reported_s in told["reported"].items():
-        values = [Seen(*each) for each in seen.get(uid, ())]
-        ended_s = told["ended"].get(uid)
+        ended_s, name = told["ended"].get(uid), names[uid]
         if ended_s is None:
-            oldest.append(oldest_s(values, told["first"], reported_s))
+            oldest.append(oldest_s(values[name], told["first"], reported_s))
         else:
-            at = next((each.at for each in values if each.is_ended), None)
-            ends.append(VISIBLE_S if at is None else at - ended_s)
+            ends.append(ended[name] - ended_s if name in ended else VISIBLE_S)
     return {
-        "jobs_without_value": len(told["reported"].keys() - seen.keys()),
+        "jobs_without_value": sum(not values[names[uid]] for uid in told["reported"]),
         "oldest_value_s": spread(oldest),
         "end_visible_s": spread(ends),
     }

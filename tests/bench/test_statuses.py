@@ -8,11 +8,11 @@ REPORTED_S = [10 + value / 10 for value in range(30)]  # the values 100 to 129, 
 
 CASES = {
     "nothing was shown": ([], 2.9),
-    "the first value came late": ([Seen(12.0, 119, False)], 2.0),
-    "a value stayed long": ([Seen(10.1, 100, False), Seen(12.5, 124, False)], 2.5),
-    "the last value stayed until the end": ([Seen(10.2, 101, False)], 2.8),
-    "a value of an earlier run": ([Seen(9.9, 99, False), Seen(10.5, 104, False)], 2.5),
-    "shown after the last report": ([Seen(10.5, 110, False), Seen(13.5, 129, False)], 1.9),
+    "the first value came late": ([Seen(12.0, 119)], 2.0),
+    "a value stayed long": ([Seen(10.1, 100), Seen(12.5, 124)], 2.5),
+    "the last value stayed until the end": ([Seen(10.2, 101)], 2.8),
+    "a value of an earlier run": ([Seen(9.9, 99), Seen(10.5, 104)], 2.5),
+    "shown after the last report": ([Seen(10.5, 110), Seen(13.5, 129)], 1.9),
 }
 
 

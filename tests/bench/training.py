@@ -13,13 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.cluster import connection
+from tests.bench.cluster import connection, written_once_settled
+from tests.bench.onlooker import DEADLINE_S, Onlooker, wait, watched
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
@@ -31,11 +31,9 @@ ROUNDS: Final = 3
 CONCURRENCY: Final = 16  # requests of a bare client under way at a time
 RUNNING_AT_A_TIME: Final = 4
 NODES: Final = 20
-DEADLINE_S: Final = 300.0
 SETTLE_S: Final = 5.0
 FINISHED: Final = 10_000
 NEW: Final = 50  # jobs that are created one after the other
-WATCHED_S: Final = 20.0  # that a settled system is watched for a write
 
 Object = dict[str, Any]
 
@@ -46,53 +44,6 @@ def measure() -> dict[str, Any]:
         control_plane = ControlPlane(binaries.obtain(), Path(directory))
         with control_plane.running():
             return _Bench(control_plane, Path(directory)).figures()
-
-
-class Onlooker:
-    """The process that watches pods, Services and jobs of one namespace."""
-
-    def __init__(self, connection: tuple[str, ...], namespace: str) -> None:
-        self.paths = {
-            "pods": f"/api/v1/namespaces/{namespace}/pods",
-            "services": f"/api/v1/namespaces/{namespace}/services",
-            "jobs": f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs",
-        }
-        self._seen: dict[str, dict[tuple[str, str], float]] = {
-            path: {} for path in self.paths.values()
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.onlooker", *connection, *self.paths.values()],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        threading.Thread(target=self._listen, name="onlooker", daemon=True).start()
-        _wait(lambda: all(self.times(each, "watched") for each in self.paths), "nothing is watched")
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            path, name, what, at = json.loads(line)
-            self._seen[path][name, what] = at
-
-    def times(self, resource: str, what: str) -> dict[str, float]:
-        """Name -> when it was seen so; for "exists", name and uid -> when."""
-        seen = list(self._seen[self.paths[resource]].items())
-        return {
-            f"{name}:{told.partition(':')[2]}" if what == "exists" else name: at
-            for (name, told), at in seen
-            if told.partition(":")[0] == what
-        }
-
-    def wait_for(self, resource: str, what: str, count: int) -> dict[str, float]:
-        _wait(
-            lambda: len(self.times(resource, what)) >= count,
-            f"not {count} {resource} are seen {what!r}",
-        )
-        return self.times(resource, what)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
 
 
 class _Bench:
@@ -125,13 +76,13 @@ class _Bench:
         metadata = {"name": name}
         self._client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        _wait(lambda: self._client.find(account), "no pod can be made without its account")
+        wait(lambda: self._client.find(account), "no pod can be made without its account")
 
     def _delete_namespace(self, name: str) -> None:
         """Until it is gone, so that the garbage collector does not work beside the next measure."""
         path = f"/api/v1/namespaces/{name}"
         self._client.delete(path)
-        _wait(lambda: self._client.find(path) is None, f"namespace {name} is still there", 0.5)
+        wait(lambda: self._client.find(path) is None, f"namespace {name} is still there", 0.5)
 
     def _send(
         self, requests: list[tuple[str, str, Object]], concurrency: int
@@ -158,12 +109,15 @@ class _Bench:
 
     @contextlib.contextmanager
     def _watched(self, namespace: str) -> Iterator[Onlooker]:
+        """Of pods, Services and jobs of a new namespace."""
         self._namespace(namespace)
-        onlooker = Onlooker(self._connection, namespace)
-        try:
+        with watched(
+            self._connection,
+            pods=f"/api/v1/namespaces/{namespace}/pods",
+            services=f"/api/v1/namespaces/{namespace}/services",
+            jobs=f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs",
+        ) as onlooker:
             yield onlooker
-        finally:
-            onlooker.stop()
 
     # ---- many jobs at once -----------------------------------------------------------------------
 
@@ -174,7 +128,7 @@ class _Bench:
                 figures = self._make_jobs(namespace, onlooker)
                 figures |= self._run_pods(namespace, onlooker)
                 if is_last:
-                    figures["written_once_settled"] = self._written_once_settled()
+                    figures["written_once_settled"] = written_once_settled(self._control_plane)
             made = [
                 (f"/api/v1/namespaces/{twin}/{plural}", bare(each, twin))
                 for plural in ("services", "pods")
@@ -225,20 +179,6 @@ class _Bench:
             first[owner] = min(at, first.get(owner, at))
         late = [at - first[name] for name, at in jobs.items()]
         return {"running_condition_after_first_pod_s": spread([max(0.0, each) for each in late])}
-
-    def _written_once_settled(self) -> list[str]:
-        before = self._wait_for_quiet()
-        time.sleep(WATCHED_S)
-        return sorted({key for key, _ in before.items() ^ self._control_plane.registry().items()})
-
-    def _wait_for_quiet(self) -> dict[str, int]:
-        before = self._control_plane.registry()
-        while True:
-            time.sleep(SETTLE_S)
-            now = self._control_plane.registry()
-            if now == before:
-                return now
-            before = now
 
     # ---- a GlobalManager that is killed ----------------------------------------------------------
 
@@ -339,27 +279,8 @@ def finished_status() -> Object:
     at = "2026-01-01T00:00:00Z"
     times = {"lastTransitionTime": at, "lastUpdateTime": at}
     conditions = [
-        {
-            "type": "Created",
-            "status": "True",
-            "reason": "TFJobCreated",
-            "message": "as it went",
-            **times,
-        },
-        {
-            "type": "Running",
-            "status": "False",
-            "reason": "TFJobRunning",
-            "message": "as it went",
-            **times,
-        },
-        {
-            "type": "Succeeded",
-            "status": "True",
-            "reason": "TFJobSucceeded",
-            "message": "as it went",
-            **times,
-        },
+        {"type": t, "status": is_so, "reason": f"TFJob{t}", "message": "as it went", **times}
+        for t, is_so in (("Created", "True"), ("Running", "False"), ("Succeeded", "True"))
     ]
     return {"status": {"conditions": conditions, "startTime": at, "completionTime": at}}
 
@@ -399,11 +320,3 @@ def _times(sender: subprocess.Popen[str]) -> tuple[float, float]:
     assert sender.returncode == 0, "not every request was sent"
     said = json.loads(told)
     return said["began"], said["ended"] - said["began"]
-
-
-def _wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.02) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        if time.monotonic() > end_s:
-            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
-        time.sleep(poll_s)

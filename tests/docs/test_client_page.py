@@ -12,9 +12,7 @@ import pytest
 
 import edgeai.client
 from edgeai.client import AsyncClient, Client
-from edgeai.kube.client import KubeClient
-from globalmanager.manifests import crds
-from tests.globalmanager.cluster import CRDS, Cluster
+from tests.globalmanager.cluster import Cluster
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "client.md"
 PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
@@ -22,14 +20,9 @@ PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M |
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
-        for kind in edgeai.client.Model.KIND, edgeai.client.Dataset.KIND:
-            for type_ in kind.resources:
-                await kube.create(CRDS, crds.crd(kind, type_))
-    yield cluster
-    await cluster.close()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.install_edgeai_crds()
+        yield cluster
 
 
 @pytest.mark.parametrize(

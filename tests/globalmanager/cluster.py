@@ -5,9 +5,11 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
 from prometheus_client import CollectorRegistry
 
 from common.clock import SYSTEM_CLOCK, Clock
@@ -34,6 +36,7 @@ from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
+DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "crds"
 CRDS = ResourceType(
     "apiextensions.k8s.io",
     "v1",
@@ -55,6 +58,19 @@ class Cluster:
         self.url = ""
         self._collector: asyncio.Task[None] | None = None
         self.kubeconfig = directory / "kubeconfig"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def install_edgeai_crds(self) -> None:
+        """Create all of deploy/crds."""
+        async with await KubeClient.from_kubeconfig(self.kubeconfig) as client:
+            for file in sorted(DEPLOYED.glob("*.yaml")):
+                await client.create(CRDS, yaml.safe_load(file.read_text()))
 
     async def start(self) -> None:
         self._server = await serve(self._store, token=TOKEN, port=self._port)

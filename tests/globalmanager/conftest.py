@@ -37,10 +37,8 @@ async def impatient_client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 async def bare_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """Without the CRDs."""
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    yield cluster
-    await cluster.close()
+    async with Cluster(tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture

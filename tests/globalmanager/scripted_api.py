@@ -13,6 +13,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from tests.support.http_server import serving
 from tests.waiting import async_eventually
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -110,19 +111,11 @@ class ScriptedApi:
 @asynccontextmanager
 async def serve_scripted() -> AsyncIterator[ScriptedApi]:
     api = ScriptedApi()
-    app = web.Application(client_max_size=16 * 1024 * 1024)
-    app.router.add_route("*", "/{path:.*}", api.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    address = runner.addresses[0]
-    api.url = f"http://{address[0]}:{address[1]}"
-    try:
-        yield api
-    finally:
-        api.released.set()
-        await runner.cleanup()
+    async with serving(api.handle) as api.url:
+        try:
+            yield api
+        finally:
+            api.released.set()
 
 
 def write_kubeconfig(path: Path, server: str, token: str = "letmein") -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from common import logs
 from localcontroller.app import run
 from localcontroller.settings import Settings
-from tests.bench.edges import node_name, token_of
+from tests.bench.samples import node_name, token_of
 
 
 def settings_of(number: int, directory: Path, global_manager: str, port: int) -> Settings:

@@ -14,7 +14,7 @@ import aiohttp
 from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.ids import Uid
 from globalmanager.rules.secrets import worker_secret
-from tests.bench.edges import node_name
+from tests.bench.samples import node_name
 from tests.cluster.samples import service
 
 NAMESPACE: Final = "default"

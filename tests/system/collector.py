@@ -10,6 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.support.http_server import serving
+
 
 class Span(NamedTuple):
     service: str
@@ -32,6 +34,7 @@ class Collector:
         return [span for span in self.spans if span.name == name]
 
     async def _receive(self, request: web.Request) -> web.Response:
+        assert (request.method, request.path) == ("POST", "/v1/traces")
         body = await request.read()
         self.received += body
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -43,16 +46,8 @@ class Collector:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Collector"]:
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/traces", self._receive)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = "http://{}:{}".format(*runner.addresses[0][:2])
+        async with serving(self._receive) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
 
 def _span(service: str, span: object) -> Span:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-import yaml
 
 from edgeai.api.resources import NODES, SECRETS, ObjectRef, ResourceType
 from edgeai.cli.api import Object
@@ -26,7 +25,7 @@ from edgeai.kube.errors import NotFound
 from globalmanager.kinds.jointinferenceservice import KIND
 from globalmanager.rules.secrets import worker_secret
 from tests.cluster.samples import model, service
-from tests.globalmanager.cluster import CRDS, Cluster
+from tests.globalmanager.cluster import Cluster
 from tests.localcontroller.test_process import Controller, command, started
 from tests.ports import free_port
 from tests.system.bad_line import BadLine
@@ -36,7 +35,6 @@ from tests.waiting import PATIENCE_S, async_eventually
 
 NODE: Final = "edge-1"
 TOKEN: Final = "token-of-edge-1"
-DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"
 SERVICES, _ = KIND.types
 MODELS: Final = ResourceType("edgeai.io", "v1alpha1", "models", "Model")
 CHILDREN: Final = (
@@ -229,20 +227,17 @@ async def items_of(client: KubeClient, type_: ResourceType) -> list[Object]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    try:
-        async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
-            for file in DIRECTORY.glob("*.yaml"):
-                await client.create(CRDS, yaml.safe_load(file.read_text()))
-            for name in ("small", "big"):
-                await client.create(MODELS, model(name, "default"))
-            await client.create(NODES, {"metadata": {"name": NODE}})
-            world = World(cluster, client, tmp_path)
-            with world.line:
-                yield world
-    finally:
-        await cluster.close()
+    async with (
+        Cluster(tmp_path) as cluster,
+        await KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
+    ):
+        await cluster.install_edgeai_crds()
+        for name in ("small", "big"):
+            await client.create(MODELS, model(name, "default"))
+        await client.create(NODES, {"metadata": {"name": NODE}})
+        world = World(cluster, client, tmp_path)
+        with world.line:
+            yield world
 
 
 @contextlib.asynccontextmanager

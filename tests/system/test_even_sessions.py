@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
-from edgeai.kube.client import KubeClient
 from globalmanager.edge.sessions.rebalancer import MIN_SLACK
-from tests.bench.edges import node_name, token_of
+from tests.bench.samples import node_name, token_of
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
-from tests.globalmanager.cluster import CRDS, Cluster
+from tests.globalmanager.cluster import Cluster
 from tests.ports import free_port
 from tests.waiting import async_eventually
 
-DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "crds"
 NAMES: Final = ("east", "middle", "west")
 EDGES: Final = 30
 MOVED_WITHIN_S: Final = 30.0
@@ -32,15 +29,9 @@ MOVED_WITHIN_S: Final = 30.0
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    try:
-        async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
-            for file in DIRECTORY.glob("*.yaml"):
-                await client.create(CRDS, yaml.safe_load(file.read_text()))
+    async with Cluster(tmp_path) as cluster:
+        await cluster.install_edgeai_crds()
         yield cluster
-    finally:
-        await cluster.close()
 
 
 class Replicas:

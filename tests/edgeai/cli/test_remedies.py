@@ -111,12 +111,8 @@ async def another_authority(path: Path) -> AsyncIterator[Path]:
 
 @contextlib.asynccontextmanager
 async def unknown_token(path: Path) -> AsyncIterator[Path]:
-    cluster = Cluster(path)
-    await cluster.start()
-    try:
+    async with Cluster(path) as cluster:
         yield write_kubeconfig(path / "stranger", cluster.url, "expired")
-    finally:
-        await cluster.close()
 
 
 Answer = Callable[[ScriptedApi], Any]

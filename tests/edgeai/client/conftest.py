@@ -8,23 +8,15 @@ import pytest
 
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.client import AsyncClient
-from edgeai.kube.client import KubeClient
 from edgeai.times import rfc3339, utc_now
-from globalmanager.kinds import KINDS
-from globalmanager.manifests import crds
-from tests.globalmanager.cluster import CRDS, Cluster
+from tests.globalmanager.cluster import Cluster
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as kube:
-        for kind in KINDS:
-            for type_ in kind.resources:
-                await kube.create(CRDS, crds.crd(kind, type_))
-    yield cluster
-    await cluster.close()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.install_edgeai_crds()
+        yield cluster
 
 
 @pytest.fixture

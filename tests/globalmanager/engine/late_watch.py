@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
 from edgeai.api.resources import Object
-
-_HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
+from tests.support.http_server import passing_on, serving
 
 
 class Created(NamedTuple):
@@ -62,18 +61,10 @@ class LateWatch:
         return found
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
         plural = request.path.split("/")[-1]
         if request.method == "POST":
-            self._note_creation(plural, body)
-        headers = {
-            name: value
-            for name, value in request.headers.items()
-            if name.lower() not in _HOP_BY_HOP
-        }
-        async with self._session.request(
-            request.method, self._upstream + request.path_qs, data=body or None, headers=headers
-        ) as answer:
+            self._note_creation(plural, await request.read())
+        async with passing_on(request, self._session, self._upstream) as answer:
             if "watch" in request.query:
                 return await self._stream(request, answer, held=plural == self._plural)
             if answer.status == 404 and f"/{self._plural}/" in request.path:
@@ -107,15 +98,8 @@ class LateWatch:
 async def serve_late_watch(upstream: str, plural: str) -> AsyncIterator[LateWatch]:
     async with aiohttp.ClientSession() as session:
         late = LateWatch(upstream, plural, session)
-        app = web.Application(client_max_size=16 * 1024 * 1024)
-        app.router.add_route("*", "/{path:.*}", late.handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        late.url = f"http://{host}:{port}"
-        try:
-            yield late
-        finally:
-            late.flowing.set()
-            await runner.cleanup()
+        async with serving(late.handle) as late.url:
+            try:
+                yield late
+            finally:
+                late.flowing.set()

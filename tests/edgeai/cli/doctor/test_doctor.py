@@ -54,10 +54,8 @@ Break = Callable[[Installation], Awaitable[object]]
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    yield cluster
-    await cluster.close()
+    async with Cluster(tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture

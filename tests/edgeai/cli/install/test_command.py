@@ -118,13 +118,9 @@ def test_what_is_printed_is_json_for_programs() -> None:
 
 
 async def test_the_local_cluster_says_that_it_has_edgeai_already(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    await cluster.start()
-    try:
+    async with Cluster(tmp_path) as cluster:
         where = ("--kubeconfig", str(cluster.kubeconfig))
         done = await asyncio.to_thread(edgeai, "install", "--apply", *where)
-    finally:
-        await cluster.close()
     assert done.returncode == 1
     assert "the local cluster of edgeai up has edgeai already" in done.stderr
     assert "--kubeconfig" in done.stderr
