@@ -1,7 +1,7 @@
 """Runs all parts of a cluster: store, API server, controllers, kubelets, service proxy.
 
-`__main__` starts the cluster; tests start a cluster within their own event loop. One TaskGroup owns
-every task. A task that fails ends the whole cluster, so a running cluster is complete.
+One TaskGroup owns every task. A task that fails ends the whole cluster, so a running cluster is
+complete.
 """
 
 import asyncio

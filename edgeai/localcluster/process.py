@@ -1,8 +1,7 @@
 """Starts and stops a cluster that runs as a separate process.
 
-The `edgeai` command and tests call this module. Every function blocks, so a program with an event
-loop must call the functions in a thread. The state directory names the process of the cluster, so
-any process may stop the cluster.
+Every function blocks, so a program with an event loop must call the functions in a thread. The
+state directory names the process of the cluster, so any process may stop the cluster.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """The OpenAPI documents that kubectl reads for create, apply, replace and explain.
 
-Pure; `server` calls this module for /openapi. The document of a custom resource has its whole
-schema. The document of a built-in kind has only the top fields. The API does not use these
-documents to check objects.
+Pure. The document of a custom resource has its whole schema. The document of a built-in kind has
+only the top fields. The API does not use these documents to check objects.
 """
 
 import hashlib

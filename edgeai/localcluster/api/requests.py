@@ -1,7 +1,7 @@
 """Parses HTTP requests: the resource, the options, the body.
 
-Pure; `handlers` calls this module. It raises errors.BadRequest, errors.NotFound or
-errors.UnsupportedMediaType. The text of the error names the expected value.
+Pure. It raises errors.BadRequest, errors.NotFound or errors.UnsupportedMediaType. The text of the
+error names the expected value.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The /scale subresource: converts an object to an autoscaling/v1 Scale, and applies a Scale.
-
-Pure; `handlers` calls this module.
-"""
+"""The /scale subresource: makes an autoscaling/v1 Scale of an object, and applies a Scale. Pure."""
 
 import copy
 from typing import Any

@@ -1,6 +1,6 @@
 """Parses the label selector and the field selector of a request.
 
-Pure; `requests` calls this module. An error has the text that the API answers.
+Pure. An error has the text that the API answers.
 """
 
 import re

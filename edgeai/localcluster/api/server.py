@@ -1,8 +1,7 @@
 """The HTTP server of the API, on loopback: authentication, discovery, routing, errors.
 
-`serve` starts the server and returns a `Server`. The cluster gives this `Server` the source of the
-logs. Controllers do not need the server: they use the same store directly. A client gets every
-error as a `Status` object.
+Controllers do not need the server: they use the same store directly. A client gets every error as a
+`Status` object.
 """
 
 import asyncio

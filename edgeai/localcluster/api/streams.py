@@ -1,7 +1,7 @@
 """Streams a watch, or a container's log, over HTTP.
 
-A stream ends when its time is up, when the watch falls behind the
-history (the stream then has an event with 410), or when the client disconnects or stops reading.
+A stream ends when its time is up, when the watch falls behind the history (the stream then has an
+event with 410), or when the client disconnects or stops reading.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Creates and deletes the pods of Deployments, and writes the status of Deployments.
 
-The module `deployments` plans the steps. `cluster` starts this controller. HorizontalPodAutoscalers
-are stored and have no effect.
+The module `deployments` plans the steps.
 """
 
 from common.logs import get_logger

@@ -37,7 +37,7 @@ class _PodsByState(msgspec.Struct, frozen=True):
     """Pods of the current template that have not ended."""
     old: list[Object]
     """Pods of an earlier template that have not ended."""
-    leaving: list[Object]
+    deleting: list[Object]
     """Pods that are being deleted."""
     dead: list[Object]
     """Pods that have ended (Succeeded or Failed). The plan replaces these pods."""
@@ -70,49 +70,49 @@ def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
         pods: the pods that the Deployment owns
     """
     spec = deployment["spec"]
-    found = _sort_pods(deployment, pods)
+    groups = _sort_pods(deployment, pods)
     replicas = int(spec.get("replicas", 1))
-    dead = _names(found.dead)
+    dead = _names(groups.dead)
     if spec.get("paused"):
         return Plan(delete=dead)
     if (spec.get("strategy") or {}).get("type") == "Recreate":
-        step = _recreate(found, replicas, template_hash(deployment))
+        step = _recreate(groups, replicas, template_hash(deployment))
     else:
-        step = _roll(found, replicas)
-    surplus = _names(_expendable(found.new)[: max(0, len(found.new) - replicas)])
+        step = _roll(groups, replicas)
+    surplus = _names(_expendable(groups.new)[: max(0, len(groups.new) - replicas)])
     return Plan(step.create, dead + step.delete + surplus)
 
 
-def _recreate(found: _PodsByState, replicas: int, hash_: str) -> Plan:
-    if found.old:
-        return Plan(delete=_names(found.old))
-    if any(_hash(pod) != hash_ for pod in found.leaving):
+def _recreate(groups: _PodsByState, replicas: int, hash_: str) -> Plan:
+    if groups.old:
+        return Plan(delete=_names(groups.old))
+    if any(_hash(pod) != hash_ for pod in groups.deleting):
         return Plan()
-    return Plan(create=max(0, replicas - len(found.new)))
+    return Plan(create=max(0, replicas - len(groups.new)))
 
 
-def _roll(found: _PodsByState, replicas: int) -> Plan:
-    room = replicas + SURGE - len(found.new) - len(found.old)
-    create = max(0, min(replicas - len(found.new), room))
-    ready = sum(is_ready(pod) for pod in found.new)
+def _roll(groups: _PodsByState, replicas: int) -> Plan:
+    room = replicas + SURGE - len(groups.new) - len(groups.old)
+    create = max(0, min(replicas - len(groups.new), room))
+    ready = sum(is_ready(pod) for pod in groups.new)
     # Each ready new pod replaces one old pod, even if the old pod is ready, too.
-    spare = max(0, ready + len(found.old) - replicas)
-    return Plan(create, _names(_expendable(found.old)[:spare]))
+    spare = max(0, ready + len(groups.old) - replicas)
+    return Plan(create, _names(_expendable(groups.old)[:spare]))
 
 
 def _sort_pods(deployment: Object, pods: Sequence[Object]) -> _PodsByState:
     hash_ = template_hash(deployment)
-    found = _PodsByState([], [], [], [])
+    groups = _PodsByState([], [], [], [])
     for pod in pods:
         if "deletionTimestamp" in pod["metadata"]:
-            found.leaving.append(pod)
+            groups.deleting.append(pod)
         elif is_ended(pod):
-            found.dead.append(pod)
+            groups.dead.append(pod)
         elif _hash(pod) == hash_:
-            found.new.append(pod)
+            groups.new.append(pod)
         else:
-            found.old.append(pod)
-    return found
+            groups.old.append(pod)
+    return groups
 
 
 def _expendable(pods: Sequence[Object]) -> list[Object]:
@@ -134,15 +134,15 @@ def _hash(pod: Object) -> str:
 def new_pod(deployment: Object) -> Object:
     """A pod of the Deployment's current template, with a random name."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
-    given = template.get("metadata") or {}
+    base = template.get("metadata") or {}
     hash_ = template_hash(deployment)
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
     return {
         "metadata": {
             "name": f"{metadata['name'][:236]}-{hash_}-{suffix}",
             "namespace": metadata["namespace"],
-            "labels": (given.get("labels") or {}) | {HASH_LABEL: hash_},
-            "annotations": given.get("annotations") or {},
+            "labels": (base.get("labels") or {}) | {HASH_LABEL: hash_},
+            "annotations": base.get("annotations") or {},
             "ownerReferences": [owner_reference(deployment)],
         },
         "spec": template["spec"],
@@ -158,23 +158,23 @@ def deployment_status(
         refusal: why the API has refused a pod of the Deployment
     """
     before = deployment.get("status") or {}
-    found = _sort_pods(deployment, pods)
-    alive = found.new + found.old
+    groups = _sort_pods(deployment, pods)
+    alive = groups.new + groups.old
     ready = sum(is_ready(pod) for pod in alive)
-    wanted = int(deployment["spec"].get("replicas", 1))
+    replicas = int(deployment["spec"].get("replicas", 1))
     counts = {
         "replicas": len(alive),
-        "updatedReplicas": len(found.new),
+        "updatedReplicas": len(groups.new),
         "readyReplicas": ready,
         "availableReplicas": ready,
-        "unavailableReplicas": max(0, wanted - ready),
+        "unavailableReplicas": max(0, replicas - ready),
     }
-    is_complete = (len(found.new), len(alive), ready) == (wanted, wanted, wanted)
+    is_complete = (len(groups.new), len(alive), ready) == (replicas, replicas, replicas)
     progressed = any(before.get(name, 0) != count for name, count in counts.items())
     progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = [
-        _available_condition(available=ready >= wanted),
+        _available_condition(available=ready >= replicas),
         _progressing_condition(
             deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
         ),
@@ -190,53 +190,38 @@ def deployment_status(
     }
 
 
+def _condition(type_: str, reason: str, message: str, *, is_true: bool = True) -> Object:
+    status = "True" if is_true else "False"
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
 def _available_condition(*, available: bool) -> Object:
     if available:
-        return {
-            "type": "Available",
-            "status": "True",
-            "reason": "MinimumReplicasAvailable",
-            "message": "Deployment has minimum availability.",
-        }
-    return {
-        "type": "Available",
-        "status": "False",
-        "reason": "MinimumReplicasUnavailable",
-        "message": "Deployment does not have minimum availability.",
-    }
+        message = "Deployment has minimum availability."
+        return _condition("Available", "MinimumReplicasAvailable", message)
+    message = "Deployment does not have minimum availability."
+    return _condition("Available", "MinimumReplicasUnavailable", message, is_true=False)
 
 
 def _failure_condition(refusal: str, old: Object | None) -> Object:
     """As long as the refusals last, the first message stays: each names another pod."""
-    return {
-        "type": "ReplicaFailure",
-        "status": "True",
-        "reason": "FailedCreate",
-        "message": old["message"] if old else refusal,
-    }
+    return _condition("ReplicaFailure", "FailedCreate", old["message"] if old else refusal)
 
 
 def _progressing_condition(
     deployment: Object, old: Object | None, now: datetime, *, complete: bool, progressed: bool
 ) -> Object:
-    name = deployment["metadata"]["name"]
-    condition = {"type": "Progressing", "status": "True"}
+    type_, name = "Progressing", deployment["metadata"]["name"]
     if complete:
         message = f'Deployment "{name}" has successfully progressed.'
-        return condition | {"reason": "NewReplicaSetAvailable", "message": message}
+        return _condition(type_, "NewReplicaSetAvailable", message)
     # This rollout was complete before. A pod that fails later does not make a new rollout.
     if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
-        return condition | {"reason": old["reason"], "message": old["message"]}
+        return _condition(type_, old["reason"], old["message"])
     if old and not progressed and now >= _deadline(deployment, old):
         message = f'Deployment "{name}" has timed out progressing.'
-        return {
-            "type": "Progressing",
-            "status": "False",
-            "reason": "ProgressDeadlineExceeded",
-            "message": message,
-        }
-    message = f'Deployment "{name}" is progressing.'
-    return condition | {"reason": "ReplicaSetUpdated", "message": message}
+        return _condition(type_, "ProgressDeadlineExceeded", message, is_true=False)
+    return _condition(type_, "ReplicaSetUpdated", f'Deployment "{name}" is progressing.')
 
 
 def _is_rolling(deployment: Object) -> bool:
@@ -253,11 +238,11 @@ def _deadline(deployment: Object, progressing: Object) -> datetime:
 def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
     stamp = times.rfc3339(now)
     is_same = old is not None and all(old.get(name) == value for name, value in condition.items())
-    turned = old is None or old["status"] != condition["status"]
+    is_turn = old is None or old["status"] != condition["status"]
     is_fresh = not is_same or (progressed and condition["type"] == "Progressing")
     return condition | {
         "lastUpdateTime": stamp if old is None or is_fresh else old["lastUpdateTime"],
-        "lastTransitionTime": stamp if old is None or turned else old["lastTransitionTime"],
+        "lastTransitionTime": stamp if old is None or is_turn else old["lastTransitionTime"],
     }
 
 

@@ -1,9 +1,8 @@
 """Writes the Events that a user reads in `kubectl describe`.
 
-The kubelet, the scheduler, the Deployment controller and the service proxy call this module. If a
-component writes the same Event about the same object again, the count of the existing Event grows.
-If an Event cannot be written, the recorder logs a warning and drops the Event, because no caller
-could do anything about the failure.
+If a component writes the same Event about the same object again, the count of the existing Event
+grows. If an Event cannot be written, the recorder logs a warning and drops the Event, because no
+component could do anything about the failure.
 """
 
 import hashlib

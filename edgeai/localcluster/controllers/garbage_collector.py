@@ -78,7 +78,7 @@ class GarbageCollector:
                 self._enqueue(object_["metadata"]["uid"])
 
     def enqueue_concerned(self, change: Change) -> None:
-        """Add the uids of the objects that a change concerns. The store calls this method."""
+        """Add the uids of the objects that a change concerns."""
         metadata = change.object["metadata"]
         owned, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":

@@ -2,7 +2,7 @@
 
 A pod without nodeName gets the first node that its nodeSelector and required node affinity match,
 and whose taints it tolerates. Cloud nodes come first. The scheduler ignores resources and
-preferences, because all nodes are this one machine. `cluster` starts the scheduler.
+preferences, because all nodes are this one machine.
 """
 
 from collections import Counter

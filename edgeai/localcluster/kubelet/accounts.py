@@ -1,8 +1,7 @@
 """The access to the API for pods with a ServiceAccount: environment variables and mounted files.
 
-`pod` calls this module. The local cluster checks no rights, so every account has the token of the
-cluster. A pod without a ServiceAccount of its own gets nothing. The API has no TLS, so there is no
-ca.crt.
+The local cluster checks no rights, so every account has the token of the cluster. A pod without a
+ServiceAccount of its own gets nothing. The API has no TLS, so there is no ca.crt.
 
 Source: the ServiceAccount admission of Kubernetes and the variables of the Service `kubernetes`.
 """

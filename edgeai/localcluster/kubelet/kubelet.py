@@ -155,7 +155,7 @@ class Kubelet:
             self._queue.add(pod.key)  # _reconcile deletes the pod from the API
 
     def _delete(self, key: _Key, uid: str) -> None:
-        """Delete a pod from the API. The kubelet calls this when no process of the pod is left."""
+        """Delete a pod, which has no process any more, from the API."""
         self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
         log.info("pod deleted", pod="/".join(key), node=self._node)
 

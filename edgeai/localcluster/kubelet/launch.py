@@ -1,7 +1,7 @@
 """Computes what to execute for a container's spec: argv, environment, working directory.
 
-`container` calls this module before each start, so a restarted container gets the current Services,
-ConfigMaps and Secrets. The module starts no process and writes no file.
+Each start computes them again, so a restarted container gets the current Services, ConfigMaps and
+Secrets. The module starts no process and writes no file.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """The Node objects of the cluster, one for each kubelet.
 
-`cluster` calls this module at its start. A node whose name begins with "cloud" has the cloud role.
-Any other node has the edge role. Nodes send no heartbeats: every node is ready while the cluster
-runs.
+A node whose name begins with "cloud" has the cloud role. Any other node has the edge role. Nodes
+send no heartbeats: every node is ready while the cluster runs.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Runs one pod on one node: its address, its volumes, its containers, its status, its end.
 
-`kubelet` calls this module and passes each newer version of the pod object. The pod writes a status
-only when the status differs from the status in the API. After a failed write the pod tries again
-later, and the containers continue to run.
+The pod writes a status only when the status differs from the status in the API. After a failed
+write the pod tries again later, and the containers continue to run.
 """
 
 import asyncio

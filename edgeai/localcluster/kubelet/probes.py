@@ -1,8 +1,7 @@
 """Startup, readiness and liveness probes of one running container.
 
-`container` calls this module, runs the commands of exec probes and acts on the verdicts. The spec
-sets the periods and thresholds. Their defaults are the same as in Kubernetes. A gRPC probe always
-fails, with a message that gRPC is not supported.
+The spec sets the periods and thresholds. Their defaults are the same as in Kubernetes. A gRPC probe
+always fails, with a message that gRPC is not supported.
 """
 
 import asyncio

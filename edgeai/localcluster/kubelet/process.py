@@ -1,10 +1,10 @@
 """Runs the process group of one container. No process group outlives the cluster.
 
-`container` calls this module. Each container has a process session of its own, so signals go to
-the whole group. When the first process of a group ends, this module kills the others, as a kernel
-does after the end of a container's PID 1. This includes a process that has left the group, if it
-writes to the container's output. A pidfd reports the exit, without threads or polling. stdout and
-stderr share one pipe, which keeps the order of the output. The function `sink` gets the output.
+Each container has a process session of its own, so signals go to the whole group. When the first
+process of a group ends, this module kills the others, as a kernel does after the end of a
+container's PID 1. This includes a process that has left the group, if it writes to the container's
+output. A pidfd reports the exit, without threads or polling. stdout and stderr share one pipe,
+which keeps the order of the output. The function `sink` gets the output.
 """
 
 import asyncio

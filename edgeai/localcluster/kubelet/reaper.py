@@ -9,7 +9,7 @@ The cluster withdraws a group before it reaps the group's first process. So no o
 a number of the list. DIRECTORY is the state directory, which `ps` shows.
 
 A process may leave its group: torchrun starts processes in sessions of their own. Such a process
-still writes to the pipe of its container. `kill_writers` finds it so; `process` imports this.
+still writes to the pipe of its container. `kill_writers` finds it so.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Computes the status of a pod from the records of its containers. Pure; the kubelet calls this.
+"""Computes the status of a pod from the records of its containers. Pure.
 
 This module uses the states, phases, reasons and messages of Kubernetes' kubelet, so that kubectl
 and every controller understand the status.

@@ -8,9 +8,9 @@
       containers/<name>/logs/      log files, see `logs`
       tmp/                         TMPDIR
 
-Containers are processes of this machine. So a mount is a symlink, and
-`expansion` replaces mount paths by the paths of the symlinks; in scripts of volumes, which begin
-with #! and are executable, by the paths of the volumes. The kubelet does not enforce readOnly.
+Containers are processes of this machine. So a mount is a symlink, and `expansion` replaces mount
+paths by the paths of the symlinks; in scripts of volumes, which begin with #! and are executable,
+by the paths of the volumes. The kubelet does not enforce readOnly.
 
 When a ConfigMap or a Secret changes, `PodVolumes.refresh` writes the new files into a directory of
 their own and renames one symlink, as Kubernetes does. So all files of a volume change at once. The

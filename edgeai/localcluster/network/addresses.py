@@ -8,8 +8,6 @@ closes this socket when the process ends, after any kind of end. Linux answers o
     127.X.0.N      nodes
     127.X.1.N      Services
     127.X.(2+).N   pods and headless Services
-
-`cluster`, `pod_addresses` and `service_proxy` call this module. The module never writes to the API.
 """
 
 import random

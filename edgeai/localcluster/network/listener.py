@@ -1,8 +1,4 @@
-"""Listens on one address and port, and forwards each connection to one of several backends.
-
-`service_proxy` opens a listener for each port of a Service, and `cluster` one for each opening of
-isolated nodes that is an address.
-"""
+"""Listens on one address and port, and forwards each connection to one of several backends."""
 
 import asyncio
 import contextlib

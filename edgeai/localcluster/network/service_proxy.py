@@ -1,10 +1,10 @@
 """Gives every Service a loopback address and forwards its connections to ready pods.
 
-`cluster` starts the proxy. For each Service with a cluster IP the proxy listens on clusterIP:port.
-The proxy forwards a connection to podIP:targetPort of the next ready pod that the selector matches,
-round robin. Without a ready pod the proxy closes a connection at once. The proxy also writes the
-Endpoints of each Service with a selector. A headless Service (clusterIP None) has Endpoints and no
-listener; `pod_addresses` gives it an address. The proxy supports TCP only.
+For each Service with a cluster IP the proxy listens on clusterIP:port. The proxy forwards a
+connection to podIP:targetPort of the next ready pod that the selector matches, round robin. Without
+a ready pod the proxy closes a connection at once. The proxy also writes the Endpoints of each
+Service with a selector. A headless Service (clusterIP None) has Endpoints and no listener;
+`pod_addresses` gives it an address. The proxy supports TCP only.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""CustomResourceDefinitions (CRDs): their resources, their validation, their status.
-
-Pure. `registry` uses this module to find the resources of a CRD. `strategy` uses it to check a CRD.
-"""
+"""CustomResourceDefinitions (CRDs): their resources, their validation, their status. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime

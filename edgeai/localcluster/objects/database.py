@@ -1,8 +1,7 @@
 """The SQLite file of the store: one transaction per change.
 
-Only `store.Store` uses this module. The module handles keys, uids and encoded objects, and never
-decodes an object. It raises errors of the API (OutOfSpace, InternalError). It raises StateError
-when it cannot use the file at all.
+The module handles keys, uids and encoded objects, and never decodes an object. It raises errors of
+the API (OutOfSpace, InternalError). It raises StateError when it cannot use the file at all.
 """
 
 import sqlite3

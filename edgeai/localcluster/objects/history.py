@@ -2,7 +2,6 @@
 
 A watch is a position in a list of records that has a fixed limit. A watch has no queue of its own,
 so slow watchers cost no memory. A watch that falls behind the oldest record must list again (410).
-Only `store` uses this module.
 """
 
 import asyncio

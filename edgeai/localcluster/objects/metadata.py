@@ -1,7 +1,6 @@
 """Validation of metadata: names, labels, finalizers and owner references.
 
-Pure; `strategy` calls this module. The kubelet uses names as parts of paths. So these checks are
-the same as in Kubernetes.
+Pure. The kubelet uses names as parts of paths. So these checks are the same as in Kubernetes.
 """
 
 import re

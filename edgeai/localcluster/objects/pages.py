@@ -1,7 +1,4 @@
-"""Pages of a list, and the continue tokens that lead from one page to the next.
-
-Pure; `store` calls this module.
-"""
+"""Pages of a list, and the continue tokens that lead from one page to the next. Pure."""
 
 import base64
 from typing import Self

@@ -1,10 +1,9 @@
 """The type `Resource`, and one constant for each built-in resource.
 
-A `Resource` has one group, version and plural. The whole package uses the constants.
-`registry.Registry` also has the custom resources.
+A `Resource` has one group, version and plural. `registry.Registry` also has custom resources.
 """
 
-from typing import Any, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -99,8 +98,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def subresources(self) -> tuple[str, ...]:
-        named = (("status", self.status), ("scale", self.scale is not None))
-        return tuple(name for name, served in named if served) + self.extra_subresources
+        names = ("status",) * self.status + ("scale",) * (self.scale is not None)
+        return names + self.extra_subresources
 
     @property
     def selectable_fields(self) -> tuple[str, ...]:
@@ -114,136 +113,67 @@ _POD_FIELDS = (
     "status.phase",
     "status.podIP",
 )
+_SUBJECT_FIELDS = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"]
 _EVENT_FIELDS = (
-    *(
-        f"involvedObject.{field}"
-        for field in ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion")
-    ),
-    "involvedObject.uid",
+    *(f"involvedObject.{field}" for field in _SUBJECT_FIELDS),
     "reason",
     "reportingComponent",
     "source.component",
     "type",
 )
-_ALL = ("all",)
 
-NAMESPACES = Resource(
-    version="v1",
-    plural="namespaces",
-    kind="Namespace",
-    namespaced=False,
-    short_names=("ns",),
-    status=True,
-    fields=("status.phase",),
+
+def _builtin(path: str, kind: str, *short_names: str, **fields: Any) -> Resource:
+    """A built-in resource. Args: path: like "apps/v1/deployments"; the core group has no name"""
+    *group, version, plural = path.split("/")
+    return Resource(
+        group="".join(group),
+        version=version,
+        plural=plural,
+        kind=kind,
+        short_names=short_names,
+        **fields,
+    )
+
+
+def _rbac(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return _builtin(f"rbac.authorization.k8s.io/v1/{plural}", kind, namespaced=namespaced)
+
+
+_CLUSTER: Final = {"namespaced": False}
+_ALL: Final = {"categories": ("all",), "status": True}
+
+NAMESPACES = _builtin(
+    "v1/namespaces", "Namespace", "ns", status=True, fields=("status.phase",), **_CLUSTER
 )
-PODS = Resource(
-    version="v1",
-    plural="pods",
-    kind="Pod",
-    short_names=("po",),
-    categories=_ALL,
-    status=True,
-    extra_subresources=("log", "exec"),
-    fields=_POD_FIELDS,
+PODS = _builtin(
+    "v1/pods", "Pod", "po", extra_subresources=("log", "exec"), fields=_POD_FIELDS, **_ALL
 )
-SERVICES = Resource(
-    version="v1",
-    plural="services",
-    kind="Service",
-    short_names=("svc",),
-    categories=_ALL,
-    status=True,
-    fields=("spec.type", "spec.clusterIP"),
-)
-ENDPOINTS = Resource(version="v1", plural="endpoints", kind="Endpoints", short_names=("ep",))
-CONFIGMAPS = Resource(version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",))
-SECRETS = Resource(version="v1", plural="secrets", kind="Secret", fields=("type",))
-SERVICEACCOUNTS = Resource(
-    version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",)
-)
-RESOURCEQUOTAS = Resource(
-    version="v1", plural="resourcequotas", kind="ResourceQuota", short_names=("quota",)
-)
-EVENTS = Resource(
-    version="v1", plural="events", kind="Event", short_names=("ev",), fields=_EVENT_FIELDS
-)
-NODES = Resource(
-    version="v1",
-    plural="nodes",
-    kind="Node",
-    namespaced=False,
-    short_names=("no",),
-    status=True,
-    fields=("spec.unschedulable",),
-)
-DEPLOYMENTS = Resource(
-    group="apps",
-    version="v1",
-    plural="deployments",
-    kind="Deployment",
-    short_names=("deploy",),
-    categories=_ALL,
-    status=True,
+SERVICES = _builtin("v1/services", "Service", "svc", fields=("spec.type", "spec.clusterIP"), **_ALL)
+ENDPOINTS = _builtin("v1/endpoints", "Endpoints", "ep")
+CONFIGMAPS = _builtin("v1/configmaps", "ConfigMap", "cm")
+SECRETS = _builtin("v1/secrets", "Secret", fields=("type",))
+SERVICEACCOUNTS = _builtin("v1/serviceaccounts", "ServiceAccount", "sa")
+RESOURCEQUOTAS = _builtin("v1/resourcequotas", "ResourceQuota", "quota")
+EVENTS = _builtin("v1/events", "Event", "ev", fields=_EVENT_FIELDS)
+NODES = _builtin("v1/nodes", "Node", "no", status=True, fields=("spec.unschedulable",), **_CLUSTER)
+DEPLOYMENTS = _builtin(
+    "apps/v1/deployments",
+    "Deployment",
+    "deploy",
     scale=ScalePaths(selector="spec.selector"),
+    **_ALL,
 )
-HORIZONTALPODAUTOSCALERS = Resource(
-    group="autoscaling",
-    version="v2",
-    plural="horizontalpodautoscalers",
-    kind="HorizontalPodAutoscaler",
-    short_names=("hpa",),
-    categories=_ALL,
-    status=True,
-)
-LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
-CUSTOMRESOURCEDEFINITIONS = Resource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
+LEASES = _builtin("coordination.k8s.io/v1/leases", "Lease")
+CUSTOMRESOURCEDEFINITIONS = _builtin(
+    "apiextensions.k8s.io/v1/customresourcedefinitions",
+    "CustomResourceDefinition",
+    "crd",
+    "crds",
     categories=("api-extensions",),
     status=True,
+    **_CLUSTER,
 )
-
-
-class _InertObjects(msgspec.Struct, frozen=True):
-    """A resource whose objects have no effect. Clients can apply manifests of such objects."""
-
-    group: str
-    plural: str
-    kind: str
-    short_names: tuple[str, ...] = ()
-    scope: Literal["Namespaced", "Cluster"] = "Namespaced"
-
-    def resource(self) -> Resource:
-        return Resource(
-            group=self.group,
-            version="v1",
-            plural=self.plural,
-            kind=self.kind,
-            namespaced=self.scope == "Namespaced",
-            short_names=self.short_names,
-        )
-
-
-_RBAC = "rbac.authorization.k8s.io"
-_INERT_OBJECTS = (
-    _InertObjects("", "persistentvolumeclaims", "PersistentVolumeClaim", ("pvc",)),
-    _InertObjects("", "limitranges", "LimitRange", ("limits",)),
-    _InertObjects("apps", "replicasets", "ReplicaSet", ("rs",)),
-    _InertObjects("discovery.k8s.io", "endpointslices", "EndpointSlice"),
-    _InertObjects("networking.k8s.io", "ingresses", "Ingress", ("ing",)),
-    _InertObjects("networking.k8s.io", "networkpolicies", "NetworkPolicy", ("netpol",)),
-    _InertObjects("policy", "poddisruptionbudgets", "PodDisruptionBudget", ("pdb",)),
-    _InertObjects("scheduling.k8s.io", "priorityclasses", "PriorityClass", ("pc",), "Cluster"),
-    _InertObjects(_RBAC, "roles", "Role"),
-    _InertObjects(_RBAC, "rolebindings", "RoleBinding"),
-    _InertObjects(_RBAC, "clusterroles", "ClusterRole", (), "Cluster"),
-    _InertObjects(_RBAC, "clusterrolebindings", "ClusterRoleBinding", (), "Cluster"),
-)
-
 BUILTINS: tuple[Resource, ...] = (
     NAMESPACES,
     PODS,
@@ -256,8 +186,20 @@ BUILTINS: tuple[Resource, ...] = (
     EVENTS,
     NODES,
     DEPLOYMENTS,
-    HORIZONTALPODAUTOSCALERS,
     LEASES,
     CUSTOMRESOURCEDEFINITIONS,
-    *(inert.resource() for inert in _INERT_OBJECTS),
+    # The following objects have no effect. Clients can apply manifests of such objects.
+    _builtin("autoscaling/v2/horizontalpodautoscalers", "HorizontalPodAutoscaler", "hpa", **_ALL),
+    _builtin("v1/persistentvolumeclaims", "PersistentVolumeClaim", "pvc"),
+    _builtin("v1/limitranges", "LimitRange", "limits"),
+    _builtin("apps/v1/replicasets", "ReplicaSet", "rs"),
+    _builtin("discovery.k8s.io/v1/endpointslices", "EndpointSlice"),
+    _builtin("networking.k8s.io/v1/ingresses", "Ingress", "ing"),
+    _builtin("networking.k8s.io/v1/networkpolicies", "NetworkPolicy", "netpol"),
+    _builtin("policy/v1/poddisruptionbudgets", "PodDisruptionBudget", "pdb"),
+    _builtin("scheduling.k8s.io/v1/priorityclasses", "PriorityClass", "pc", **_CLUSTER),
+    _rbac("roles", "Role", namespaced=True),
+    _rbac("rolebindings", "RoleBinding", namespaced=True),
+    _rbac("clusterroles", "ClusterRole", namespaced=False),
+    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
 )

@@ -1,8 +1,7 @@
 """Prunes, defaults and validates an object by a structural schema.
 
-Pure. `strategy` uses this module for custom resources. The error texts are the same as in
-Kubernetes, because users search the web for these texts. The module ignores CEL rules. Decision
-0014 tells why no library does this work.
+Pure. The error texts are the same as in Kubernetes, because users search the web for these texts.
+The module ignores CEL rules. Decision 0014 tells why no library does this work.
 """
 
 import base64

@@ -1,7 +1,6 @@
 """Label and field selectors: which objects match.
 
-Pure; lists and watches use this module. `api.selector_parser` makes selectors from the text of a
-request.
+Pure. `api.selector_parser` makes selectors from the text of a request.
 """
 
 from collections.abc import Mapping

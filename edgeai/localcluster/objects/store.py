@@ -11,12 +11,11 @@ may lose the write.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from edgeai.localcluster.errors import StateError
-from edgeai.localcluster.objects import errors, patches, strategy
+from edgeai.localcluster.objects import errors, strategy
 from edgeai.localcluster.objects.database import Database, Row
 from edgeai.localcluster.objects.history import Event, EventType, History, Record, Watch
 from edgeai.localcluster.objects.pages import ListPage, Position
@@ -199,26 +198,6 @@ class Store:
         if updated == current:
             return _served(resource, current)
         return self._commit("MODIFIED", resource, updated, current, dry_run=dry_run)
-
-    def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        patch: Any,
-        *,
-        patch_type: patches.PatchType = patches.PatchType.MERGE,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Object:
-        """Apply a patch (by default a JSON merge patch) to the stored object, then call `update`.
-
-        Raises: the errors of `update`; errors.BadRequest or errors.Invalid for a bad patch
-        """
-        current = self.get(resource, namespace, name)
-        patched = patches.apply(patch_type, current, patch)
-        patched = strategy.as_update(resource, current, patched, subresource)
-        return self.update(resource, patched, subresource=subresource, dry_run=dry_run)
 
     def delete(
         self,

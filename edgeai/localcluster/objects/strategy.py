@@ -1,8 +1,8 @@
 """Computes the object to store when a client creates, replaces or deletes an object.
 
-Pure: the result depends on the old object, the new object and the time. Only `store` calls this
-module. The module has the rules for metadata (uid, generation, finalizers, deletion) and for the
-status subresource. `defaults`, `validation` and `schemas` have the rules for the content.
+Pure: the result depends on the old object, the new object and the time. The module has the rules
+for metadata (uid, generation, finalizers, deletion) and for the status subresource. `defaults`,
+`validation` and `schemas` have the rules for the content.
 """
 
 import uuid

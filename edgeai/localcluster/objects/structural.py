@@ -1,8 +1,7 @@
 """Checks whether a CRD's schema is structural. `schemas` works only with structural schemas.
 
-Pure. `crds` calls this module when a client writes a CustomResourceDefinition. Kubernetes'
-documentation of structural schemas has the same rules. The check accepts CEL rules, but the cluster
-never evaluates them.
+Pure. Kubernetes' documentation of structural schemas has the same rules. The check accepts CEL
+rules, but the cluster never evaluates them.
 """
 
 from typing import Any

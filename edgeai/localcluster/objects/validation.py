@@ -1,7 +1,7 @@
 """Validation of built-in kinds.
 
-Pure; `strategy` calls this module after `defaults`. The module checks only the fields that the
-controllers, the kubelet and the clients of this project need. It keeps unknown fields.
+Pure. The module checks only the fields that the controllers, the kubelet and the clients of this
+project need. It keeps unknown fields.
 """
 
 import base64

@@ -12,6 +12,7 @@ from edgeai.localcluster.kubelet.container import ContainerSettings, RestartDela
 from edgeai.localcluster.kubelet.kubelet import KubeletLogs
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import LogQuery
+from edgeai.localcluster.objects.patches import merge
 from edgeai.localcluster.objects.resources import PODS, Object, Resource
 from edgeai.localcluster.objects.store import Store
 from edgeai.localcluster.state import Running
@@ -52,6 +53,14 @@ class RunningCluster:
 
     async def until_gone(self, name: str) -> None:
         await self.until(lambda: self.pod(name) is None)
+
+
+def patch(
+    store: Store, resource: Resource, namespace: str, name: str, content: Object, **options: Any
+) -> Object:
+    """Apply a JSON merge patch to a stored object. Args: options: of `Store.update`"""
+    merged = merge(store.get(resource, namespace, name), content)
+    return store.update(resource, merged, **options)
 
 
 @contextlib.asynccontextmanager

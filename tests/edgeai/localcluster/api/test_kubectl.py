@@ -19,6 +19,7 @@ from edgeai.localcluster.objects.resources import CONFIGMAPS, CUSTOMRESOURCEDEFI
 from edgeai.localcluster.objects.store import Store
 from edgeai.localcluster.state import write_kubeconfig
 from tests.edgeai.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd
+from tests.edgeai.localcluster.running import patch
 from tests.waiting import PATIENCE_S
 
 KUBECTL = shutil.which("kubectl")
@@ -84,7 +85,7 @@ async def test_wait_for_a_condition(kubectl: Kubectl, store: Store) -> None:
     store.create(PODS, pod())
     waiting = await kubectl.start("wait", "pod/one", "--for=condition=Ready", "--timeout=15s")
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    store.patch(PODS, "default", "one", {"status": ready}, subresource="status")
+    patch(store, PODS, "default", "one", {"status": ready}, subresource="status")
     out, err = await asyncio.wait_for(waiting.communicate(), PATIENCE_S)
     assert (waiting.returncode, out) == (0, b"pod/one condition met\n"), err
 

@@ -34,6 +34,7 @@ from tests.edgeai.localcluster.conftest import (
     widget,
     widget_crd,
 )
+from tests.edgeai.localcluster.running import patch
 from tests.waiting import PATIENCE_S, async_eventually
 
 CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
@@ -226,7 +227,7 @@ async def test_a_malformed_object_does_not_hide_the_others(client: Client, store
     store.create(PODS, pod("good"))
     store.create(PODS, pod("odd"))
     strange = {"status": {"containerStatuses": "none"}}
-    store.patch(PODS, "default", "odd", strange, subresource="status")
+    patch(store, PODS, "default", "odd", strange, subresource="status")
     table = await client("GET", "/api/v1/namespaces/default/pods", Accept=TABLE)
     assert [row["cells"][:3] for row in table.body["rows"]] == [
         ["good", "0/1", "Pending"],
@@ -269,7 +270,7 @@ POD_STATES: dict[str, tuple[Object, str]] = {
 async def test_the_table_says_how_a_pod_is(client: Client, store: Store, case: str) -> None:
     status, word = POD_STATES[case]
     store.create(PODS, pod())
-    store.patch(PODS, "default", "one", {"status": status}, subresource="status")
+    patch(store, PODS, "default", "one", {"status": status}, subresource="status")
     table = await client("GET", "/api/v1/namespaces/default/pods/one", Accept=TABLE)
     assert table.body["rows"][0]["cells"][2] == word
 

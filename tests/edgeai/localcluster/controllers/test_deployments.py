@@ -24,7 +24,13 @@ from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, RESOURCEQUO
 from edgeai.localcluster.objects.store import Change, Store
 from edgeai.times import rfc3339
 from tests.edgeai.localcluster.conftest import until
-from tests.edgeai.localcluster.running import RunningCluster, container, running_cluster, server
+from tests.edgeai.localcluster.running import (
+    RunningCluster,
+    container,
+    patch,
+    running_cluster,
+    server,
+)
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -216,7 +222,7 @@ async def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
     pod["metadata"]["ownerReferences"].append(another)
     store.update(PODS, pod)
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-    store.patch(PODS, "default", name, {"metadata": {"labels": {label: None}}})
+    patch(store, PODS, "default", name, {"metadata": {"labels": {label: None}}})
     await until(store, lambda: len(owners(store)) == 2)
     found = owners(store)
     assert found.pop(uid) == ["x"]
@@ -254,8 +260,8 @@ async def test_a_rolling_update_keeps_availability(tmp_path: Path) -> None:
 
         unlisten = cluster.store.listen(count)
         old = {pod["metadata"]["uid"] for pod in cluster.store.list(PODS).items}
-        patch = {"spec": {"template": {"metadata": {"annotations": {"changed": "1"}}}}}
-        cluster.store.patch(DEPLOYMENTS, "default", "web", patch)
+        content = {"spec": {"template": {"metadata": {"annotations": {"changed": "1"}}}}}
+        patch(cluster.store, DEPLOYMENTS, "default", "web", content)
         await cluster.until(lambda: is_rolled_out(cluster))
         await cluster.until(lambda: len(cluster.store.list(PODS).items) == 2)
         unlisten()

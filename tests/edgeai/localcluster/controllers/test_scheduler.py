@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.localcluster.controllers.scheduler import choose_node, why_unschedulable
 from edgeai.localcluster.objects.resources import EVENTS, NODES, PODS, Object
-from tests.edgeai.localcluster.running import container, new_pod, running_cluster
+from tests.edgeai.localcluster.running import container, new_pod, patch, running_cluster
 
 
 def node_object(name: str, **labels: str) -> Object:
@@ -84,7 +84,7 @@ async def test_a_pod_that_fits_nowhere_says_so_until_it_does(tmp_path: Path) -> 
         condition = found["status"]["conditions"][0]
         assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
         assert any(e["reason"] == "FailedScheduling" for e in cluster.store.list(EVENTS).items)
-        cluster.store.patch(NODES, "", "edge0", {"metadata": {"labels": {"zone": "a"}}})
+        patch(cluster.store, NODES, "", "edge0", {"metadata": {"labels": {"zone": "a"}}})
         await cluster.until_phase("p", "Succeeded")
 
 

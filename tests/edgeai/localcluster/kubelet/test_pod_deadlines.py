@@ -21,6 +21,7 @@ from tests.edgeai.localcluster.running import (
     RunningCluster,
     container,
     new_pod,
+    patch,
     running_cluster,
 )
 from tests.waiting import async_eventually
@@ -80,7 +81,7 @@ async def test_its_files_stay_until_it_is_deleted(cluster: RunningCluster, tmp_p
 async def test_a_deadline_may_be_set_while_it_runs(cluster: RunningCluster) -> None:
     cluster.store.create(PODS, new_pod("p", LONG))
     await cluster.until_phase("p", "Running")
-    cluster.store.patch(PODS, "default", "p", {"spec": {"activeDeadlineSeconds": 1}})
+    patch(cluster.store, PODS, "default", "p", {"spec": {"activeDeadlineSeconds": 1}})
     assert (await cluster.until_phase("p", "Failed"))["status"]["reason"] == "DeadlineExceeded"
 
 

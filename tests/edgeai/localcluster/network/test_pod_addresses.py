@@ -7,6 +7,7 @@ from edgeai.localcluster.network.addresses import AddressesExhausted, AddressPoo
 from edgeai.localcluster.network.pod_addresses import PodAddresses
 from edgeai.localcluster.objects.resources import PODS, SERVICES, Object
 from edgeai.localcluster.objects.store import Store
+from tests.edgeai.localcluster.running import patch
 
 
 def create_service(store: Store, name: str, **spec: object) -> Object:
@@ -60,7 +61,7 @@ def test_a_service_without_an_address_stands_for_its_pod(store: Store) -> None:
 def test_a_new_selector_counts_for_the_next_pod(store: Store) -> None:
     addresses = addresses_of(store, "a", "b")
     create_service(store, "s")
-    store.patch(SERVICES, "default", "s", {"spec": {"selector": {"app": "other"}}})
+    patch(store, SERVICES, "default", "s", {"spec": {"selector": {"app": "other"}}})
     assert addresses.take(create_pod(store, "s")) == "b"
     assert addresses.take(create_pod(store, "other")) == "a"
 

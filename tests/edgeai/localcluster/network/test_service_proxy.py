@@ -25,6 +25,7 @@ from tests.edgeai.localcluster.running import (
     RunningCluster,
     container,
     new_pod,
+    patch,
     running_cluster,
     server,
 )
@@ -204,7 +205,7 @@ async def test_a_pod_that_died_is_passed_over(cluster: RunningCluster) -> None:
     await until_serving(cluster, "deaf", "one")
     # The deaf pod names no port, so it would be left out; a number is taken as it is.
     ports = [{"name": "web", "port": 80, "targetPort": 5000}]
-    cluster.store.patch(SERVICES, "default", "s", {"spec": {"ports": ports}})
+    patch(cluster.store, SERVICES, "default", "s", {"spec": {"ports": ports}})
     await until_serving(cluster, "deaf", "one")
     assert [await ask(address) for _ in range(3)] == [b"one hello"] * 3
 

@@ -15,6 +15,7 @@ from edgeai.localcluster.objects.resources import CONFIGMAPS
 from edgeai.localcluster.objects.selectors import EVERYTHING, Requirement, Selector
 from edgeai.localcluster.objects.store import Store
 from tests.edgeai.localcluster.conftest import configmap
+from tests.edgeai.localcluster.running import patch
 from tests.waiting import PATIENCE_S
 
 
@@ -29,7 +30,7 @@ def test_a_version_older_than_the_history_is_gone(tmp_path: Path) -> None:
     store = Store(tmp_path / "small.db", history=3)
     first = int(store.create(CONFIGMAPS, configmap("a"))["metadata"]["resourceVersion"])
     for index in range(4):
-        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
+        patch(store, CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
     with pytest.raises(errors.Gone, match="too old resource version"):
         store.watch(CONFIGMAPS, since=first)
     assert len(drain(store.watch(CONFIGMAPS, since=first + 1))) == 3
@@ -58,7 +59,7 @@ def test_a_slow_watcher_is_cut_and_holds_nothing(tmp_path: Path) -> None:
     store.create(CONFIGMAPS, configmap("a"))
     slow = store.watch(CONFIGMAPS, since=store.resource_version)
     for index in range(6):
-        store.patch(CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
+        patch(store, CONFIGMAPS, "default", "a", {"data": {"n": str(index)}})
     with pytest.raises(errors.Gone, match="too slow"):
         slow.poll()
     store.close()
@@ -141,7 +142,7 @@ def act(store: Store, action: str, name: str, color: str) -> None:
         if action == "create":
             store.create(CONFIGMAPS, configmap(name, labels={"color": color}))
         elif action == "patch":
-            store.patch(CONFIGMAPS, "default", name, {"metadata": {"labels": {"color": color}}})
+            patch(store, CONFIGMAPS, "default", name, {"metadata": {"labels": {"color": color}}})
         else:
             store.delete(CONFIGMAPS, "default", name)
     except (errors.NotFound, errors.AlreadyExists):

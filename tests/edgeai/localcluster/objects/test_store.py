@@ -21,6 +21,7 @@ from edgeai.localcluster.objects.resources import (
 )
 from edgeai.localcluster.objects.store import Store
 from tests.edgeai.localcluster.conftest import FakeClock, configmap, pod, widget, widget_crd
+from tests.edgeai.localcluster.running import patch
 
 
 def define(store: Store, group: str = "edgeai.io", **version: Any) -> Resource:
@@ -76,7 +77,7 @@ def test_a_service_keeps_its_address_when_applied_again(store: Store) -> None:
         "spec": {"ports": [{"port": 80}]},
     }
     store.create(SERVICES, manifest)
-    store.patch(SERVICES, "default", "s", {"spec": {"clusterIP": "127.9.1.1"}})
+    patch(store, SERVICES, "default", "s", {"spec": {"clusterIP": "127.9.1.1"}})
     assert store.update(SERVICES, manifest)["spec"]["clusterIP"] == "127.9.1.1"
 
 
@@ -108,7 +109,7 @@ def test_a_continue_token_expires_with_the_history(tmp_path: Path) -> None:
         store.create(CONFIGMAPS, configmap(f"c{index}"))
     token = store.list(CONFIGMAPS, limit=1).continue_token
     for index in range(5):
-        store.patch(CONFIGMAPS, "default", "c0", {"data": {"a": str(index)}})
+        patch(store, CONFIGMAPS, "default", "c0", {"data": {"a": str(index)}})
     with pytest.raises(errors.Gone):
         store.list(CONFIGMAPS, limit=1, continue_token=token)
     with pytest.raises(errors.BadRequest, match="continue token"):
@@ -177,12 +178,12 @@ def test_a_crd_that_became_stricter_blocks_no_status(store: Store) -> None:
     schema = widget_crd()["spec"]["versions"][0]["schema"]
     schema["openAPIV3Schema"]["properties"]["spec"]["properties"]["size"]["minimum"] = 5
     spec = widget_crd(schema=schema)["spec"]
-    store.patch(CUSTOMRESOURCEDEFINITIONS, "", "widgets.edgeai.io", {"spec": spec})
+    patch(store, CUSTOMRESOURCEDEFINITIONS, "", "widgets.edgeai.io", {"spec": spec})
     resource = store.registry.stored("widgets.edgeai.io") or resource
-    patched = store.patch(resource, "default", "one", {"status": {"a": 1}}, subresource="status")
+    patched = patch(store, resource, "default", "one", {"status": {"a": 1}}, subresource="status")
     assert patched["status"] == {"a": 1}
     with pytest.raises(errors.Invalid, match="greater than or equal to 5"):
-        store.patch(resource, "default", "one", {"spec": {"size": 2}})
+        patch(store, resource, "default", "one", {"spec": {"size": 2}})
 
 
 def test_a_full_disk_refuses_writes_and_serves_reads(tmp_path: Path) -> None:
