@@ -41,8 +41,8 @@ class Authority:
     ) -> None:
         self._directory, self._name = directory, name
         self.certificate = directory / f"{name}.crt"
-        self._key = _new_key(directory / f"{name}.key")
-        _openssl(
+        self._key = new_key(directory / f"{name}.key")
+        openssl(
             *("req", "-x509", "-new", "-key", str(self._key), "-subj", subject, "-days", str(days)),
             *("-addext", "basicConstraints=critical,CA:TRUE", "-out", str(self.certificate)),
             *("-addext", "keyUsage=critical,keyCertSign"),
@@ -68,15 +68,15 @@ class Authority:
         certificate, request, config, index = (
             self._directory / f"{name}.{suffix}" for suffix in ("crt", "csr", "conf", "index")
         )
-        key = _new_key(self._directory / f"{name}.key")
+        key = new_key(self._directory / f"{name}.key")
         extensions = [f"extendedKeyUsage={usage}", "basicConstraints=critical,CA:FALSE"]
         extensions += [f"subjectAltName={alternative}"] if alternative else []
         added = [word for extension in extensions for word in ("-addext", extension)]
-        _openssl(*("req", "-new", "-key", str(key), "-subj", subject, "-out", str(request)), *added)
+        openssl(*("req", "-new", "-key", str(key), "-subj", subject, "-out", str(request)), *added)
         config.write_text(_CA_CONFIG.format(directory=self._directory, name=name))
         index.write_text("")
         end = datetime.now(UTC) + lasts
-        _openssl(
+        openssl(
             *("ca", "-batch", "-notext", "-config", str(config), "-in", str(request)),
             *("-create_serial", "-cert", str(self.certificate), "-keyfile", str(self._key)),
             *("-startdate", _time(end - LASTS), "-enddate", _time(end)),
@@ -89,13 +89,13 @@ def _time(at: datetime) -> str:
     return at.strftime("%Y%m%d%H%M%SZ")
 
 
-def _new_key(path: Path) -> Path:
+def new_key(path: Path) -> Path:
     path.touch(mode=0o600)
-    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
+    openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
     return path
 
 
-def _openssl(*arguments: str) -> None:
+def openssl(*arguments: str) -> None:
     done = subprocess.run(
         ["openssl", *arguments], capture_output=True, text=True, timeout=30, check=False
     )

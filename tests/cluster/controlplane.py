@@ -19,9 +19,11 @@ from typing import Any, Final, Self
 
 import yaml
 
+from tests.certificates import Authority, new_key, openssl
 from tests.cluster.client import Client
 from tests.cluster.programs import STOP_S, Program
 from tests.ports import free_port
+from tests.support.kubeconfig import kubeconfig, write_private
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"
@@ -79,9 +81,8 @@ class ControlPlane:
         self.token = self._tokens[_ADMIN]
         self._etcd_url = f"http://{_HOST}:{free_port()}"
         self.port = free_port(self._address)
-        self._keys = _Keys(directory, self._address)
         self.url = f"https://{self._address}:{self.port}"
-        self.ca = self._keys.ca
+        self.ca = directory / "ca.crt"
         self.kubeconfig = directory / "kubeconfig"
         self._programs: list[Program] = []
 
@@ -89,9 +90,9 @@ class ControlPlane:
 
     def start(self, *, with_controllers: bool = True) -> None:
         """Until the API server is ready. Raises: AssertionError with the log of what failed"""
-        self._keys.make()
+        self._make_keys()
         self._write_credentials()
-        self.client = Client(self.url, token=self.token, ca=self._keys.ca)
+        self.client = Client(self.url, token=self.token, ca=self.ca)
         legacy = self._minor_version() < _WITHOUT_INSECURE_PORTS
         self._etcd = self._program("etcd", self._etcd_flags())
         self._api_server = self._program("kube-apiserver", self._api_server_flags(legacy=legacy))
@@ -222,6 +223,21 @@ class ControlPlane:
 
     # ---- credentials and flags -----------------------------------------------------------------
 
+    def _make_keys(self) -> None:
+        authority = Authority(self._directory)
+        names = f"IP:{self._address},IP:{_FIRST_SERVICE},DNS:kubernetes.default.svc"
+        self._server = authority.issue(
+            "server", subject="/CN=kube-apiserver", alternative=names, usage="serverAuth"
+        )
+        admin = "/O=system:masters/CN=kube-apiserver-kubelet-client"
+        self._kubelet_client = authority.issue("kubelet-client", subject=admin)
+        self._account_key = new_key(self._directory / "serviceaccount.key")
+        self._account_public_key = self._directory / "serviceaccount.pub"
+        openssl(
+            *("pkey", "-in", str(self._account_key), "-pubout"),
+            *("-out", str(self._account_public_key)),
+        )
+
     def _write_credentials(self) -> None:
         tokens = self._directory / "tokens.csv"
         tokens.touch(mode=0o600)
@@ -234,31 +250,17 @@ class ControlPlane:
 
     def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
         """For one of `users`, to a file that only its owner reads."""
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(self._kubeconfig(user)))
+        write_private(path, self._kubeconfig(user))
 
     def write_certificate_kubeconfig(self, path: Path) -> None:
         """For an administrator who shows a client certificate and no token."""
         config = self._kubeconfig(_ADMIN)
-        files = {
-            "client-certificate": self._keys.kubelet_client_certificate,
-            "client-key": self._keys.kubelet_client_key,
-        }
-        config["users"][0]["user"] = {name: str(file) for name, file in files.items()}
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config))
+        certificate, key = map(str, self._kubelet_client)
+        config["users"][0]["user"] = {"client-certificate": certificate, "client-key": key}
+        write_private(path, config)
 
     def _kubeconfig(self, user: str) -> Object:
-        authority = base64.b64encode(self._keys.ca.read_bytes()).decode()
-        cluster = {"server": self.url, "certificate-authority-data": authority}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self._tokens[user]}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
-            "current-context": "test",
-        }
+        return kubeconfig(self.url, token=self._tokens[user], ca=self.ca)
 
     def _minor_version(self) -> int:
         command = [str(self._binaries / "kube-apiserver"), "--version"]
@@ -277,19 +279,18 @@ class ControlPlane:
         ]
 
     def _api_server_flags(self, *, legacy: bool) -> list[str]:
-        keys = self._keys
         return [
             f"--etcd-servers={self._etcd_url}",
             f"--bind-address={self._address}",
             f"--secure-port={self.port}",
             f"--advertise-address={self._address if self._has_nodes else _ADVERTISED}",
-            f"--tls-cert-file={keys.server_certificate}",
-            f"--tls-private-key-file={keys.server_key}",
+            f"--tls-cert-file={self._server.certificate}",
+            f"--tls-private-key-file={self._server.key}",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
             f"--service-cluster-ip-range={SERVICES}",
-            f"--service-account-key-file={keys.service_account_public_key}",
-            f"--service-account-signing-key-file={keys.service_account_key}",
+            f"--service-account-key-file={self._account_public_key}",
+            f"--service-account-signing-key-file={self._account_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--allow-privileged=true",
             f"--audit-policy-file={self._directory / 'audit-policy'}",
@@ -298,17 +299,17 @@ class ControlPlane:
             # the right to.
             "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--kubelet-preferred-address-types=InternalIP",
-            f"--client-ca-file={keys.ca}",
-            f"--kubelet-client-certificate={keys.kubelet_client_certificate}",
-            f"--kubelet-client-key={keys.kubelet_client_key}",
+            f"--client-ca-file={self.ca}",
+            f"--kubelet-client-certificate={self._kubelet_client.certificate}",
+            f"--kubelet-client-key={self._kubelet_client.key}",
             *(["--insecure-port=0"] if legacy else []),
         ]
 
     def _controller_manager_flags(self, *, legacy: bool) -> list[str]:
         return [
             *self._client_flags(legacy=legacy),
-            f"--root-ca-file={self._keys.ca}",
-            f"--service-account-private-key-file={self._keys.service_account_key}",
+            f"--root-ca-file={self.ca}",
+            f"--service-account-private-key-file={self._account_key}",
             "--use-service-account-credentials",
             *self._node_lifecycle_flags(),
             *self._controller_flags,
@@ -333,67 +334,3 @@ class ControlPlane:
             "--secure-port=0",
             *(["--port=0"] if legacy else []),
         ]
-
-
-class _Keys:
-    """A CA, the API server's certificate and the key of ServiceAccount tokens, by openssl."""
-
-    def __init__(self, directory: Path, address: str) -> None:
-        self._directory = directory
-        self._address = address
-        self.ca = directory / "ca.crt"
-        self.server_certificate = directory / "server.crt"
-        self.server_key = directory / "server.key"
-        self.kubelet_client_certificate = directory / "kubelet-client.crt"
-        self.kubelet_client_key = directory / "kubelet-client.key"
-        self.service_account_key = directory / "serviceaccount.key"
-        self.service_account_public_key = directory / "serviceaccount.pub"
-
-    def make(self) -> None:
-        names = f"IP:{self._address},IP:{_FIRST_SERVICE},DNS:kubernetes.default.svc"
-        self._certificate(
-            "ca",
-            "/CN=test-ca",
-            "basicConstraints=critical,CA:TRUE",
-            "keyUsage=critical,keyCertSign",
-        )
-        self._certificate(
-            "server",
-            "/CN=kube-apiserver",
-            "basicConstraints=critical,CA:FALSE",
-            f"subjectAltName={names}",
-            "extendedKeyUsage=serverAuth",
-            signed_by="ca",
-        )
-        self._certificate(
-            "kubelet-client",
-            "/O=system:masters/CN=kube-apiserver-kubelet-client",
-            "basicConstraints=critical,CA:FALSE",
-            "extendedKeyUsage=clientAuth",
-            signed_by="ca",
-        )
-        self._key(self.service_account_key)
-        public = str(self.service_account_public_key)
-        self._openssl("pkey", "-in", str(self.service_account_key), "-pubout", "-out", public)
-
-    def _certificate(
-        self, name: str, subject: str, *extensions: str, signed_by: str | None = None
-    ) -> None:
-        key, certificate = self._directory / f"{name}.key", self._directory / f"{name}.crt"
-        self._key(key)
-        added = [word for extension in extensions for word in ("-addext", extension)]
-        signer = self._directory / str(signed_by)
-        signing = ["-CA", f"{signer}.crt", "-CAkey", f"{signer}.key"] if signed_by else []
-        self._openssl(
-            *("req", "-x509", "-new", "-key", str(key), "-subj", subject, "-days", "2"),
-            *("-out", str(certificate), *signing, *added),
-        )
-
-    def _key(self, path: Path) -> None:
-        path.touch(mode=0o600)
-        curve = "ec_paramgen_curve:P-256"
-        self._openssl("genpkey", "-algorithm", "EC", "-pkeyopt", curve, "-out", str(path))
-
-    def _openssl(self, *arguments: str) -> None:
-        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"openssl {arguments[0]}: {done.stderr}"

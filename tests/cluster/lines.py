@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-import yaml
-
 from edgeai.demo.cutting_proxy import CuttingProxy
+from tests.support.kubeconfig import write_kubeconfig
 
 _REQUEST: Final = re.compile(rb"([A-Z]+) (/\S*) HTTP/1\.1\r\n")
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d+) ")
@@ -96,17 +95,7 @@ class ApiLine(CuttingProxy):
 
     def write_kubeconfig(self, path: Path, *, token: str) -> Path:
         """Of a client on the near side."""
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(content), encoding="utf-8")
-        return path
+        return write_kubeconfig(path, f"http://127.0.0.1:{self.port}", token)
 
     def asked(self, since: float, until: float = math.inf) -> int:
         """How often anything was asked for in between, on the monotonic clock."""

@@ -16,6 +16,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.programs import Program
+from tests.support.kubeconfig import kubeconfig
 
 METAMANAGER: Final = Path(__file__).with_name("metamanager.py")
 PROXY_USER: Final = "system:kube-proxy"
@@ -84,8 +85,8 @@ class Node:
         argv = (sys.executable, str(METAMANAGER), str(file), str(_METASERVER_PORT))
         log = self._directory / "metamanager.log"
         url = f"http://127.0.0.1:{_METASERVER_PORT}"
-        kubeconfig = self._write("offline.kubeconfig", _kubeconfig_of(url))
-        self._add(self.machine.program(*argv, log=log), self._kubelet(kubeconfig))
+        offline = self._write("offline.kubeconfig", kubeconfig(url))
+        self._add(self.machine.program(*argv, log=log), self._kubelet(offline))
 
     def reach_cloud(self) -> None:
         """After `boot_offline`: the kubelet asks the API server. What runs on the node runs on.
@@ -194,15 +195,3 @@ class Node:
         path = self._directory / name
         path.write_text(yaml.safe_dump(content))
         return path
-
-
-def _kubeconfig_of(url: str) -> dict[str, Any]:
-    """For a server that knows nobody."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "node", "cluster": {"server": url}}],
-        "users": [{"name": "node", "user": {}}],
-        "contexts": [{"name": "node", "context": {"cluster": "node", "user": "node"}}],
-        "current-context": "node",
-    }

@@ -32,7 +32,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 TOKEN = "token-of-a-test"

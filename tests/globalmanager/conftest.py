@@ -8,7 +8,8 @@ import pytest
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
-from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
+from tests.support.kubeconfig import write_kubeconfig
 
 
 @pytest.fixture

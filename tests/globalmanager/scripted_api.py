@@ -6,11 +6,9 @@ For faults only; what a healthy API does is tested against edgeai.localcluster.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from tests.support.http_server import serving
@@ -116,19 +114,6 @@ async def serve_scripted() -> AsyncIterator[ScriptedApi]:
             yield api
         finally:
             api.released.set()
-
-
-def write_kubeconfig(path: Path, server: str, token: str = "letmein") -> Path:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return path
 
 
 def _kind(request: web.Request) -> str:

@@ -23,7 +23,6 @@ from globalmanager.rules.training.edge_placement import EDGE_LABEL
 from tests.certificates import Authority
 from tests.cluster.training import tf_job
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
-from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.localcontroller.test_process import Controller
 from tests.monitoring.faulty_api import Answers, FaultyApi
 from tests.monitoring.rules import alerts
@@ -31,6 +30,7 @@ from tests.monitoring.scraper import Prometheus, scraping
 from tests.monitoring.test_dashboard import EXPRESSIONS
 from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
+from tests.support.kubeconfig import write_kubeconfig
 from tests.system.manager_world import NODE, Place, World, items_of, running_node, world
 from tests.system.next_release import THIS, Release
 from tests.waiting import async_eventually

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.globalmanager.cluster import TOKEN
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.kubeconfig import write_kubeconfig
 from tests.system.bad_line import BadLine
 from tests.system.faulty import hit, is_hit
 from tests.system.manager_world import SERVICES, Place, World, running_node, world

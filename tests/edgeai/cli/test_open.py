@@ -14,7 +14,8 @@ from aiohttp import web
 from edgeai.cli.api import Object
 from edgeai.cli.console import login_address, open_in_cluster
 from edgeai.errors import EdgeAIError
-from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 NAMESPACE: Final = "edgeai-system"

@@ -25,8 +25,9 @@ from edgeai.kube.errors import Silent
 from edgeai.kube.remedies import OF_A_COMMAND
 from tests.certificates import Authority
 from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.ports import free_port
+from tests.support.kubeconfig import write_kubeconfig
 
 MODEL: Final = """
 apiVersion: edgeai.io/v1alpha1

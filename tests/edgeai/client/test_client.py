@@ -29,7 +29,8 @@ from edgeai.localcluster.objects.containers import LogQuery
 from globalmanager.kinds.model.types import ModelSpec
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import serve_scripted
+from tests.support.kubeconfig import write_kubeconfig
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
 

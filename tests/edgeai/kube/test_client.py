@@ -19,7 +19,8 @@ from edgeai.kube.lines import MAX_LINE_BYTES
 from edgeai.kube.rate import Share
 from edgeai.kube.sender import ClientSettings
 from tests.globalmanager.objects import make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 REF = ObjectRef(PODS, "ns", "a")

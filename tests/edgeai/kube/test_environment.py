@@ -8,7 +8,8 @@ import yaml
 from edgeai.api.resources import NODES, ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.transport import proxy_of_environment
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 
 UNREACHABLE = "http://api.test:6443"
 NODE = {"metadata": {"name": "edge0", "uid": "u", "resourceVersion": "1"}}

@@ -7,7 +7,7 @@ import yaml
 
 from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.kubeconfig import write_kubeconfig
 
 GOOD = yaml.safe_load(
     """

@@ -12,7 +12,7 @@ import yaml
 
 from edgeai.errors import SettingsError
 from edgeai.kube.user import UserClient
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 VERSION: Final = "client.authentication.k8s.io/v1"

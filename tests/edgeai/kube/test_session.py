@@ -8,7 +8,8 @@ from edgeai.api.resources import PODS, ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.session import RECEIVE_BYTES
 from edgeai.kube.transport import open_transport
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 
 REF = ObjectRef(PODS, "ns", "a")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from edgeai.kube import errors
 from edgeai.kube.user import About, UserClient, Version
-from tests.globalmanager.scripted_api import Answer, ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import Answer, ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 
 DATE = "Mon, 23 Nov 2026 18:00:00 GMT"
 

@@ -13,7 +13,8 @@ from edgeai.kube.errors import Conflict, NotFound
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import Store, uid_of
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 
 A: Final = ObjectRef(GADGETS, "ns", "a")
 UID: Final = Uid("uid-a")

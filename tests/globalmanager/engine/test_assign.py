@@ -24,7 +24,8 @@ from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin
 from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 MANY = range(30)  # more than there are reconcilers

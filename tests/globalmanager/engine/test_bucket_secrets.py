@@ -16,7 +16,8 @@ from globalmanager.kinds.model import KIND as MODEL_KIND
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
-from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import serve_scripted
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 MODELS: Final = MODEL_KIND.resources[0]

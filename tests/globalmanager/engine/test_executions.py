@@ -34,7 +34,8 @@ from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says
 from tests.globalmanager.gadgets import GADGET
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import Answer, ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import Answer, ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 

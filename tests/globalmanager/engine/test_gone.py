@@ -21,8 +21,8 @@ from tests.globalmanager.engine.late_watch import Created, LateWatch, serve_late
 from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.globalmanager.scripted_api import write_kubeconfig
 from tests.support.clock import AheadClock
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 A = ObjectRef(GADGETS, "default", "a")

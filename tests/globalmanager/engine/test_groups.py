@@ -11,7 +11,8 @@ from globalmanager.contract import Kind, UpdateRule
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 OTHERS = ResourceType("other.edgeai.io", "v1", "gadgets", "Gadget")

@@ -25,7 +25,8 @@ from tests.globalmanager.cluster import (
 from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 ETCD_BYTES = 1536 * 1024  # largest object

@@ -15,8 +15,9 @@ from globalmanager.cache.store import Store
 from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.engine.owners import Owners
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
+from tests.support.kubeconfig import write_kubeconfig
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 A: Final = ObjectRef(GADGETS, "ns", "a")

@@ -15,7 +15,8 @@ from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, key_of, run_manager
 from tests.globalmanager.gadgets import crd_of, gadget
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 DIALS = ResourceType("test.edgeai.io", "v1", "dials", "Dial")

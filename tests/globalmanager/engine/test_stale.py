@@ -15,7 +15,7 @@ from tests.globalmanager.engine.late_watch import serve_late_watch
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pytorch_spec
-from tests.globalmanager.scripted_api import write_kubeconfig
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 JOBS = KIND.resources[0]

@@ -23,7 +23,8 @@ from globalmanager.rules import children, pod_state
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)

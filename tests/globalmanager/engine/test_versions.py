@@ -13,7 +13,8 @@ from globalmanager.manifests import crds
 from tests.globalmanager.cluster import key_of, run_manager
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, NoStatus
 from tests.globalmanager.objects import GADGETS, make
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 

@@ -14,8 +14,9 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
-from tests.globalmanager.scripted_api import ScriptedApi, write_kubeconfig
+from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
+from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import async_eventually
 
 ME: Final = Identity("pod-1", "aaaa")

@@ -44,7 +44,8 @@ from tests.edgeai.cli.doctor.installation import (
     lease,
 )
 from tests.globalmanager.cluster import Cluster
-from tests.globalmanager.scripted_api import serve_scripted, write_kubeconfig
+from tests.globalmanager.scripted_api import serve_scripted
+from tests.support.kubeconfig import write_kubeconfig
 
 CLAIMS: Final = f"{LEASE_NAME}-1"
 JOBS: Final = "jointinferenceservices.edgeai.io"
