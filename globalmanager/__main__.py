@@ -9,14 +9,17 @@ import os
 import signal
 import sys
 
-import uvloop
-
-from common import logs
-from common.settings import load
 from edgeai.errors import EdgeAIError, SettingsError
+from edgeai.extras import required
 from edgeai.open_files import allow_open_files
-from globalmanager import app
-from globalmanager.settings import Settings
+
+with required("globalmanager", "manager"):
+    import uvloop
+
+    from common import logs
+    from common.settings import load
+    from globalmanager import app
+    from globalmanager.settings import Settings
 
 OPEN_FILES = 65_536  # sessions, streams of relays, and requests
 

@@ -8,12 +8,15 @@ import asyncio
 import os
 import sys
 
-from common import logs
-from common.settings import load
 from edgeai.errors import SettingsError, StateError
+from edgeai.extras import required
 from edgeai.open_files import allow_open_files
-from localcontroller.link.credentials import CredentialLost
-from localcontroller.settings import Settings, check
+
+with required("localcontroller", "edge"):
+    from common import logs
+    from common.settings import load
+    from localcontroller.link.credentials import CredentialLost
+    from localcontroller.settings import Settings, check
 
 OPEN_FILES = 4096  # 1024 streams of the relay, 512 connections of each API, and some
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."
@@ -61,8 +64,9 @@ def main() -> None:
 
 def _run(settings: Settings) -> None:
     """Raises: SettingsError, StateError, CredentialLost"""
-    _import_aiohttp_without_cas()
-    from localcontroller.app import RestartNeeded, run_until_signalled
+    with required("localcontroller", "edge"):
+        _import_aiohttp_without_cas()
+        from localcontroller.app import RestartNeeded, run_until_signalled
 
     try:
         asyncio.run(run_until_signalled(settings))

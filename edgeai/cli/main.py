@@ -12,6 +12,7 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
+from edgeai import extras
 from edgeai.cli import environment, interrupts, options, output, status, system
 from edgeai.cli.console import login_address, open_in_cluster
 from edgeai.cli.install import commands as install_commands
@@ -241,8 +242,7 @@ def demo_joint_inference(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
-    with _needs_extra():
-        # Import scikit-learn late, because it loads more slowly than all the rest of the command.
+    with _imports():
         from edgeai.demo.joint_inference import story as joint_inference
     raise typer.Exit(joint_inference.run(output, keep=keep, isolated_edges=isolated_edges))
 
@@ -252,7 +252,7 @@ def demo_federated_learning(
     isolated_edges: IsolatedEdges = False, output: OutputOption = Output.TABLE
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
-    with _needs_extra():
+    with _imports():
         from edgeai.demo.federated_learning import story as federated_learning
     raise typer.Exit(federated_learning.run(output, isolated_edges=isolated_edges))
 
@@ -266,7 +266,7 @@ def demo_distributed_training(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed during training."""
-    with _needs_extra():
+    with _imports():
         from edgeai.demo.distributed_training import story as distributed_training
     raise typer.Exit(distributed_training.run(output, python=python))
 
@@ -274,19 +274,18 @@ def demo_distributed_training(
 @demo.command("elastic-training")
 def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
-    with _needs_extra():
+    with _imports():
         from edgeai.demo.elastic_training import story as elastic_training
     raise typer.Exit(elastic_training.run(output))
 
 
 @contextlib.contextmanager
-def _needs_extra() -> Iterator[None]:
-    try:
+def _imports() -> Iterator[None]:
+    """The imports of a demo, late, because scikit-learn loads more slowly than the command."""
+    with extras.required("edgeai", "demo"):
+        import sklearn  # noqa: F401  # most demos import it once their cluster runs
+
         yield
-    except ModuleNotFoundError as error:
-        raise EdgeAIError(
-            f"the demo needs {error.name}; install it with: pip install 'edgeai[demo]'"
-        ) from error
 
 
 def main() -> None:

@@ -27,7 +27,12 @@ import msgspec
 from edgeai.cli import debian
 from edgeai.errors import Unavailable
 
-REQUIREMENTS: Final = Path(__file__).parents[2] / "requirements"
+_PACKAGE: Final = Path(__file__).parents[1]
+_PLACES: Final = (_PACKAGE.parent / "requirements", _PACKAGE / "requirements")
+REQUIREMENTS: Final = next(
+    (path for path in _PLACES if (path / "pytorch.lock").is_file()), _PLACES[0]
+)
+"""The locks of the checkout. The wheel holds those of the demos."""
 _COMPLETE: Final = "complete"
 """Lists the files outside the directory that the runtime needs. Without it an installation was
 interrupted."""

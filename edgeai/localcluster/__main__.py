@@ -13,12 +13,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from common import logs, settings
-from common.settings import Setting
 from edgeai.errors import SettingsError
-from edgeai.localcluster.cluster import Cluster, ClusterSettings
-from edgeai.localcluster.errors import ClusterError, StateError
-from edgeai.localcluster.network.isolation import Opening
+from edgeai.extras import required
+
+with required("localcluster", "cli"):
+    from common import logs, settings
+    from common.settings import Setting
+    from edgeai.localcluster.cluster import Cluster, ClusterSettings
+    from edgeai.localcluster.errors import ClusterError, StateError
+    from edgeai.localcluster.network.isolation import Opening
 
 log = logs.get_logger(__name__)
 

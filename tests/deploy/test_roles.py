@@ -58,9 +58,7 @@ def names_locked(role: str) -> set[str]:
 def direct(role: str) -> set[str]:
     """What pyproject.toml names for the role."""
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras[role]]
-    if "edgeai[traces]" in wanted:
-        wanted += extras["traces"]
+    wanted = [*extras[role], *(extras["traces"] if "edgeai[traces]" in extras[role] else ())]
     names = {canonical(re.split(r"[<>=\[ ]", each)[0]) for each in wanted}
     return names - {"edgeai"}
 

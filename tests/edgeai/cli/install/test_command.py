@@ -1,11 +1,7 @@
-"""`edgeai install` as a command: from a checkout and from the wheel."""
+"""`edgeai install` as a command."""
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -38,27 +34,6 @@ def test_a_bad_value_is_one_line_on_stderr(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("edgeai: values file ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_wheel_holds_what_the_command_renders(tmp_path: Path, printed: str) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
-    installed = tmp_path / "installed"
-    zipfile.ZipFile(wheel).extractall(installed)
-    for package in ("common", "edgeai", "globalmanager", "localcontroller"):
-        assert (installed / package / "py.typed").exists()  # type checkers of users look here
-    done = subprocess.run(
-        [sys.executable, "-m", "edgeai", "install", *EVERYTHING],
-        cwd=installed,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == printed
-    assert f"{CHECKOUT}/" not in done.stderr
 
 
 def test_secrets_are_printed_only_when_asked_for(tmp_path: Path) -> None:
