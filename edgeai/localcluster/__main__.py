@@ -93,15 +93,15 @@ async def run(cluster_settings: ClusterSettings) -> None:
 def main() -> int:
     logs.configure("localcluster")
     try:
-        given = settings.load(
+        arguments = settings.load(
             Settings,
             prog="python -m edgeai.localcluster",
             argv=sys.argv[1:],
             env=os.environ,
             description="A small Kubernetes-compatible cluster of local processes.",
         )
-        logs.configure("localcluster", level=given.log_level)
-        asyncio.run(run(given.cluster()))
+        logs.configure("localcluster", level=arguments.log_level)
+        asyncio.run(run(arguments.cluster()))
     except SettingsError as error:
         log.error("settings are wrong", error=str(error))
         return 2

@@ -108,14 +108,14 @@ def _wait_until_ready(
 def running(state_dir: Path) -> ClusterProcess | None:
     """The cluster that runs in `state_dir`; None if no cluster of this directory is ready."""
     state = StateDirectory(state_dir.absolute())
-    found = state.read_running()
-    if found is None or start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):
+    record = state.read_running()
+    if record is None or start_ticks(record.pid) != record.start_ticks or _is_zombie(record.pid):
         return None
     return ClusterProcess(
-        pid=found.pid,
-        api=found.api,
-        network=found.network,
-        nodes=found.nodes,
+        pid=record.pid,
+        api=record.api,
+        network=record.network,
+        nodes=record.nodes,
         kubeconfig=state.kubeconfig,
     )
 
@@ -127,10 +127,10 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
     Returns: False if no cluster was running
     """
-    found = StateDirectory(state_dir.absolute()).read_running()
-    if found is None:
+    record = StateDirectory(state_dir.absolute()).read_running()
+    if record is None:
         return False
-    pidfd = _open(found)
+    pidfd = _open(record)
     if pidfd is None:
         return False
     try:
@@ -140,20 +140,20 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
             _wait(pidfd, timeout_s)
     finally:
         os.close(pidfd)
-        _exit_status(found.pid)
+        _exit_status(record.pid)
     return True
 
 
-def _open(found: Running) -> int | None:
+def _open(record: Running) -> int | None:
     """A pidfd of the cluster's process; None if this process is gone.
 
     The function also returns None if another process has the same pid now.
     """
     try:
-        pidfd = os.pidfd_open(found.pid)
+        pidfd = os.pidfd_open(record.pid)
     except ProcessLookupError:
         return None
-    if start_ticks(found.pid) != found.start_ticks or _is_zombie(found.pid):
+    if start_ticks(record.pid) != record.start_ticks or _is_zombie(record.pid):
         os.close(pidfd)
         return None
     return pidfd
@@ -205,10 +205,10 @@ def _exit_status(pid: int) -> int | None:
     Returns: -1 for a process that is gone and was no child of this process
     """
     try:
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        child, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return None if start_ticks(pid) is not None else -1
-    return os.waitstatus_to_exitcode(status) if ended else None
+    return os.waitstatus_to_exitcode(status) if child else None
 
 
 def _is_zombie(pid: int) -> bool:

@@ -59,7 +59,7 @@ async def run(
 
 async def _stream(socket: web.WebSocketResponse, execution: Execution) -> None:
     feeding = asyncio.create_task(_feed(socket, execution), name="stdin of a command")
-    sending = [
+    outputs = [
         asyncio.create_task(_send(socket, channel, stream), name=f"output {channel} of a command")
         for channel, stream in ((_STDOUT, execution.stdout), (_STDERR, execution.stderr))
     ]
@@ -67,10 +67,10 @@ async def _stream(socket: web.WebSocketResponse, execution: Execution) -> None:
     try:
         await asyncio.wait([feeding, ending], return_when=asyncio.FIRST_COMPLETED)
         if ending.done():
-            await asyncio.wait(sending, timeout=_DRAIN_S)
+            await asyncio.wait(outputs, timeout=_DRAIN_S)
             await _end(socket, _status(ending.result()))
     finally:
-        tasks = (feeding, ending, *sending)
+        tasks = (feeding, ending, *outputs)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

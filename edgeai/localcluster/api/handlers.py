@@ -214,8 +214,8 @@ class API:
         body = await call.body()
         object_ = _with_name_of_path(call.target, body.content)
         warnings = _warnings(call, object_, body)
-        created = self._store.create(call.resource, object_, dry_run=call.options.dry_run)
-        return self._answer(call, created, status=201, warnings=warnings)
+        object_ = self._store.create(call.resource, object_, dry_run=call.options.dry_run)
+        return self._answer(call, object_, status=201, warnings=warnings)
 
     async def _update(self, call: Call) -> web.StreamResponse:
         body = await call.body()

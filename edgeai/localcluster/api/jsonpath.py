@@ -79,9 +79,9 @@ def _slice(items: list[Any], text: str) -> list[Any]:
     return items[first:last:stride] if 0 <= first <= last <= len(items) else []
 
 
-def _position(bound: int | None, items: list[Any], *, default: int) -> int:
+def _position(number: int | None, items: list[Any], *, default: int) -> int:
     """A bound of a slice, counted from the start of the list."""
-    position = default if bound is None else bound
+    position = default if number is None else number
     return position + len(items) if position < 0 else position
 
 

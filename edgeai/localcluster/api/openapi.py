@@ -39,11 +39,11 @@ def index(resources: Iterable[Resource]) -> Object:
 
     Each URL has a hash of its document, so that a client knows when its cached copy is old.
     """
-    listed = tuple(resources)
-    paths = dict.fromkeys(_path(resource) for resource in listed)
+    members = tuple(resources)
+    paths = dict.fromkeys(_path(resource) for resource in members)
     return {
         "paths": {
-            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(listed, path)}"}
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(members, path)}"}
             for path in paths
         }
     }
@@ -54,13 +54,13 @@ def document(resources: Iterable[Resource], path: str) -> Object | None:
 
     Returns: None if no resource has this group and version
     """
-    served = [resource for resource in resources if _path(resource) == path]
-    if not served:
+    members = [resource for resource in resources if _path(resource) == path]
+    if not members:
         return None
     operations: Object = {}
-    for resource in served:
+    for resource in members:
         operations |= _operations(resource)
-    definitions = {_name(resource): _schema(resource) for resource in served}
+    definitions = {_name(resource): _schema(resource) for resource in members}
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.32.0"},

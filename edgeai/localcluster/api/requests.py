@@ -174,10 +174,10 @@ def patch_type(content_type: str, resource: Resource) -> PatchType:
         of a custom resource
     """
     media_type = content_type.partition(";")[0].strip().lower()
-    accepted = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]
-    if media_type not in accepted:
+    types = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]
+    if media_type not in types:
         raise errors.UnsupportedMediaType(
-            f'the patch was in an unknown format - "{media_type}"; accepted: {", ".join(accepted)}'
+            f'the patch was in an unknown format - "{media_type}"; accepted: {", ".join(types)}'
         )
     return PatchType(media_type)
 

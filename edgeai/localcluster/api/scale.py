@@ -13,7 +13,7 @@ def of(resource: Resource, object_: Object) -> Object:
     """The Scale object of `object_`: a few of its fields, such as replicas."""
     paths = resource.scale or ScalePaths()
     metadata = object_["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status = {
         "replicas": _read(object_, paths.status_replicas) or 0,
         "selector": _selector(_read(object_, paths.selector) if paths.selector else None),
@@ -21,7 +21,7 @@ def of(resource: Resource, object_: Object) -> Object:
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "metadata": {name: metadata[name] for name in fields if name in metadata},
         "spec": {"replicas": _read(object_, paths.replicas) or 0},
         "status": {name: value for name, value in status.items() if value is not None},
     }
@@ -39,17 +39,17 @@ def applied(resource: Resource, object_: Object, scale: Any) -> Object:
     if replicas < 0:
         fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
-    changed = copy.deepcopy(object_)
+    scaled = copy.deepcopy(object_)
     metadata = scale.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if version:
-        changed["metadata"]["resourceVersion"] = version
+        scaled["metadata"]["resourceVersion"] = version
     *parents, last = (resource.scale or ScalePaths()).replicas.split(".")
-    container = changed
+    container = scaled
     for step in parents:
         container = container.setdefault(step, {})
     container[last] = replicas
-    return changed
+    return scaled
 
 
 def _read(object_: Object, path: str) -> Any:
@@ -66,5 +66,5 @@ def _selector(value: Any) -> str | None:
     """
     if isinstance(value, dict):
         labels = value.get("matchLabels") or {}
-        return ",".join(f"{name}={wanted}" for name, wanted in labels.items())
+        return ",".join(f"{name}={label}" for name, label in labels.items())
     return value if isinstance(value, str) else None

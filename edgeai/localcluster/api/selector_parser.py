@@ -74,7 +74,7 @@ def _parse_fields(resource: Resource, text: str) -> tuple[Requirement, ...]:
 
 def _split_term(term: str) -> tuple[str, str, str]:
     for operator in ("!=", "==", "="):
-        key, found, value = term.partition(operator)
-        if found:
+        key, separator, value = term.partition(operator)
+        if separator:
             return key.strip(), operator, value.strip()
     raise errors.BadRequest(f'invalid field selector "{term}": want name=value or name!=value')

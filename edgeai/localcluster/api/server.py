@@ -230,8 +230,12 @@ class _RequestHandler:
             case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
                 return web.Response(body=openapi.V2_DOCUMENT, content_type=openapi.V2_PROTOBUF)
             case ["openapi", "v3", *rest]:
-                listed, where = self._registry, "/".join(rest)
-                content = openapi.document(listed, where) if where else openapi.index(listed)
+                resources, document_path = self._registry, "/".join(rest)
+                content = (
+                    openapi.document(resources, document_path)
+                    if document_path
+                    else openapi.index(resources)
+                )
             case _:
                 return None
         if content is None:

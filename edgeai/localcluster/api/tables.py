@@ -192,8 +192,8 @@ def _joined(path: str, object_: Object) -> str:
 
 def _text(name: str, value: str | Callable[[Object], str], *, wide: bool = False) -> _Printed:
     """A column with text. Args: value: JSONPath of the text, or a function"""
-    read = partial(_joined, value) if isinstance(value, str) else value
-    return Column(name, "string", "", priority=int(wide)), read
+    function = partial(_joined, value) if isinstance(value, str) else value
+    return Column(name, "string", "", priority=int(wide)), function
 
 
 def _date(name: str, path: str) -> _Printed:
@@ -241,8 +241,8 @@ def _pod_state(pod: Object) -> str:
 
 
 def _reason(state: Object) -> str:
-    if waiting := state.get("waiting"):
-        return str(waiting.get("reason") or "")
+    if wait := state.get("waiting"):
+        return str(wait.get("reason") or "")
     if end := state.get("terminated"):
         return str(end.get("reason") or f"ExitCode:{end.get('exitCode')}")
     return ""

@@ -130,8 +130,8 @@ class DeploymentController:
         status = deployment_status(deployment, pods, self._now(), refusal=refusal)
         if status != deployment.get("status"):
             names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
-            written = {"metadata": names, "status": status}
-            deployment = self._store.update(DEPLOYMENTS, written, subresource="status")
+            update = {"metadata": names, "status": status}
+            deployment = self._store.update(DEPLOYMENTS, update, subresource="status")
         return next_look_s(deployment, self._now())
 
 

@@ -80,10 +80,10 @@ class GarbageCollector:
     def enqueue_concerned(self, change: Change) -> None:
         """Add the uids of the objects that a change concerns."""
         metadata = change.object["metadata"]
-        owned, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
+        owners, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":
             self._enqueue_removed(change)
-        elif owned or deleting or change.resource is EVENTS:
+        elif owners or deleting or change.resource is EVENTS:
             self._enqueue(metadata["uid"])
 
     def _enqueue_removed(self, change: Change) -> None:
@@ -112,12 +112,12 @@ class GarbageCollector:
         self._wake.set()
 
     def _examine(self, uid: str) -> None:
-        found = self._store.by_uid(uid)
-        if found is None:
+        match = self._store.by_uid(uid)
+        if match is None:
             for resource, dependent in self._store.dependents(uid):
                 self._collect(resource, dependent)
             return
-        resource, object_ = found
+        resource, object_ = match
         if resource is EVENTS:
             self._trim_events()
         if object_["metadata"].get("ownerReferences"):
@@ -144,10 +144,10 @@ class GarbageCollector:
 
     def _exists(self, owner: Object, dependent: Object) -> bool:
         """Whether the owner exists. It must be in the dependent's namespace or cluster-scoped."""
-        found = self._store.by_uid(owner["uid"])
-        if found is None:
+        match = self._store.by_uid(owner["uid"])
+        if match is None:
             return False
-        namespace = found[1]["metadata"].get("namespace", "")
+        namespace = match[1]["metadata"].get("namespace", "")
         return namespace in ("", dependent.get("namespace", ""))
 
     def _enqueue_foreground_owner(self, uid: str) -> None:
@@ -155,8 +155,8 @@ class GarbageCollector:
 
         Its dependent may be new. The collector must delete a new dependent, too.
         """
-        found = self._store.by_uid(uid)
-        if found and strategy.FOREGROUND in (found[1]["metadata"].get("finalizers") or []):
+        match = self._store.by_uid(uid)
+        if match and strategy.FOREGROUND in (match[1]["metadata"].get("finalizers") or []):
             self._enqueue(uid)
 
     # Objects that are being deleted
@@ -192,26 +192,26 @@ class GarbageCollector:
 
     def _empty_namespace(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
-        left = [
+        content = [
             (resource, object_)
             for resource in self._store.registry.all_stored()
             if resource.namespaced
             for object_ in self._store.list(resource, namespace=name).items
         ]
-        for resource, object_ in left:
+        for resource, object_ in content:
             if "deletionTimestamp" not in object_["metadata"]:
                 self._delete(resource, object_, "Background")
-        if not left:
+        if not content:
             namespace["spec"] = {}
             self._store.update(NAMESPACES, namespace, subresource=strategy.FINALIZE)
 
     def _empty_crd(self, crd: Object) -> None:
         resource = self._store.registry.stored(crd["metadata"]["name"])
-        left = self._store.list(resource).items if resource else []
-        for object_ in left:
+        content = self._store.list(resource).items if resource else []
+        for object_ in content:
             if resource and "deletionTimestamp" not in object_["metadata"]:
                 self._delete(resource, object_, "Background")
-        if not left:
+        if not content:
             self._remove_finalizer(CUSTOMRESOURCEDEFINITIONS, crd, crds.CLEANUP_FINALIZER)
 
     def _remove_finalizer(self, resource: Resource, object_: Object, name: str) -> None:

@@ -49,7 +49,9 @@ def _obstacle(spec: Object, node: Object) -> str:
         return "didn't match Pod's node affinity/selector"
     for taint in node.get("spec", {}).get("taints") or []:
         repels = taint.get("effect") in ("NoSchedule", "NoExecute")
-        if repels and not any(_tolerates(each, taint) for each in spec.get("tolerations") or []):
+        if repels and not any(
+            _tolerates(toleration, taint) for toleration in spec.get("tolerations") or []
+        ):
             return f"had untolerated taint {{{taint.get('key')}: {taint.get('value') or ''}}}"
     return ""
 
@@ -123,8 +125,8 @@ class Scheduler:
         except errors.NotFound:
             return
         nodes = self._store.list(NODES).items
-        bound = pod["spec"].get("nodeName")
-        if bound:
+        node_name = pod["spec"].get("nodeName")
+        if node_name:
             if _is_abandoned(pod, nodes):
                 self._store.delete(PODS, *key, uid=pod["metadata"]["uid"], grace_period_s=0)
             return
@@ -154,12 +156,12 @@ class Scheduler:
         status = pod.get("status") or {}
         conditions = status.get("conditions") or []
         before: Object = next(
-            (each for each in conditions if each["type"] == condition["type"]), {}
+            (entry for entry in conditions if entry["type"] == condition["type"]), {}
         )
         if all(before.get(name) == value for name, value in condition.items()):
             return
         condition["lastTransitionTime"] = rfc3339(self._now())
-        others = [each for each in conditions if each is not before]
+        others = [entry for entry in conditions if entry is not before]
         pod["status"] = status | {"conditions": [condition, *others]}
         self._store.update(PODS, pod, subresource="status")
         self._events.warning(pod, "FailedScheduling", message)

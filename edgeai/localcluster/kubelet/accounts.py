@@ -37,11 +37,11 @@ class ApiAccess(msgspec.Struct, frozen=True, kw_only=True):
 def has_account(pod: Object, lookup: Lookup) -> bool:
     """Whether the pod gets the token of a ServiceAccount of its own."""
     name = str(pod["spec"].get("serviceAccountName") or _DEFAULT)
-    wanted = pod["spec"].get("automountServiceAccountToken")
-    if wanted is None:
+    mount = pod["spec"].get("automountServiceAccountToken")
+    if mount is None:
         account = lookup(SERVICEACCOUNTS, name) or {}
-        wanted = account.get("automountServiceAccountToken", True)
-    return name != _DEFAULT and bool(wanted)
+        mount = account.get("automountServiceAccountToken", True)
+    return name != _DEFAULT and bool(mount)
 
 
 def with_token(pod: Object) -> Object:
@@ -50,10 +50,10 @@ def with_token(pod: Object) -> Object:
     field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     sources = [{"serviceAccountToken": {"path": "token"}}, {"downwardAPI": {"items": [field]}}]
     volume = {"name": _VOLUME, "projected": {"sources": sources}}
-    changed = {"volumes": [*(spec.get("volumes") or []), volume]}
+    fields = {"volumes": [*(spec.get("volumes") or []), volume]}
     for kind in ("initContainers", "containers"):
-        changed[kind] = [_mounting(container) for container in spec.get(kind) or []]
-    return {**pod, "spec": {**spec, **changed}}
+        fields[kind] = [_mounting(container) for container in spec.get(kind) or []]
+    return {**pod, "spec": {**spec, **fields}}
 
 
 def _mounting(container: Object) -> Object:

@@ -98,8 +98,8 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """
     open_log: Callable[[str, int], LogWriter]
     """Opens the log of one run. Args: container name, number of the run."""
-    changed: Callable[[], None]
-    """The container calls this after each change of its record."""
+    publish: Callable[[], None]
+    """Writes the status of the pod, after a change of the container's record."""
     normal: Callable[[str, str], None]
     """Writes a normal Event about the pod. Args: reason, message."""
     warning: Callable[[str, str], None]
@@ -132,18 +132,18 @@ class Container:
         loop = asyncio.get_running_loop()
         self._record_lost_run()
         while self._should_run():
-            begun = loop.time()
+            start_s = loop.time()
             try:
                 await self._pull()
                 launch = await self._prepared()
-                begun = loop.time()
+                start_s = loop.time()
                 if launch:
                     await self._execute(launch)
             except (ContainerStartError, OSError) as error:
                 self._record_failed_start(str(error))
             if self._should_run():
-                await self._back_off(self._backoff.next_s(loop.time() - begun))
-        self._pod.changed()
+                await self._back_off(self._backoff.next_s(loop.time() - start_s))
+        self._pod.publish()
         return self.record.exit_code or 0
 
     def _should_run(self) -> bool:
@@ -160,12 +160,12 @@ class Container:
         if process is None:
             return None
         launch = self._pod.prepare(self._spec, command)
-        started = await ContainerExecution.start(launch, self._pod.reaper)
-        self._executions = [each for each in self._executions if not each.has_ended]
-        self._executions.append(started)
+        execution = await ContainerExecution.start(launch, self._pod.reaper)
+        self._executions = [entry for entry in self._executions if not entry.has_ended]
+        self._executions.append(execution)
         if self._process is not process:  # the container has ended meanwhile
-            started.kill()
-        return started
+            execution.kill()
+        return execution
 
     def terminate(self, grace_s: float) -> None:
         """Send SIGTERM to the process, and SIGKILL after `grace_s` seconds.
@@ -187,18 +187,18 @@ class Container:
 
     def _record_lost_run(self) -> None:
         """Record the end of a process that ran before this cluster started."""
-        lost = self.record.state.get("running")
-        if lost is None:
+        state = self.record.state.get("running")
+        if state is None:
             return
-        ended = terminated(
+        end = terminated(
             LOST_EXIT_CODE,
-            started_at=lost["startedAt"],
+            started_at=state["startedAt"],
             finished_at=rfc3339(self._pod.now()),
             container_id=self.record.container_id,
             reason="ContainerStatusUnknown",
             message="The container was gone when the cluster started again",
         )
-        self.record.end(ended)
+        self.record.end(end)
 
     async def _pull(self) -> None:
         """Return at once, because this cluster needs no image. Only an image whose registry has a
@@ -209,11 +209,11 @@ class Container:
         while error and not self._stopping.is_set():
             self.record.wait(waiting("ErrImagePull", error))
             self._pod.warning("Failed", f'Failed to pull image "{image}": {error}')
-            self._pod.changed()
+            self._pod.publish()
             await self._pause(PULL_TRY_S)
             message = f'Back-off pulling image "{image}": ErrImagePull: {error}'
             self.record.wait(waiting("ImagePullBackOff", message))
-            self._pod.changed()
+            self._pod.publish()
             await self._pause(delay_s)
             delay_s = min(PULL_MAX_S, delay_s * 2)
 
@@ -231,7 +231,7 @@ class Container:
                     last_error = str(error)
                     self.record.wait(waiting("CreateContainerConfigError", last_error))
                     self._pod.warning("Failed", f"Error: {last_error}")
-                    self._pod.changed()
+                    self._pod.publish()
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         return None
@@ -289,7 +289,7 @@ class Container:
             self.record.ready = not self._spec.get("readinessProbe")
         log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
         self._pod.normal("Started", f"Started container {self._name}")
-        self._pod.changed()
+        self._pod.publish()
 
     async def _supervise(self, process: ContainerProcess, launch: Launch) -> int:
         """Probe the process while it runs. Returns: the exit code."""
@@ -319,7 +319,7 @@ class Container:
                     readiness,
                     target,
                     healthy=False,
-                    changed=self._turn_ready,
+                    on_change=self._turn_ready,
                     failed=lambda why: self._report("Readiness", why),
                 )
                 tasks.create_task(watch, name=f"readiness of {self._name}")
@@ -328,7 +328,7 @@ class Container:
                     liveness,
                     target,
                     healthy=True,
-                    changed=lambda _: self._kill_unhealthy(process),
+                    on_change=lambda _: self._kill_unhealthy(process),
                     failed=lambda why: self._report("Liveness", why),
                 )
                 tasks.create_task(watch, name=f"liveness of {self._name}")
@@ -356,12 +356,12 @@ class Container:
             return False
         self.record.started = True
         self.record.ready = not self._spec.get("readinessProbe")
-        self._pod.changed()
+        self._pod.publish()
         return True
 
     def _turn_ready(self, ready: bool) -> None:
         self.record.ready = ready
-        self._pod.changed()
+        self._pod.publish()
 
     def _report(self, kind: str, why: str) -> None:
         self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
@@ -389,7 +389,7 @@ class Container:
         message = f"back-off {delay_s:g}s restarting failed container={self._name}"
         self.record.wait(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
         self._pod.warning("BackOff", f"Back-off restarting failed container {self._name}")
-        self._pod.changed()
+        self._pod.publish()
         await self._pause(delay_s)
 
     async def _pause(self, delay_s: float) -> None:

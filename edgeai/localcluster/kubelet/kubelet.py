@@ -178,8 +178,8 @@ class KubeletLogs:
         path = log_path(directory, query.container, run)
 
         def writer() -> LogWriter | None:
-            found = (kubelet.writer(query.uid, path) for kubelet in self._kubelets)
-            return next(filter(None, found), None)
+            writers = (kubelet.writer(query.uid, path) for kubelet in self._kubelets)
+            return next(filter(None, writers), None)
 
         try:
             async for piece in read_log(path, query, writer):
@@ -198,7 +198,7 @@ class KubeletLogs:
         records = (status.get("initContainerStatuses") or []) + (
             status.get("containerStatuses") or []
         )
-        record: Object = next((each for each in records if each["name"] == query.container), {})
+        record: Object = next((entry for entry in records if entry["name"] == query.container), {})
         run = int(record.get("restartCount", 0))
         if not query.previous:
             return run
@@ -220,11 +220,11 @@ class KubeletCommands:
         """Raises: errors.NotFound when the container does not run; CannotExecute"""
         for kubelet in self._kubelets:
             try:
-                started = await kubelet.execute(query.uid, query.container, query.command)
+                execution = await kubelet.execute(query.uid, query.container, query.command)
             except (ContainerConfigError, ContainerStartError, OSError) as error:
                 raise CannotExecute(str(error)) from error
-            if started is not None:
-                return started
+            if execution is not None:
+                return execution
         raise errors.NotFound(
             f'unable to upgrade connection: container not found ("{query.container}")'
         )
@@ -232,9 +232,9 @@ class KubeletCommands:
 
 def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
     """Remove the directories of pods that were deleted while no kubelet ran."""
-    known = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
+    uids = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
     for path in pods_directory.iterdir():
-        if path.name not in known:
+        if path.name not in uids:
             PodDirectory(path).remove()
 
 

@@ -49,7 +49,7 @@ class LogWriter:
         self._failed = False
         self._file: BinaryIO | None = None
         self.is_open = True
-        self.changed = asyncio.Event()  # set at the next change; each change has a new Event
+        self.change = asyncio.Event()  # set at the next change; each change has a new Event
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")  # a run without output has an empty log
         rotated(path).unlink(missing_ok=True)
@@ -71,7 +71,7 @@ class LogWriter:
             self._file.close()
             self._file = None
         self.is_open = False
-        self.changed.set()
+        self.change.set()
 
     def _append(self, entries: list[tuple[bytes, bytes]]) -> None:
         if not entries:
@@ -85,8 +85,8 @@ class LogWriter:
             if not self._failed:
                 log.warning("container output is lost", file=str(self.path), error=str(error))
             self._failed = True
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.change.set()
+        self.change = asyncio.Event()
 
     def _write_block(self, block: bytes) -> None:
         if self._file and self._size_bytes + len(block) > self._limit_bytes:
@@ -141,16 +141,16 @@ async def read_log(
 
 def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
     """The last `count` lines of a log. The parts of a long line count as one line."""
-    kept: deque[list[bytes]] = deque(maxlen=count)
+    whole_lines: deque[list[bytes]] = deque(maxlen=count)
     parts: list[bytes] = []
     for line in lines:
         parts.append(line)
         if not _is_partial(line):
-            kept.append(parts)
+            whole_lines.append(parts)
             parts = []
     if parts:
-        kept.append(parts)
-    return deque(part for whole in kept for part in whole)
+        whole_lines.append(parts)
+    return deque(part for whole in whole_lines for part in whole)
 
 
 async def _follow(
@@ -160,7 +160,7 @@ async def _follow(
     file = current
     try:
         while source := writer():
-            changed, is_open = source.changed, source.is_open
+            change, is_open = source.change, source.is_open
             if file is None:
                 file = _open(path)
             for line in file or ():
@@ -172,7 +172,7 @@ async def _follow(
                 continue
             if not is_open:
                 return
-            await changed.wait()
+            await change.wait()
     finally:
         if file is not None and file is not current:
             file.close()

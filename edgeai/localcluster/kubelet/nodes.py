@@ -27,16 +27,16 @@ def register_nodes(
     Returns: name -> InternalIP
     Raises: AddressesExhausted for more than 254 nodes; errors.APIError for an invalid name
     """
-    known = {node["metadata"]["name"]: node for node in store.list(NODES).items}
-    for name in known.keys() - set(names):
+    nodes = {node["metadata"]["name"]: node for node in store.list(NODES).items}
+    for name in nodes.keys() - set(names):
         store.delete(NODES, "", name)
-    kept = {name: _internal_ip(known[name]) for name in names if name in known}
-    addresses = {name: ip for name, ip in kept.items() if network.has(ip)}
+    former = {name: _internal_ip(nodes[name]) for name in names if name in nodes}
+    addresses = {name: ip for name, ip in former.items() if network.has(ip)}
     free = (ip for ip in network.nodes() if ip not in addresses.values())
     for name in names:
         if name not in addresses:
             addresses[name] = _next(free)
-        _write(store, known.get(name), _node(name, addresses[name], rfc3339(now())))
+        _write(store, nodes.get(name), _node(name, addresses[name], rfc3339(now())))
     return addresses
 
 

@@ -80,7 +80,7 @@ class Pod:
         self._events = events
         self._object = pod
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
-        self._started = self._find_start()
+        self._start = self._find_start()
         self._facts = self._decide_facts(node_ip)
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
@@ -115,9 +115,9 @@ class Pod:
 
         Raises: ContainerConfigError, ContainerStartError, OSError
         """
-        for each in (*self._inits, *self._mains):
-            if each.record.name == container:
-                return await each.execute(command)
+        for candidate in (*self._inits, *self._mains):
+            if candidate.record.name == container:
+                return await candidate.execute(command)
         return None
 
     def observe(self, pod: Object) -> None:
@@ -131,8 +131,8 @@ class Pod:
         field, key = ("secret", "secretName") if resource is SECRETS else ("configMap", "name")
         for volume in self._object["spec"].get("volumes") or []:
             sources = (volume.get("projected") or {}).get("sources") or []
-            given = [volume.get(field) or {}, *(each.get(field) or {} for each in sources)]
-            if any(name in (one.get(key), one.get("name")) for one in given):
+            references = [volume.get(field) or {}, *(source.get(field) or {} for source in sources)]
+            if any(name in (one.get(key), one.get("name")) for one in references):
                 return True
         return False
 
@@ -187,7 +187,7 @@ class Pod:
         deadline_s = self._object["spec"].get("activeDeadlineSeconds")
         if deadline_s is None or self._halted.is_set():
             return
-        left_s = deadline_s - (self._host.now() - self._started).total_seconds()
+        left_s = deadline_s - (self._host.now() - self._start).total_seconds()
         if left_s <= 0:
             self._expire()
             return
@@ -302,7 +302,7 @@ class Pod:
             now=self._host.now,
             prepare=self._prepare,
             open_log=self._open_log,
-            changed=self._publish,
+            publish=self._publish,
             normal=lambda reason, text: self._events.normal(self._object, reason, text),
             warning=lambda reason, text: self._events.warning(self._object, reason, text),
         )
@@ -311,14 +311,14 @@ class Pod:
         """The pod's init containers if `kind` is "init"; its other containers if `kind` is ""."""
         status, spec = self._object.get("status") or {}, self._object["spec"]
         field = "initContainers" if kind else "containers"
-        known = {
+        statuses = {
             record["name"]: record
             for record in status.get("initContainerStatuses" if kind else "containerStatuses") or []
         }
         return [
             Container(
                 container,
-                ContainerRecord.restored(container, known.get(container["name"])),
+                ContainerRecord.restored(container, statuses.get(container["name"])),
                 context,
                 policy=policy,
             )
@@ -360,7 +360,7 @@ class Pod:
         if self._network is None:
             return hosts
         reaches = self._host.isolation.reaches_host
-        return [each for each in hosts if reaches(host_of((each.namespace, each.name)))]
+        return [service for service in hosts if reaches(host_of((service.namespace, service.name)))]
 
     def _move_port(self, endpoint: Endpoint) -> int:
         key = endpoint.host.namespace, endpoint.host.name
@@ -396,7 +396,7 @@ class Pod:
     def _decide_facts(self, node_ip: str) -> PodFacts:
         is_on_host = self._object["spec"].get("hostNetwork")
         pod_ip = node_ip if is_on_host else self._host.addresses.take(self._object)
-        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._started))
+        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._start))
 
     def _publish(self) -> None:
         """Write the pod's status if it differs from the status in the API."""
@@ -416,8 +416,8 @@ class Pod:
             return
         names = {name: self._object["metadata"][name] for name in ("namespace", "name", "uid")}
         try:
-            written = {"metadata": names, "status": status}
-            self._object = self._host.store.update(PODS, written, subresource="status")
+            update = {"metadata": names, "status": status}
+            self._object = self._host.store.update(PODS, update, subresource="status")
         except (errors.NotFound, errors.Conflict):
             return  # a client deleted the pod by force; the kubelet sees this, too
         except errors.APIError as error:

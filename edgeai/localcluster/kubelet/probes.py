@@ -127,14 +127,14 @@ async def watch_probe(
     target: ProbeTarget,
     *,
     healthy: bool,
-    changed: Callable[[bool], None],
+    on_change: Callable[[bool], None],
     failed: Callable[[str], None],
 ) -> None:
     """Probe a container until cancelled. Call `changed(healthy)` when the verdict changes.
 
     Args:
         healthy: the verdict before the first attempt
-        changed: called when the number of attempts in a row that contradict the verdict reaches
+        on_change: called when the number of attempts in a row that contradict the verdict reaches
             the probe's threshold
         failed: called with the reason of a failure, unless the previous attempt failed for the
             same reason
@@ -150,7 +150,7 @@ async def watch_probe(
         contrary = contrary + 1 if healthy is bool(why) else 0
         if contrary >= (probe.failure_threshold if healthy else probe.success_threshold):
             healthy, contrary = not healthy, 0
-            changed(healthy)
+            on_change(healthy)
         await asyncio.sleep(probe.period_seconds)
 
 

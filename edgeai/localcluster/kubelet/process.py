@@ -40,18 +40,18 @@ class Reaper:
     """
 
     def __init__(self, directory: Path) -> None:
-        read, self.descriptor = os.pipe()
+        reader, self.descriptor = os.pipe()
         try:
             self._process = subprocess.Popen(
                 (*_ISOLATED, _REAPER, str(directory)),
-                stdin=read,
+                stdin=reader,
                 stdout=subprocess.DEVNULL,
                 env={},
                 # A signal to the cluster's process group must not end the reaper.
                 start_new_session=True,
             )
         finally:
-            os.close(read)
+            os.close(reader)
 
     @property
     def pid(self) -> int:
@@ -188,12 +188,12 @@ class _Output:
     """Reads the output of a container from a pipe, until the end of file."""
 
     def __init__(
-        self, descriptor: int, sink: Callable[[bytes], None], ended: asyncio.Future[None]
+        self, descriptor: int, sink: Callable[[bytes], None], end: asyncio.Future[None]
     ) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._sink = sink
-        self._ended = ended
+        self._end = end
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor, self._read)
 
@@ -212,8 +212,8 @@ class _Output:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
-        if not self._ended.done():
-            self._ended.set_result(None)
+        if not self._end.done():
+            self._end.set_result(None)
 
 
 class ContainerExecution:
@@ -287,14 +287,14 @@ class ContainerExecution:
 async def _process_end(pidfd: int) -> None:
     """Wait until the process has ended. A pidfd is readable from then on."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    end: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not ended.done():
-            ended.set_result(None)
+        if not end.done():
+            end.set_result(None)
 
     loop.add_reader(pidfd, wake)
     try:
-        await ended
+        await end
     finally:
         loop.remove_reader(pidfd)

@@ -28,11 +28,11 @@ def kill_writers(pipes: set[str]) -> None:
 
 def outputs(pid: object) -> list[str]:
     """The targets of stdout and stderr of a process that has not ended."""
-    found = []
+    targets = []
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
-    return found
+            targets.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return targets
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ class ContainerRecord:
     @property
     def exit_code(self) -> int | None:
         """Exit code of a terminated container; None while the container waits or runs."""
-        ended = self.state.get("terminated")
-        return None if ended is None else int(ended["exitCode"])
+        end = self.state.get("terminated")
+        return None if end is None else int(end["exitCode"])
 
     @property
     def next_run(self) -> int:
@@ -120,7 +120,7 @@ def terminated(
     Args:
         exit_code: 128 + the signal's number if a signal ended the process
     """
-    ended: Object = {
+    detail: Object = {
         "exitCode": exit_code,
         "reason": reason or ("Completed" if exit_code == 0 else "Error"),
         "startedAt": started_at,
@@ -128,8 +128,8 @@ def terminated(
         "containerID": container_id,
     }
     if 128 < exit_code < 128 + 65 and not reason:
-        ended["signal"] = exit_code - 128
-    return {"terminated": ended | ({"message": message} if message else {})}
+        detail["signal"] = exit_code - 128
+    return {"terminated": detail | ({"message": message} if message else {})}
 
 
 def pod_status(
@@ -147,15 +147,17 @@ def pod_status(
         is_expired: activeDeadlineSeconds has passed, so the pod fails when no container runs
     """
     policy = str(pod["spec"].get("restartPolicy", "Always"))
-    is_cut_short = is_expired and not any("running" in each.state for each in (*inits, *containers))
+    is_cut_short = is_expired and not any(
+        "running" in record.state for record in (*inits, *containers)
+    )
     phase = "Failed" if is_cut_short else pod_phase(policy, inits, containers)
     before = {
         condition["type"]: condition for condition in pod.get("status", {}).get("conditions") or []
     }
-    wanted = _conditions(phase, inits, containers)
+    conditions = _conditions(phase, inits, containers)
     status: Object = {
         "phase": phase,
-        "conditions": [_dated(condition, before, now) for condition in wanted],
+        "conditions": [_dated(condition, before, now) for condition in conditions],
         "hostIP": facts.host_ip,
         "podIP": facts.pod_ip,
         "podIPs": [{"ip": facts.pod_ip}],
@@ -236,10 +238,10 @@ def _readiness(phase: str, unready: Sequence[str]) -> Object:
 
 def _dated(condition: Object, before: Mapping[str, Object], now: str) -> Object:
     old = before.get(condition["type"])
-    kept = old is not None and old["status"] == condition["status"]
+    is_same = old is not None and old["status"] == condition["status"]
     return condition | {
         "lastProbeTime": None,
-        "lastTransitionTime": old["lastTransitionTime"] if old and kept else now,
+        "lastTransitionTime": old["lastTransitionTime"] if old and is_same else now,
     }
 
 

@@ -198,16 +198,16 @@ class PodVolumes:
             raise MountError(f'volume "{volume}": {resource.kind.lower()} "{name}" not found')
         data = object_data(resource, object_)
         items = source.get("items") or [{"key": key, "path": key} for key in data]
-        missing = [item["key"] for item in items if item["key"] not in data]
-        if missing and not source.get("optional"):
+        absent = [item["key"] for item in items if item["key"] not in data]
+        if absent and not source.get("optional"):
             raise MountError(
-                f'volume "{volume}": {resource.kind.lower()} "{name}" has no key {missing[0]}'
+                f'volume "{volume}": {resource.kind.lower()} "{name}" has no key {absent[0]}'
             )
-        given = source.get("defaultMode", mode)
+        default_mode = source.get("defaultMode", mode)
         # The files of Secrets stay the owner's alone, because all pods share one machine.
         allowed = 0o700 if resource is SECRETS else 0o777
         return {
-            item["path"]: (data[item["key"]], int(item.get("mode", given)) & allowed)
+            item["path"]: (data[item["key"]], int(item.get("mode", default_mode)) & allowed)
             for item in items
             if item["key"] in data
         }
@@ -272,21 +272,21 @@ def _exchange_files(path: Path, files: Mapping[str, tuple[bytes, int]], *, volum
     draft.unlink(missing_ok=True)
     draft.symlink_to(fresh.name)
     draft.rename(current)
-    shown = {Path(name).parts[0] for name in files}
-    for name in shown:
+    names = {Path(name).parts[0] for name in files}
+    for name in names:
         if not (path / name).is_symlink():
             (path / name).symlink_to(f"..data/{name}")
-    for each in path.iterdir():
-        if not each.name.startswith("..") and each.name not in shown:
-            each.unlink()
-        elif each.is_dir() and not each.is_symlink() and each.name not in (former, fresh.name):
-            shutil.rmtree(each, ignore_errors=True)
+    for entry in path.iterdir():
+        if not entry.name.startswith("..") and entry.name not in names:
+            entry.unlink()
+        elif entry.is_dir() and not entry.is_symlink() and entry.name not in (former, fresh.name):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _content(directory: Path) -> dict[str, bytes]:
     """Path in the directory -> content, of all files."""
-    files = (each for each in directory.rglob("*") if each.is_file())
-    return {str(each.relative_to(directory)): each.read_bytes() for each in files}
+    files = (file for file in directory.rglob("*") if file.is_file())
+    return {str(file.relative_to(directory)): file.read_bytes() for file in files}
 
 
 def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:
@@ -308,8 +308,8 @@ def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[st
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     mounts: dict[str, str] = {}
-    wanted = container.get("volumeMounts") or []
-    for mount in sorted(wanted, key=lambda mount: len(str(mount["mountPath"]))):
+    container_mounts = container.get("volumeMounts") or []
+    for mount in sorted(container_mounts, key=lambda mount: len(str(mount["mountPath"]))):
         path = os.path.normpath(str(mount["mountPath"]))
         if not path.startswith("/") or path.strip("/") in ("", ".."):
             raise MountError(f'volume "{mount["name"]}": mountPath {path} must be below /')

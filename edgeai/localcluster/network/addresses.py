@@ -96,30 +96,30 @@ class AddressPool:
     deleted pod gets a refused connection, and does not reach a new pod. Not thread-safe.
     """
 
-    def __init__(self, what: str, addresses: Iterable[str]) -> None:
-        self._what = what
+    def __init__(self, noun: str, addresses: Iterable[str]) -> None:
+        self._noun = noun
         self._free = dict.fromkeys(addresses)  # an ordered set
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
 
     def reserve(self, address: str) -> bool:
         """Take this address. Returns: False if the address is in use or outside the range."""
         if address not in self._free:
             return False
         del self._free[address]
-        self._taken.add(address)
+        self._used.add(address)
         return True
 
     def take(self) -> str:
         """Take a free address. Raises: AddressesExhausted"""
         if not self._free:
-            raise AddressesExhausted(f"no address is left for one more {self._what}")
+            raise AddressesExhausted(f"no address is left for one more {self._noun}")
         address = next(iter(self._free))
         self.reserve(address)
         return address
 
     def release(self, address: str) -> None:
-        if address in self._taken:
-            self._taken.remove(address)
+        if address in self._used:
+            self._used.remove(address)
             self._free[address] = None
 
 
@@ -131,19 +131,19 @@ class PortPool:
 
     def __init__(self, ports: Sequence[int] = PORTS) -> None:
         self._ports = ports
-        self._taken: set[int] = set()
+        self._used: set[int] = set()
 
     def take(self) -> int:
         """Take a free port. Raises: AddressesExhausted"""
         for port in random.SystemRandom().sample(self._ports, len(self._ports)):
-            if port not in self._taken and _is_free(port):
-                self._taken.add(port)
+            if port not in self._used and _is_free(port):
+                self._used.add(port)
                 return port
         first, last = self._ports[0], self._ports[-1]
         raise AddressesExhausted(f"no port from {first} to {last} is free on this machine")
 
     def release(self, port: int) -> None:
-        self._taken.discard(port)
+        self._used.discard(port)
 
 
 def _is_free(port: int) -> bool:

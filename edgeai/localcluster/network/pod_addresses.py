@@ -58,12 +58,12 @@ class PodAddresses:
         # Address -> uids of the pods and Services that have it.
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
         self._pods = {_uid(pod): pod for pod in store.list(PODS).items}
-        self._taken: dict[str, str] = {}  # uid of a pod that runs -> address
+        self._addresses: dict[str, str] = {}  # uid of a pod that runs -> address
         self._services: dict[_Key, _Headless] = {}
         self._former: dict[_Key, _Headless] = {}  # deleted Services, the oldest first
-        headless = [each for each in store.list(SERVICES).items if is_headless(each)]
+        headless = [candidate for candidate in store.list(SERVICES).items if is_headless(candidate)]
         # Services with pods come first, so that no other Service takes the addresses of the pods.
-        for service in sorted(headless, key=lambda each: not self._adoptable(each)):
+        for service in sorted(headless, key=lambda candidate: not self._adoptable(candidate)):
             self._reserve(service)
         store.listen(self._changed)
 
@@ -78,12 +78,12 @@ class PodAddresses:
             is_free = recorded not in self._holders and self._pool.reserve(recorded)
             address = recorded if is_free else self._pool.take()
         self._holders[address].add(_uid(pod))
-        self._taken[_uid(pod)] = address
+        self._addresses[_uid(pod)] = address
         return address
 
     def release(self, uid: str) -> None:
         """End the use of a pod's address. A pod that has taken no address is ignored."""
-        if address := self._taken.pop(uid, None):
+        if address := self._addresses.pop(uid, None):
             self._drop(address, uid)
 
     def address(self, service: Object) -> str:
@@ -121,12 +121,12 @@ class PodAddresses:
         Of several such Services the one with the most labels in its selector counts: a Service for
         one replica, before a Service for all replicas.
         """
-        selecting = [each for each in self._services.values() if is_selected(pod, each.service)]
-        if not selecting:
+        services = [item for item in self._services.values() if is_selected(pod, item.service)]
+        if not services:
             return ""
-        address = max(selecting, key=lambda each: len(each.service["spec"]["selector"])).address
-        others = (each for uid, each in self._pods.items() if uid != _uid(pod))
-        is_used = any(self._address_of(each) == address for each in others if not is_ended(each))
+        address = max(services, key=lambda item: len(item.service["spec"]["selector"])).address
+        others = (item for uid, item in self._pods.items() if uid != _uid(pod))
+        is_used = any(self._address_of(item) == address for item in others if not is_ended(item))
         return "" if is_used else address
 
     def _changed(self, change: Change) -> None:
@@ -172,7 +172,7 @@ class PodAddresses:
         """Whether only pods have the address whose processes have ended or are about to end."""
         uids = self._holders.get(address, ())
         return bool(uids) and not any(
-            uid not in self._taken or self._is_running(uid) for uid in uids
+            uid not in self._addresses or self._is_running(uid) for uid in uids
         )
 
     def _is_running(self, uid: str) -> bool:
@@ -181,10 +181,12 @@ class PodAddresses:
 
     def _adoptable(self, service: Object) -> str:
         """The address of a running pod, if no other Service and no other pod has this address."""
-        owned = {each.address for each in self._services.values()}
+        addresses = {headless.address for headless in self._services.values()}
         for pod in self._running(service):
             address = self._address_of(pod)
-            if address not in owned and (_uid(pod) in self._taken or address not in self._holders):
+            if address not in addresses and (
+                _uid(pod) in self._addresses or address not in self._holders
+            ):
                 return address
         return ""
 
@@ -195,7 +197,7 @@ class PodAddresses:
 
     def _address_of(self, pod: Object) -> str:
         """The address of a pod; for a pod that does not run yet, the address in its status."""
-        return self._taken.get(_uid(pod)) or _recorded(pod)
+        return self._addresses.get(_uid(pod)) or _recorded(pod)
 
     def _forget(self, key: _Key) -> None:
         if headless := self._services.pop(key, None):

@@ -143,7 +143,7 @@ class ServiceProxy:
         self._events = EventRecorder(store, component="service-proxy")
         self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
         self._listeners: dict[_Key, dict[int, Listener]] = {}  # Service -> port -> listener
-        self._taken: dict[_Key, str] = {}  # Service -> cluster IP
+        self._cluster_ips: dict[_Key, str] = {}  # Service -> cluster IP
         self._former: dict[str, _Key] = {}  # cluster IP -> the last Service with this IP
         # Why a Service has no listener; "" for a Service with listeners.
         self._failures: dict[_Key, str] = {}
@@ -154,7 +154,9 @@ class ServiceProxy:
         try:
             # Services with an address come first, so that no other Service takes their addresses.
             services = self._store.list(SERVICES).items
-            for service in sorted(services, key=lambda each: not each["spec"].get("clusterIP")):
+            for service in sorted(
+                services, key=lambda candidate: not candidate["spec"].get("clusterIP")
+            ):
                 self._queue.add(_key(service))
             await self._queue.run(self._reconcile)
         finally:
@@ -196,17 +198,17 @@ class ServiceProxy:
         Returns: "" for a headless Service and for type ExternalName
         """
         spec = service["spec"]
-        wanted = spec.get("clusterIP") or ""
-        if spec.get("type") == "ExternalName" or wanted == "None":
+        desired = spec.get("clusterIP") or ""
+        if spec.get("type") == "ExternalName" or desired == "None":
             self._release(key)
             return ""
-        taken = self._taken.get(key)
-        if taken and taken == wanted:
-            return taken
+        current = self._cluster_ips.get(key)
+        if current and current == desired:
+            return current
         self._release(key)
-        address = wanted if self._addresses.reserve(wanted) else self._address_for(key)
-        self._taken[key] = address
-        if address != wanted:
+        address = desired if self._addresses.reserve(desired) else self._address_for(key)
+        self._cluster_ips[key] = address
+        if address != desired:
             spec |= {"clusterIP": address, "clusterIPs": [address]}
             self._store.update(SERVICES, service)
         return address
@@ -221,7 +223,7 @@ class ServiceProxy:
         return former if self._addresses.reserve(former) else self._addresses.take()
 
     def _release(self, key: _Key) -> None:
-        if address := self._taken.pop(key, None):
+        if address := self._cluster_ips.pop(key, None):
             self._former[address] = key
             self._addresses.release(address)
 
@@ -232,15 +234,15 @@ class ServiceProxy:
         """
         if not service["spec"].get("selector"):
             return
-        wanted = endpoints(service, pods)
+        desired = endpoints(service, pods)
         try:
             present = self._store.get(ENDPOINTS, *_key(service))
         except errors.NotFound:
-            self._store.create(ENDPOINTS, wanted)
+            self._store.create(ENDPOINTS, desired)
             return
-        metadata = present["metadata"] | wanted["metadata"]
+        metadata = present["metadata"] | desired["metadata"]
         self._store.update(
-            ENDPOINTS, present | {"metadata": metadata, "subsets": wanted["subsets"]}
+            ENDPOINTS, present | {"metadata": metadata, "subsets": desired["subsets"]}
         )
 
     async def _listen(
@@ -251,12 +253,12 @@ class ServiceProxy:
         Returns: seconds until a retry; None if all listeners are open
         """
         listeners = self._listeners.setdefault(key, {})
-        wanted = {port.port: port for port in ports}
+        desired = {port.port: port for port in ports}
         for number, listener in tuple(listeners.items()):
-            if number not in wanted or listener.address != address:
+            if number not in desired or listener.address != address:
                 await listeners.pop(number).close()
         failure = ""
-        for number, port in wanted.items():
+        for number, port in desired.items():
             if number not in listeners:
                 try:
                     networks = self._isolation.networks_that_reach(Opening(host_of(key), number))

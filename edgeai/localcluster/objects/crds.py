@@ -65,11 +65,11 @@ def _column(column: Object) -> Column:
     )
 
 
-def check(crd: Object, known: Iterable[Resource]) -> list[FieldError]:
+def check(crd: Object, others: Iterable[Resource]) -> list[FieldError]:
     """All reasons to refuse a CRD.
 
     Args:
-        known: the resources that the API serves already
+        others: the resources that the API serves already
     """
     spec = crd.get("spec")
     if not isinstance(spec, dict):
@@ -77,11 +77,11 @@ def check(crd: Object, known: Iterable[Resource]) -> list[FieldError]:
     faults = _check_names(spec)
     if faults:
         return faults
-    wanted = f"{spec['names']['plural']}.{spec['group']}"
-    if crd["metadata"]["name"] != wanted:
-        why = f'must be spec.names.plural+"."+spec.group, that is "{wanted}"'
+    name = f"{spec['names']['plural']}.{spec['group']}"
+    if crd["metadata"]["name"] != name:
+        why = f'must be spec.names.plural+"."+spec.group, that is "{name}"'
         return [errors.invalid("metadata.name", crd["metadata"]["name"], why)]
-    return _check_conflicts(spec, known) + _check_versions(spec)
+    return _check_conflicts(spec, others) + _check_versions(spec)
 
 
 def _check_names(spec: Object) -> list[FieldError]:
@@ -103,24 +103,24 @@ def _check_names(spec: Object) -> list[FieldError]:
     return faults
 
 
-def _check_conflicts(spec: Object, known: Iterable[Resource]) -> list[FieldError]:
+def _check_conflicts(spec: Object, resources: Iterable[Resource]) -> list[FieldError]:
     """Check that no other resource of the CRD's group has the same plural, short name or kind."""
     group, names = spec["group"], spec["names"]
     others = [
         resource
-        for resource in known
+        for resource in resources
         if resource.group == group and not (resource.custom and resource.plural == names["plural"])
     ]
-    taken = {name for other in others for name in (other.plural, *other.short_names)}
-    taken |= {other.singular for other in others if other.singular}
+    names_in_use = {name for other in others for name in (other.plural, *other.short_names)}
+    names_in_use |= {other.singular for other in others if other.singular}
     kinds = {other.kind for other in others}
     faults = []
     for field in ("plural", "singular"):
-        if names.get(field) in taken:
+        if names.get(field) in names_in_use:
             why = f"is already in use in group {group}"
             faults.append(errors.invalid(f"spec.names.{field}", names[field], why))
     for short_name in names.get("shortNames") or ():
-        if short_name in taken:
+        if short_name in names_in_use:
             why = f"is already in use in group {group}"
             faults.append(errors.invalid("spec.names.shortNames", short_name, why))
     if names["kind"] in kinds:
@@ -201,7 +201,7 @@ def status(crd: Object, now: datetime) -> Object:
 
 def _conditions(now: datetime) -> list[Object]:
     since = rfc3339(now)
-    accepted = ("NamesAccepted", "NoConflicts", "no conflicts found")
+    no_conflict = ("NamesAccepted", "NoConflicts", "no conflicts found")
     established = ("Established", "InitialNamesAccepted", "the initial names have been accepted")
     return [
         {
@@ -211,7 +211,7 @@ def _conditions(now: datetime) -> list[Object]:
             "reason": reason,
             "message": message,
         }
-        for type_, reason, message in (accepted, established)
+        for type_, reason, message in (no_conflict, established)
     ]
 
 

@@ -121,13 +121,13 @@ def _with(defaults: Object, item: Any) -> Any:
     return defaults | item if isinstance(item, dict) else item
 
 
-def keep_allocations(resource: Resource, stored: Object, updated: Object) -> None:
+def keep_allocations(resource: Resource, old: Object, updated: Object) -> None:
     """Keep a Service's address when a client applies a manifest without an address again."""
     if resource is not SERVICES or not isinstance(updated.get("spec"), dict):
         return
     allocated = {
-        field: stored["spec"][field]
+        field: old["spec"][field]
         for field in ("clusterIP", "clusterIPs")
-        if field in stored["spec"] and not updated["spec"].get(field)
+        if field in old["spec"] and not updated["spec"].get(field)
     }
     updated["spec"] = {**updated["spec"], **allocated}

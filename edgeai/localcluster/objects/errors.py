@@ -169,15 +169,15 @@ class Invalid(APIError):
     code, reason = 422, "Invalid"
 
     def __init__(self, resource: Resource, name: str, faults: Sequence[FieldError]) -> None:
-        listed = ", ".join(str(fault) for fault in faults)
-        text = listed if len(faults) == 1 else f"[{listed}]"
+        texts = ", ".join(str(fault) for fault in faults)
+        text = texts if len(faults) == 1 else f"[{texts}]"
         kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-        named = details(resource, name) | {"kind": resource.kind}
-        named["causes"] = [
+        reference = details(resource, name) | {"kind": resource.kind}
+        reference["causes"] = [
             {"reason": fault.reason, "message": fault.detail, "field": fault.field}
             for fault in faults
         ]
-        super().__init__(f'{kind} "{name}" is invalid: {text}', named)
+        super().__init__(f'{kind} "{name}" is invalid: {text}', reference)
         self.faults = tuple(faults)
 
 
@@ -211,5 +211,5 @@ class OutOfSpace(APIError):
 
 def details(resource: Resource, name: str) -> Object:
     """The `details` of a Status: name, kind and group of the object that the Status is about."""
-    named: Object = {"name": name, "kind": resource.plural}
-    return named | {"group": resource.group} if resource.group else named
+    reference: Object = {"name": name, "kind": resource.plural}
+    return reference | {"group": resource.group} if resource.group else reference

@@ -45,10 +45,10 @@ def generated_name(prefix: str) -> str:
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
-def updated(stored: Object, given: Object) -> Object:
-    """The given metadata, with the values of `stored` in the fields that only the API sets."""
-    kept = {field: stored[field] for field in _SET_BY_THE_API if field in stored}
-    return {k: v for k, v in given.items() if k not in _SET_BY_THE_API} | kept
+def updated(old: Object, new: Object) -> Object:
+    """The given metadata, with the values of `old` in the fields that only the API sets."""
+    own = {field: old[field] for field in _SET_BY_THE_API if field in old}
+    return {k: v for k, v in new.items() if k not in _SET_BY_THE_API} | own
 
 
 def add_finalizer(metadata: Object, name: str) -> None:
@@ -63,11 +63,11 @@ def check(resource: Resource, object_: Object) -> None:
     Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults
     """
     metadata = object_["metadata"]
-    for field, what, fits in _FORMS:
+    for field, form, fits in _FORMS:
         if field in metadata and not fits(metadata[field]):
-            named = f'{resource.kind} in version "{resource.version}"'
+            version = f'{resource.kind} in version "{resource.version}"'
             raise errors.BadRequest(
-                f"{named} cannot be handled as a {resource.kind}: metadata.{field} must be {what}"
+                f"{version} cannot be handled as a {resource.kind}: metadata.{field} must be {form}"
             )
     faults = _check_name(resource, metadata)
     if bool(metadata.get("namespace")) is not resource.namespaced:
@@ -124,13 +124,13 @@ def _check_name(resource: Resource, metadata: Object) -> list[FieldError]:
     if resource is SERVICES:
         return _check_service_name(name)
     if resource is NAMESPACES:
-        fits, limit, what = _LABEL.fullmatch(name), 63, "label"
+        fits, limit, noun = _LABEL.fullmatch(name), 63, "label"
     else:
-        fits, limit, what = _SUBDOMAIN.fullmatch(name), 253, "subdomain"
+        fits, limit, noun = _SUBDOMAIN.fullmatch(name), 253, "subdomain"
     if fits and len(name) <= limit:
         return []
     why = (
-        f"a lowercase RFC 1123 {what} must consist of lower case alphanumeric characters,"
+        f"a lowercase RFC 1123 {noun} must consist of lower case alphanumeric characters,"
         f" '-' or '.', start and end with an alphanumeric character, and be at most {limit} long"
     )
     return [errors.invalid("metadata.name", name, why)]

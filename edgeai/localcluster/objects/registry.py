@@ -14,24 +14,24 @@ class Registry:
     """Finds resources by group, version and plural, or by group and plural."""
 
     def __init__(self) -> None:
-        self._served: dict[tuple[str, str, str], Resource] = {}
-        self._stored: dict[str, Resource] = {}
+        self._by_version: dict[tuple[str, str, str], Resource] = {}
+        self._storage_versions: dict[str, Resource] = {}
         for resource in BUILTINS:
             self._add(resource)
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(tuple(self._served.values()))
+        return iter(tuple(self._by_version.values()))
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        return self._served.get((group, version, plural))
+        return self._by_version.get((group, version, plural))
 
     def stored(self, group_resource: str) -> Resource | None:
         """The storage version of the resource; None if the API does not serve the resource."""
-        return self._stored.get(group_resource)
+        return self._storage_versions.get(group_resource)
 
     def all_stored(self) -> tuple[Resource, ...]:
         """All resources. Each resource occurs once, in its storage version."""
-        return tuple(self._stored.values())
+        return tuple(self._storage_versions.values())
 
     def define(self, crd: Object) -> None:
         """Serve the versions of a CRD. Stop serving the versions of its previous definition."""
@@ -41,12 +41,12 @@ class Registry:
 
     def withdraw(self, crd: Object) -> None:
         name = crd["metadata"]["name"]
-        self._stored.pop(name, None)
-        for key, resource in tuple(self._served.items()):
+        self._storage_versions.pop(name, None)
+        for key, resource in tuple(self._by_version.items()):
             if resource.group_resource == name:
-                del self._served[key]
+                del self._by_version[key]
 
     def _add(self, resource: Resource, *, is_storage: bool = True) -> None:
-        self._served[resource.group, resource.version, resource.plural] = resource
+        self._by_version[resource.group, resource.version, resource.plural] = resource
         if is_storage:
-            self._stored[resource.group_resource] = resource
+            self._storage_versions[resource.group_resource] = resource

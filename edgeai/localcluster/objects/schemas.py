@@ -122,10 +122,10 @@ def _check_type(schema: Object, value: Any, path: str) -> list[FieldError]:
         return []
     if fits:
         return []
-    shown = "null" if value is None else _type_name(value)
-    why = f'{path} in body must be of type {expected}: "{shown}"'
+    name = "null" if value is None else _type_name(value)
+    why = f'{path} in body must be of type {expected}: "{name}"'
     return [
-        FieldError(path, "FieldValueTypeInvalid", f"Invalid value: {errors.quoted(shown)}: {why}")
+        FieldError(path, "FieldValueTypeInvalid", f"Invalid value: {errors.quoted(name)}: {why}")
     ]
 
 
@@ -155,12 +155,12 @@ def _check_array(schema: Object, value: list[Any], path: str) -> Iterable[FieldE
     if isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
             yield from validate(schema["items"], item, f"{path}[{index}]")
-    seen = set()
+    identities = set()
     for index, item in enumerate(value):
         identity = _identity(schema, item)
-        if identity is not None and identity in seen:
+        if identity is not None and identity in identities:
             yield errors.duplicate(f"{path}[{index}]", item)
-        seen.add(identity)
+        identities.add(identity)
 
 
 def _identity(schema: Object, item: Any) -> bytes | None:
@@ -208,11 +208,11 @@ def _check_string(schema: Object, value: str, path: str) -> Iterable[FieldError]
 def _check_number(schema: Object, value: float, path: str) -> Iterable[FieldError]:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and (value < low or (schema.get("exclusiveMinimum") and value == low)):
-        bound = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        yield errors.invalid(path, value, f"{path} in body should be {bound} {low}")
+        relation = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        yield errors.invalid(path, value, f"{path} in body should be {relation} {low}")
     if high is not None and (value > high or (schema.get("exclusiveMaximum") and value == high)):
-        bound = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        yield errors.invalid(path, value, f"{path} in body should be {bound} {high}")
+        relation = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        yield errors.invalid(path, value, f"{path} in body should be {relation} {high}")
     step = schema.get("multipleOf")
     if step and (value / step) != int(value / step):
         yield errors.invalid(path, value, f"{path} in body should be a multiple of {step}")

@@ -87,10 +87,12 @@ def from_label_selector(selector: Object | None) -> tuple[Requirement, ...] | No
     """
     if selector is None:
         return None
-    wanted = [
+    requirements = [
         Requirement.equals(key, value) for key, value in (selector.get("matchLabels") or {}).items()
     ]
-    return tuple(wanted + [_expression(term) for term in selector.get("matchExpressions") or []])
+    return tuple(
+        requirements + [_expression(term) for term in selector.get("matchExpressions") or []]
+    )
 
 
 def _expression(term: Object) -> Requirement:

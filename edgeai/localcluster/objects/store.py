@@ -165,14 +165,14 @@ class Store:
             errors.Forbidden for a missing or terminating namespace, or by a ResourceQuota;
             errors.OutOfSpace
         """
-        created = strategy.prepare_create(resource, object_, self._now(), self.registry)
-        metadata = created["metadata"]
+        object_ = strategy.prepare_create(resource, object_, self._now(), self.registry)
+        metadata = object_["metadata"]
         namespace = metadata.get("namespace", "")
         self._check_namespace(namespace)
         self._check_quota(resource, namespace, metadata["name"])
         if self._find(resource, namespace, metadata["name"]) is not None:
             raise errors.AlreadyExists(resource, metadata["name"])
-        return self._commit("ADDED", resource, created, None, dry_run=dry_run)
+        return self._commit("ADDED", resource, object_, None, dry_run=dry_run)
 
     def update(
         self, resource: Resource, object_: Object, *, subresource: str = "", dry_run: bool = False
@@ -225,14 +225,14 @@ class Store:
         if current is None:
             raise errors.NotFound.named(resource, name)
         strategy.check_preconditions(resource, current, uid, resource_version)
-        marked = strategy.prepare_delete(
+        object_ = strategy.prepare_delete(
             resource, current, propagation, grace_period_s, self._now()
         )
-        if strategy.is_released(resource, marked):
-            return self._commit("DELETED", resource, marked, current, dry_run=dry_run)
-        if marked == current:
+        if strategy.is_released(resource, object_):
+            return self._commit("DELETED", resource, object_, current, dry_run=dry_run)
+        if object_ == current:
             return _served(resource, current)
-        return self._commit("MODIFIED", resource, marked, current, dry_run=dry_run)
+        return self._commit("MODIFIED", resource, object_, current, dry_run=dry_run)
 
     # Methods that follow changes
 
@@ -348,8 +348,8 @@ class Store:
             return object_
         version = self._version + 1
         object_["metadata"]["resourceVersion"] = str(version)
-        stored = self.registry.stored(resource.group_resource) or resource
-        body = msgspec.json.encode(_served(stored, object_))
+        storage = self.registry.stored(resource.group_resource) or resource
+        body = msgspec.json.encode(_served(storage, object_))
         metadata = object_["metadata"]
         namespace = metadata.get("namespace", "")
         row = Row(resource.group_resource, namespace, metadata["name"], metadata["uid"], body)
@@ -359,7 +359,7 @@ class Store:
             owners = metadata.get("ownerReferences") or []
             self._database.write(row, [owner["uid"] for owner in owners], version)
         self._version = version
-        self._announce(Change(type_, stored, _served(stored, object_), previous), body)
+        self._announce(Change(type_, storage, _served(storage, object_), previous), body)
         return _served(resource, _decode(body))
 
     def _announce(self, change: Change, body: bytes) -> None:

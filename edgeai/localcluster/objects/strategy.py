@@ -51,19 +51,19 @@ def key(object_: Object) -> tuple[str, str]:
 
 
 def prepare_create(
-    resource: Resource, object_: Object, now: datetime, known: Iterable[Resource]
+    resource: Resource, object_: Object, now: datetime, resources: Iterable[Resource]
 ) -> Object:
     """The new object to store, without its resource version.
 
     Raises: errors.BadRequest, errors.Invalid
     """
-    created = _identified(resource, object_)
-    metadata = created["metadata"]
+    new = _identified(resource, object_)
+    metadata = new["metadata"]
     if metadata.get("resourceVersion"):
         raise errors.BadRequest("resourceVersion should not be set on objects to be created")
     if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
         metadata["name"] = generated_name(metadata["generateName"])
-    check_metadata(resource, created)
+    check_metadata(resource, new)
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(field, None)
     metadata["uid"] = str(uuid.uuid4())
@@ -72,56 +72,56 @@ def prepare_create(
     if resource.has_generation:
         metadata["generation"] = 1
     if resource.status and resource not in _STATUS_AT_CREATION:
-        created.pop("status", None)
-    created = _defaulted_and_checked(resource, created, known)
-    _stamp(resource, created, now)
-    return created
+        new.pop("status", None)
+    new = _defaulted_and_checked(resource, new, resources)
+    _stamp(resource, new, now)
+    return new
 
 
 def prepare_update(
     resource: Resource,
-    stored: Object,
+    old: Object,
     object_: Object,
     subresource: str,
     now: datetime,
-    known: Iterable[Resource],
+    resources: Iterable[Resource],
 ) -> Object:
-    """The object that replaces `stored`; equal to `stored` when nothing changes.
+    """The object that replaces `old`; equal to `old` when nothing changes.
 
     Raises: errors.BadRequest, errors.Conflict, errors.Invalid
     """
     updated = _identified(resource, object_)
     metadata = updated["metadata"]
-    name = stored["metadata"]["name"]
+    name = old["metadata"]["name"]
     version = metadata.get("resourceVersion") or ""
     if not version and not resource.allows_unconditional_update:
         raise errors.Invalid(resource, name, [_NO_VERSION])
-    check_preconditions(resource, stored, metadata.get("uid") or "", version)
+    check_preconditions(resource, old, metadata.get("uid") or "", version)
     if subresource == "status":
-        updated = {**stored, "status": updated.get("status")}
+        updated = {**old, "status": updated.get("status")}
         if updated["status"] is None:
             del updated["status"]
-        return _defaulted_and_checked(resource, updated, known, tolerated=stored)
-    updated["metadata"] = updated_metadata(stored["metadata"], metadata)
+        return _defaulted_and_checked(resource, updated, resources, old=old)
+    updated["metadata"] = updated_metadata(old["metadata"], metadata)
     if resource.status:
         updated.pop("status", None)
-        if "status" in stored:
-            updated["status"] = stored["status"]
-    defaults.keep_allocations(resource, stored, updated)
+        if "status" in old:
+            updated["status"] = old["status"]
+    defaults.keep_allocations(resource, old, updated)
     if resource is NAMESPACES and subresource != FINALIZE:
-        updated["spec"] = stored["spec"]
+        updated["spec"] = old["spec"]
     check_metadata(resource, updated)
-    updated = _defaulted_and_checked(resource, updated, known, tolerated=stored)
-    if faults := _check_change(resource, stored, updated):
+    updated = _defaulted_and_checked(resource, updated, resources, old=old)
+    if faults := _check_change(resource, old, updated):
         raise errors.Invalid(resource, name, faults)
     if resource is CUSTOMRESOURCEDEFINITIONS:
         updated["status"] = crds.status(updated, now)
-    if _content(resource, updated) != _content(resource, stored):
+    if _content(resource, updated) != _content(resource, old):
         _count_change(resource, updated["metadata"])
     return updated
 
 
-def as_update(resource: Resource, stored: Object, patched: Object, subresource: str) -> Object:
+def as_update(resource: Resource, old: Object, patched: Object, subresource: str) -> Object:
     """The patched object in a form that `prepare_update` takes.
 
     An update with another uid is a conflict (409). A patch with another uid is invalid (422),
@@ -131,18 +131,18 @@ def as_update(resource: Resource, stored: Object, patched: Object, subresource: 
     Raises: errors.Invalid
     """
     metadata = patched.get("metadata")
-    uid = stored["metadata"]["uid"]
+    uid = old["metadata"]["uid"]
     if not isinstance(metadata, dict) or metadata.get("uid") in (None, uid):
         return patched
     if resource.custom and subresource == "status":
         return {**patched, "metadata": {**metadata, "uid": uid}}
     fault = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
-    raise errors.Invalid(resource, stored["metadata"]["name"], [fault])
+    raise errors.Invalid(resource, old["metadata"]["name"], [fault])
 
 
 def prepare_delete(
     resource: Resource,
-    stored: Object,
+    old: Object,
     propagation: str,
     grace_period_s: int | None,
     now: datetime,
@@ -160,9 +160,9 @@ def prepare_delete(
         policies = tuple(PROPAGATION_FINALIZERS)
         fault = errors.unsupported("propagationPolicy", propagation, policies)
         raise errors.invalid_options("Delete", fault)
-    metadata = dict(stored["metadata"])
-    marked = {**stored, "metadata": metadata}
-    grace_s = _grace_period_s(resource, stored, grace_period_s)
+    metadata = dict(old["metadata"])
+    new = {**old, "metadata": metadata}
+    grace_s = _grace_period_s(resource, old, grace_period_s)
     if "deletionTimestamp" not in metadata:
         _count_change(resource, metadata)
         metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
@@ -172,8 +172,8 @@ def prepare_delete(
         metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
     if resource is NAMESPACES:
-        marked["status"] = {**stored.get("status", {}), "phase": "Terminating"}
-    return marked
+        new["status"] = {**old.get("status", {}), "phase": "Terminating"}
+    return new
 
 
 def is_released(resource: Resource, object_: Object) -> bool:
@@ -186,14 +186,12 @@ def is_released(resource: Resource, object_: Object) -> bool:
     return not metadata.get("finalizers")
 
 
-def check_preconditions(
-    resource: Resource, stored: Object, uid: str, resource_version: str
-) -> None:
+def check_preconditions(resource: Resource, old: Object, uid: str, resource_version: str) -> None:
     """Check the uid and the resource version that a request names. "" matches any object.
 
-    Raises: errors.Conflict when `stored` has another uid or resource version
+    Raises: errors.Conflict when `old` has another uid or resource version
     """
-    metadata = stored["metadata"]
+    metadata = old["metadata"]
     if uid and uid != metadata["uid"]:
         why = f"the uid in the precondition is {uid}, that of the object {metadata['uid']}"
         raise errors.Conflict(resource, metadata["name"], why)
@@ -229,29 +227,29 @@ def _identified(resource: Resource, object_: Any) -> Object:
 def _defaulted_and_checked(
     resource: Resource,
     object_: Object,
-    known: Iterable[Resource],
+    resources: Iterable[Resource],
     *,
-    tolerated: Object | None = None,
+    old: Object | None = None,
 ) -> Object:
     """A pruned and defaulted copy of an object, after all checks.
 
     Args:
-        tolerated: the stored object. The new object may keep the faults of the stored object.
+        old: the stored object. The new object may keep the faults of the stored object.
             Otherwise a CRD that became stricter would block writes of the status and the end
             of a deletion.
     Raises: errors.Invalid, errors.BadRequest
     """
     try:
         object_ = _with_defaults(resource, object_)
-        faults = _check(resource, object_, known)
+        faults = _check(resource, object_, resources)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # A built-in object is not decoded into types. A value of a wrong type is found only here.
-        named = f'{resource.kind} in version "{resource.version}"'
+        version = f'{resource.kind} in version "{resource.version}"'
         raise errors.BadRequest(
-            f"{named} cannot be handled as a {resource.kind}: {error}"
+            f"{version} cannot be handled as a {resource.kind}: {error}"
         ) from error
-    if faults and tolerated:
-        known_faults = _check(resource, tolerated, known)
+    if faults and old:
+        known_faults = _check(resource, old, resources)
         faults = [fault for fault in faults if fault not in known_faults]
     if faults:
         raise errors.Invalid(resource, object_["metadata"]["name"], faults)
@@ -268,9 +266,9 @@ def _with_defaults(resource: Resource, object_: Object) -> Object:
     return filled
 
 
-def _check(resource: Resource, object_: Object, known: Iterable[Resource]) -> list[FieldError]:
+def _check(resource: Resource, object_: Object, resources: Iterable[Resource]) -> list[FieldError]:
     if resource is CUSTOMRESOURCEDEFINITIONS:
-        return crds.check(object_, known)
+        return crds.check(object_, resources)
     if resource.schema is None:
         return validation.check(resource, object_)
     judged = {**resource.schema, "properties": _properties(resource.schema)}
@@ -283,16 +281,16 @@ def _properties(schema: Object) -> Object:
     return {name: inner for name, inner in properties.items() if name != "metadata"}
 
 
-def _stamp(resource: Resource, created: Object, now: datetime) -> None:
+def _stamp(resource: Resource, new: Object, now: datetime) -> None:
     """Set the fields that the API writes into new objects of some built-in kinds."""
     if resource is NAMESPACES:
-        created["spec"] = {"finalizers": ["kubernetes"]}
-        created["status"] = {"phase": "Active"}
+        new["spec"] = {"finalizers": ["kubernetes"]}
+        new["status"] = {"phase": "Active"}
     elif resource is PODS:
-        created["status"] = {"phase": "Pending"}
+        new["status"] = {"phase": "Pending"}
     elif resource is CUSTOMRESOURCEDEFINITIONS:
-        created["status"] = crds.status(created, now)
-        add_finalizer(created["metadata"], crds.CLEANUP_FINALIZER)
+        new["status"] = crds.status(new, now)
+        add_finalizer(new["metadata"], crds.CLEANUP_FINALIZER)
 
 
 def _propagate(metadata: Object, finalizer: str) -> None:
@@ -315,28 +313,28 @@ def _content(resource: Resource, object_: Object) -> Object:
     return {name: value for name, value in object_.items() if name not in apart}
 
 
-def _grace_period_s(resource: Resource, stored: Object, asked_s: int | None) -> int:
+def _grace_period_s(resource: Resource, pod: Object, asked_s: int | None) -> int:
     """The grace period of a pod on a node, in seconds; 0 for other objects.
 
     A negative grace period counts as 1 second.
 
     Source: Kubernetes since 1.22, whose API accepts negative numbers, too.
     """
-    if resource is not PODS or not stored["spec"].get("nodeName"):
+    if resource is not PODS or not pod["spec"].get("nodeName"):
         return 0
-    if stored.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
+    if pod.get("status", {}).get("phase") in ("Succeeded", "Failed") and asked_s is None:
         return 0
-    given = stored["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
-    grace_s = given if isinstance(given, int) else DEFAULT_GRACE_S
+    period_s = pod["spec"].get("terminationGracePeriodSeconds") if asked_s is None else asked_s
+    grace_s = period_s if isinstance(period_s, int) else DEFAULT_GRACE_S
     return grace_s if grace_s >= 0 else 1
 
 
-def _check_change(resource: Resource, stored: Object, updated: Object) -> list[FieldError]:
-    old, new = stored["metadata"], updated["metadata"]
-    faults = validation.check_change(resource, stored, updated)
+def _check_change(resource: Resource, old_object: Object, updated: Object) -> list[FieldError]:
+    old, new = old_object["metadata"], updated["metadata"]
+    faults = validation.check_change(resource, old_object, updated)
     if "deletionTimestamp" in old:
-        added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
-        if added:
+        additions = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
+        if additions:
             why = "no new finalizers can be added if the object is being deleted"
-            faults.append(errors.forbidden("metadata.finalizers", f"{why}: {sorted(added)}"))
+            faults.append(errors.forbidden("metadata.finalizers", f"{why}: {sorted(additions)}"))
     return faults

@@ -37,8 +37,8 @@ def check(resource: Resource, object_: Object) -> list[FieldError]:
     Raises: AttributeError, KeyError, TypeError or ValueError when a value has a wrong type or is
         missing
     """
-    found = _CHECKS.get(resource.group_resource)
-    return found(object_) if found else []
+    function = _CHECKS.get(resource.group_resource)
+    return function(object_) if function else []
 
 
 def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
@@ -110,11 +110,11 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     return faults
 
 
-def _require_type(spec: Object, field: str, type_: type, what: str, path: str) -> None:
+def _require_type(spec: Object, field: str, type_: type, noun: str, path: str) -> None:
     """Check the type of one field. Raises: TypeError"""
     value = spec.get(field)
     if value is not None and (not isinstance(value, type_) or isinstance(value, bool)):
-        raise TypeError(f"{path}.{field} must be {what}")
+        raise TypeError(f"{path}.{field} must be {noun}")
 
 
 def _check_volumes(volumes: list[Object], path: str) -> list[FieldError]:
@@ -143,7 +143,7 @@ def _check_containers(containers: list[Object], mountable: set[Any], path: str) 
     return faults
 
 
-def _check_container_name(name: Any, taken: set[Any], path: str) -> list[FieldError]:
+def _check_container_name(name: Any, names: set[Any], path: str) -> list[FieldError]:
     if not name:
         return [errors.required(path)]
     if not _CONTAINER_NAME.fullmatch(name) or len(name) > 63:
@@ -152,7 +152,7 @@ def _check_container_name(name: Any, taken: set[Any], path: str) -> list[FieldEr
             " start and end with an alphanumeric character, and be at most 63 long"
         )
         return [errors.invalid(path, name, why)]
-    return [errors.duplicate(path, name)] if name in taken else []
+    return [errors.duplicate(path, name)] if name in names else []
 
 
 def _check_parts(container: Object, mountable: set[Any], path: str) -> list[FieldError]:
