@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from edgeai.api.resources import ResourceType
-from globalmanager.contract import Kind, Schema
+from edgeai.api.schemas import Schema
+from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from globalmanager.manifests.crds import crd
 

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from edgeai.faults.remedies import Cause
 from globalmanager.app import MAX_JOB_METRICS
 from globalmanager.engine.job_metrics import MAX_NAMESPACES
 from globalmanager.metrics import Metrics as ManagerMetrics
-from globalmanager.rules.remedies import Cause
 from localcontroller.metrics import Metrics as ControllerMetrics
 
 PAGE: Final = Path(__file__).with_suffix(".md")

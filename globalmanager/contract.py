@@ -15,7 +15,10 @@ import msgspec
 
 from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
+from edgeai.api.definitions import stored_types
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.schemas import Schema
+from edgeai.api.specs import InvalidSpec
 from edgeai.errors import EdgeAIError
 from edgeai.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
 
@@ -69,19 +72,6 @@ class Refusal(msgspec.Struct, frozen=True):
     """The reason for a condition: "NameConflict", "Invalid", "Forbidden"."""
     message: str
     """The message names the object, the fault and the remedy."""
-
-
-class InvalidSpec(EdgeAIError):
-    """A field of the spec is wrong.
-
-    Args:
-        path: the field, for example "spec.edgeWorker.model.name"
-        remedy: an imperative clause
-    """
-
-    def __init__(self, path: str, problem: str, remedy: str) -> None:
-        self.path, self.problem, self.remedy = path, problem, remedy
-        super().__init__(f"{path}: {problem}; {remedy}")
 
 
 class ReportRefused(EdgeAIError):
@@ -386,57 +376,12 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     of their reports, because the node has lost these ledgers. None: of any ledger's reports."""
 
 
-class Column(msgspec.Struct, frozen=True):
-    """One additionalPrinterColumn of a CRD. `type` is string, integer or date. kubectl shows a
-    column of priority 1 only with `kubectl get -o wide`.
-    """
-
-    name: str
-    type: str
-    json_path: str
-    priority: int = 0
-
-
-class Scale(msgspec.Struct, frozen=True):
-    """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
-    subresource.
-    """
-
-    spec_replicas: str
-    status_replicas: str
-    selector: str
-
-
 class Suspension(msgspec.Struct, frozen=True):
     """The field of a job that suspends it: its path in the object, and its two values."""
 
     path: tuple[str, ...]
     on: bool | str = True
     off: bool | str = False
-
-
-class Validation(msgspec.Struct, frozen=True):
-    """A rule in CEL (x-kubernetes-validations) about the field with this path: "spec.runPolicy"."""
-
-    field: str
-    expression: str
-    message: str
-
-
-class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a resource, as a CustomResourceDefinition describes the version."""
-
-    spec: type
-    """The struct from which the generator makes the schema of .spec."""
-    status: type
-    """The struct from which the generator makes the schema of .status."""
-    columns: tuple[Column, ...]
-    scale: Scale | None = None
-    keywords: Mapping[str, Mapping[str, Any]] = {}
-    """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
-    each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
-    validations: tuple[Validation, ...] = ()
-    """Rules for API servers that evaluate CEL."""
 
 
 class UpdateRule(enum.Enum):
@@ -554,10 +499,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         """One type for each resource. It is the version that the API server stores and that the
         engine watches and writes.
         """
-        first: dict[str, ResourceType] = {}
-        for type_ in self.types:
-            first.setdefault(str(type_), type_)
-        return tuple(first.values())
+        return stored_types(self.types)
 
     @property
     def plural(self) -> str:

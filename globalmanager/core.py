@@ -31,14 +31,14 @@ from globalmanager.edge.sessions.rebalancer import Rebalancer
 from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.engine.build import build_engine
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.pod_security import Level
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity, LeaseTiming
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
-from globalmanager.rules.pod_security import Level
-from globalmanager.rules.training.edge_placement import is_edge
+from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.settings import Settings
 from globalmanager.traces import TaskTraces
 

@@ -20,8 +20,8 @@ from rich.text import Text
 from edgeai import times
 from edgeai.cli.api import Object
 from edgeai.errors import EdgeAIError
+from edgeai.faults.summary import in_one_line, phase_of, progress_of, waits_of
 from edgeai.text import printable
-from globalmanager.rules.summary import in_one_line, phase_of, progress_of, waits_of
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]

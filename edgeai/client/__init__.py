@@ -3,6 +3,14 @@
 What is named here is public; the modules below are not.
 """
 
+from edgeai.api.dataset import DatasetSpec
+from edgeai.api.federatedlearningjob import FederatedLearningJobSpec
+from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
+from edgeai.api.model import ModelSpec
+from edgeai.api.pytorchjob import PyTorchJobSpec
+from edgeai.api.scalers import ScaleInSpec, ScaleOutSpec
+from edgeai.api.tfjob import TFJobSpec
+from edgeai.api.trainingjob import TrainingJobSpec
 from edgeai.client.asynchronous import AsyncClient, Event
 from edgeai.client.blocking import Client
 from edgeai.client.errors import (
@@ -28,14 +36,6 @@ from edgeai.client.objects import (
 )
 from edgeai.client.state import State, state_of
 from edgeai.client.words import resource
-from globalmanager.kinds.dataset.types import DatasetSpec
-from globalmanager.kinds.federatedlearningjob.types import FederatedLearningJobSpec
-from globalmanager.kinds.jointinferenceservice.types import JointInferenceServiceSpec
-from globalmanager.kinds.model.types import ModelSpec
-from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec
-from globalmanager.kinds.tfjob.types import TFJobSpec
-from globalmanager.kinds.trainingjob.types import TrainingJobSpec
-from globalmanager.rules.elastic.scalers import ScaleInSpec, ScaleOutSpec
 
 __all__ = [
     "AsyncClient",

@@ -243,7 +243,7 @@ class AsyncClient:
         comes with the last lines of its log, where the user may read it.
         """
         current = await self.kube.get(self._ref(job))
-        pods = await pods_of(self.kube, job.KIND, current)
+        pods = await pods_of(self.kube, job.DEFINITION, current)
         return await state_with_logs(self.kube, current, pods, times.utc_now())
 
     async def logs(
@@ -258,7 +258,7 @@ class AsyncClient:
         """
         read = logs.follow_logs if follow else logs.read_logs
         document = await self.kube.get(self._ref(job))
-        lines = read(self.kube, job.KIND, document, worker=worker, tail=tail)
+        lines = read(self.kube, job.DEFINITION, document, worker=worker, tail=tail)
         async with aclosing(lines):
             async for line in lines:
                 yield line

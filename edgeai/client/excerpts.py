@@ -13,11 +13,11 @@ import msgspec
 from edgeai.api.resources import PODS, Object, ref_of
 from edgeai.client.state import State, state_of
 from edgeai.errors import EdgeAIError
+from edgeai.faults.faults import Fault
+from edgeai.faults.pod_faults import examine
+from edgeai.faults.remedies import Cause
 from edgeai.kube.client import KubeClient
 from edgeai.text import printable, shortened
-from globalmanager.rules.faults import Fault
-from globalmanager.rules.pod_faults import examine
-from globalmanager.rules.remedies import Cause
 
 MAX_LOGS: Final = 3  # logs that are read for one job
 MAX_LINES: Final = 5

@@ -12,22 +12,21 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.definitions import Definition
+from edgeai.api.objects import LABEL_ROLE, controllers, label_of
+from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ref_of
+from edgeai.api.status import mapping, mappings
 from edgeai.client.changes import Change, Selection, follow
-from edgeai.client.pods import between, owners_of, pods_of
+from edgeai.client.pods import owners_of, pods_of
 from edgeai.client.state import conditions_of
 from edgeai.client.words import type_of
 from edgeai.errors import EdgeAIError
+from edgeai.faults.pod_faults import first_fault
 from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
-from globalmanager.contract import Kind
-from globalmanager.rules.children import controllers
-from globalmanager.rules.objects import LABEL_ROLE, label_of
-from globalmanager.rules.pod_faults import first_fault
-from globalmanager.rules.pod_state import node_of, phase_of
-from globalmanager.rules.status import mapping, mappings
 
 MAX_STREAMS: Final = 100  # pods whose logs are read at the same time
 _WAITING_LINES: Final = 1000
@@ -77,10 +76,15 @@ def has_worker(pod: Object, worker: str) -> bool:
 
 
 async def read_logs(
-    kube: KubeClient, kind: Kind, job: Object, *, worker: str = "", tail: int | None = None
+    kube: KubeClient,
+    definition: Definition,
+    job: Object,
+    *,
+    worker: str = "",
+    tail: int | None = None,
 ) -> AsyncGenerator[LogLine, None]:
     """What the logs of the job's pods have now. Raises: ApiError when no pods can be listed"""
-    pods = [pod for pod in await pods_of(kube, kind, job) if has_worker(pod, worker)]
+    pods = [pod for pod in await pods_of(kube, definition, job) if has_worker(pod, worker)]
     sources = [source for pod in pods for source in _sources(pod)]
     for first in range(0, len(sources), MAX_STREAMS):
         streams = [_lines(kube, each, tail) for each in sources[first : first + MAX_STREAMS]]
@@ -149,13 +153,18 @@ def _sources(pod: Object) -> list[_Source]:
 
 
 async def follow_logs(
-    kube: KubeClient, kind: Kind, job: Object, *, worker: str = "", tail: int | None = None
+    kube: KubeClient,
+    definition: Definition,
+    job: Object,
+    *,
+    worker: str = "",
+    tail: int | None = None,
 ) -> AsyncGenerator[LogLine, None]:
     """The lines of all pods of the job as they come, until the job is gone.
 
     Raises: ApiError when no pods can be listed
     """
-    followed = _Followed(kube, kind, job, worker, tail)
+    followed = _Followed(kube, definition, job, worker, tail)
     async with aclosing(followed.run()) as lines:
         async for line in lines:
             yield line
@@ -163,9 +172,9 @@ async def follow_logs(
 
 class _Followed:
     def __init__(
-        self, kube: KubeClient, kind: Kind, job: Object, worker: str, tail: int | None
+        self, kube: KubeClient, definition: Definition, job: Object, worker: str, tail: int | None
     ) -> None:
-        self._kube, self._kind, self._job = kube, kind, job
+        self._kube, self._definition, self._job = kube, definition, job
         self._worker, self._tail = worker, tail
         self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
         self._begun: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
@@ -195,7 +204,7 @@ class _Followed:
             async with aclosing(follow(self._kube, selection)) as changes:
                 async for change in changes:
                     unknown = _controllers(change.object, of_kubernetes=True) - self._judged
-                    if unknown and between(self._kind):
+                    if unknown and self._definition.pod_owners:
                         await self._judge(unknown)
                     if _controllers(change.object) & self._owners:
                         self._begin(change.object)
@@ -206,19 +215,19 @@ class _Followed:
         """Learn which of these controllers, which exist, belong to the job. So pods of others cost
         no request, however often they change.
         """
-        self._owners = await owners_of(self._kube, self._kind, self._job)
+        self._owners = await owners_of(self._kube, self._definition, self._job)
         self._judged |= controllers
 
     async def _until_over(self) -> None:
         """Read all logs to their end once the job has ended or is gone."""
-        ref = ref_of(type_of(self._kind, self._job), self._job)
+        ref = ref_of(type_of(self._definition, self._job), self._job)
         one = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
         try:
             async with aclosing(follow(self._kube, one, known=[self._job])) as changes:
                 change = Change("MODIFIED", self._job)
                 while not _is_over(change):
                     change = await anext(changes)
-            for pod in await pods_of(self._kube, self._kind, self._job):
+            for pod in await pods_of(self._kube, self._definition, self._job):
                 self._begin(pod)
             while self._streams:
                 await asyncio.wait(self._streams)

@@ -10,36 +10,28 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 import msgspec
 
-from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
-from edgeai.client.errors import InvalidObject
-from globalmanager.contract import InvalidSpec, Kind
-from globalmanager.kinds import (
+from edgeai.api import (
     dataset,
     federatedlearningjob,
     jointinferenceservice,
     model,
     pytorchjob,
-    scalein,
-    scaleout,
+    scalers,
     tfjob,
     trainingjob,
 )
-from globalmanager.kinds.dataset.types import DatasetSpec, DatasetStatus
-from globalmanager.kinds.federatedlearningjob.types import (
-    FederatedLearningJobSpec,
-    FederatedLearningJobStatus,
-)
-from globalmanager.kinds.jointinferenceservice.types import (
-    JointInferenceServiceSpec,
-    JointInferenceServiceStatus,
-)
-from globalmanager.kinds.model.types import ModelSpec, ModelStatus
-from globalmanager.kinds.pytorchjob.types import PyTorchJobSpec, PyTorchJobStatus
-from globalmanager.kinds.tfjob.types import TFJobSpec, TFJobStatus
-from globalmanager.kinds.trainingjob.types import TrainingJobSpec, TrainingJobStatus
-from globalmanager.rules.elastic.scaler_status import ScaleInStatus, ScaleOutStatus
-from globalmanager.rules.elastic.scalers import ScaleInSpec, ScaleOutSpec
-from globalmanager.rules.specs import parse
+from edgeai.api.dataset import DatasetSpec, DatasetStatus
+from edgeai.api.definitions import Definition
+from edgeai.api.federatedlearningjob import FederatedLearningJobSpec, FederatedLearningJobStatus
+from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, JointInferenceServiceStatus
+from edgeai.api.model import ModelSpec, ModelStatus
+from edgeai.api.pytorchjob import PyTorchJobSpec, PyTorchJobStatus
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.scalers import ScaleInSpec, ScaleInStatus, ScaleOutSpec, ScaleOutStatus
+from edgeai.api.specs import InvalidSpec, parse
+from edgeai.api.tfjob import TFJobSpec, TFJobStatus
+from edgeai.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from edgeai.client.errors import InvalidObject
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T", bound=msgspec.Struct)
@@ -51,7 +43,7 @@ class Resource(Generic[S, T]):
     Raises: InvalidObject when the object is of another kind
     """
 
-    KIND: ClassVar[Kind]
+    DEFINITION: ClassVar[Definition]
 
     def __init__(self, object_: Object) -> None:
         self.object = object_
@@ -84,31 +76,31 @@ class Resource(Generic[S, T]):
     @classmethod
     def type_in(cls, group: str = "") -> ResourceType:
         """The type of the kind in one of its API groups; "" means the first group."""
-        for type_ in cls.KIND.resources:
+        for type_ in cls.DEFINITION.resources:
             if group in ("", type_.group):
                 return type_
-        groups = ", ".join(type_.group for type_ in cls.KIND.resources)
-        raise InvalidObject(cls.KIND.name, "group", f"{group!r} is not its", f"use {groups}")
+        groups = ", ".join(type_.group for type_ in cls.DEFINITION.resources)
+        raise InvalidObject(cls.DEFINITION.name, "group", f"{group!r} is not its", f"use {groups}")
 
     @classmethod
     def _type_of(cls, object_: Object) -> ResourceType:
         head = (object_.get("apiVersion"), object_.get("kind"))
-        for type_ in cls.KIND.types:
+        for type_ in cls.DEFINITION.types:
             if (type_.api_version, type_.kind) == head:
                 return type_
-        known = " or ".join(type_.api_version for type_ in cls.KIND.types)
-        problem = f"and apiVersion are {head[1]!r} and {head[0]!r}"
-        raise InvalidObject(cls.KIND.name, "kind", problem, f"use {cls.KIND.name} of {known}")
+        versions = " or ".join(type_.api_version for type_ in cls.DEFINITION.types)
+        name, problem = cls.DEFINITION.name, f"and apiVersion are {head[1]!r} and {head[0]!r}"
+        raise InvalidObject(name, "kind", problem, f"use {name} of {versions}")
 
     @cached_property
     def spec(self) -> S:
         """Raises: InvalidObject, which names the field that is wrong"""
-        return cast(S, self._part("spec", self.KIND.types[self.type].spec))
+        return cast(S, self._part("spec", self.DEFINITION.spec))
 
     @cached_property
     def status(self) -> T:
         """All defaults while nobody has written a status. Raises: InvalidObject"""
-        return cast(T, self._part("status", self.KIND.types[self.type].status))
+        return cast(T, self._part("status", self.DEFINITION.status))
 
     def _part(self, field: str, type_: type[Any]) -> msgspec.Struct:
         value = self.object.get(field)
@@ -173,48 +165,57 @@ def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
 
 
 class Dataset(Resource[DatasetSpec, DatasetStatus]):
-    __doc__ = dataset.__doc__
-    KIND = dataset.KIND
+    """Data on an edge node. The node's LocalController counts the samples of the Dataset."""
+
+    DEFINITION = dataset.DEFINITION
 
 
 class Model(Resource[ModelSpec, ModelStatus]):
-    __doc__ = model.__doc__
-    KIND = model.KIND
+    """Where a trained model is. Jobs refer to a Model. A Model itself runs nothing."""
+
+    DEFINITION = model.DEFINITION
 
 
 class JointInferenceService(Resource[JointInferenceServiceSpec, JointInferenceServiceStatus]):
-    __doc__ = jointinferenceservice.__doc__
-    KIND = jointinferenceservice.KIND
+    """A small model on the edge sends hard samples to a big model in the cloud."""
+
+    DEFINITION = jointinferenceservice.DEFINITION
 
 
 class FederatedLearningJob(Resource[FederatedLearningJobSpec, FederatedLearningJobStatus]):
-    __doc__ = federatedlearningjob.__doc__
-    KIND = federatedlearningjob.KIND
+    """Trainers keep their data, and an aggregator joins the trained weights."""
+
+    DEFINITION = federatedlearningjob.DEFINITION
 
 
 class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus]):
-    __doc__ = pytorchjob.__doc__
-    KIND = pytorchjob.KIND
+    """Processes of one PyTorch training, led by a master or by a rendezvous of workers."""
+
+    DEFINITION = pytorchjob.DEFINITION
 
 
 class TFJob(Resource[TFJobSpec, TFJobStatus]):
-    __doc__ = tfjob.__doc__
-    KIND = tfjob.KIND
+    """The tasks of one TensorFlow training, which find each other by TF_CONFIG."""
+
+    DEFINITION = tfjob.DEFINITION
 
 
 class TrainingJob(Resource[TrainingJobSpec, TrainingJobStatus]):
-    __doc__ = trainingjob.__doc__
-    KIND = trainingjob.KIND
+    """A launcher that trains on workers, whose number may change while it trains."""
+
+    DEFINITION = trainingjob.DEFINITION
 
 
 class ScaleOut(Resource[ScaleOutSpec, ScaleOutStatus]):
-    __doc__ = scaleout.__doc__
-    KIND = scaleout.KIND
+    """More workers for a TrainingJob. The job's plan does the work."""
+
+    DEFINITION = scalers.SCALE_OUT
 
 
 class ScaleIn(Resource[ScaleInSpec, ScaleInStatus]):
-    __doc__ = scalein.__doc__
-    KIND = scalein.KIND
+    """Fewer workers for a TrainingJob. The job's plan does the work."""
+
+    DEFINITION = scalers.SCALE_IN
 
 
 CLASSES: Final[tuple[type[Resource[Any, Any]], ...]] = (
@@ -226,4 +227,4 @@ CLASSES: Final[tuple[type[Resource[Any, Any]], ...]] = (
 
 def types_of(classes: Iterable[type[Resource[Any, Any]]] = CLASSES) -> tuple[ResourceType, ...]:
     """The types that the API server stores, of these kinds."""
-    return tuple(type_ for class_ in classes for type_ in class_.KIND.resources)
+    return tuple(type_ for class_ in classes for type_ in class_.DEFINITION.resources)

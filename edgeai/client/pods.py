@@ -8,18 +8,16 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api.definitions import Definition
+from edgeai.api.objects import LABEL_ROLE, controllers, label_of
+from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ResourceType
+from edgeai.api.status import mapping, mappings, worker_entries
+from edgeai.faults.pod_faults import first_fault
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
 from edgeai.labels import LABEL_WORKER
 from edgeai.text import printable
-from globalmanager.contract import Kind
-from globalmanager.rules.children import controllers
-from globalmanager.rules.objects import LABEL_ROLE, label_of
-from globalmanager.rules.pod_faults import first_fault
-from globalmanager.rules.pod_state import node_of, phase_of
-from globalmanager.rules.status import mapping, mappings
-from globalmanager.rules.worker_status import workers
 
 _COUNTS_SHOWN: Final = 6
 
@@ -41,20 +39,20 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problem: str = ""
 
 
-async def pods_of(kube: KubeClient, kind: Kind, job: Object) -> list[Object]:
+async def pods_of(kube: KubeClient, definition: Definition, job: Object) -> list[Object]:
     """The pods whose controller is the job, a child of the job, or an object that Kubernetes made
     for a child; by name. Raises: ApiError
     """
-    owners = await owners_of(kube, kind, job)
+    owners = await owners_of(kube, definition, job)
     pods = (await kube.list(PODS, namespace=job["metadata"].get("namespace", ""))).items
     return sorted(owned(pods, owners), key=lambda pod: str(pod["metadata"]["name"]))
 
 
-async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
+async def owners_of(kube: KubeClient, definition: Definition, job: Object) -> set[str]:
     """The uids of the objects whose pods are the job's. Raises: ApiError"""
     namespace = job["metadata"].get("namespace", "")
     owners = {str(job["metadata"]["uid"])}
-    for type_ in between(kind):
+    for type_ in definition.pod_owners:
         children = (await kube.list(type_, namespace=namespace)).items
         uids = {str(child["metadata"]["uid"]) for child in owned(children, owners)}
         owners |= uids  # the local cluster has nothing between a Deployment and its pods
@@ -62,11 +60,6 @@ async def owners_of(kube: KubeClient, kind: Kind, job: Object) -> set[str]:
             objects = await _served(kube, POD_CONTROLLERS[type_], namespace)
             owners |= {str(controller["metadata"]["uid"]) for controller in owned(objects, uids)}
     return owners
-
-
-def between(kind: Kind) -> list[ResourceType]:
-    """The types of children for which Kubernetes makes the pods."""
-    return [type_ for type_ in POD_CONTROLLERS if type_ in kind.owns]
 
 
 async def _served(kube: KubeClient, type_: ResourceType, namespace: str) -> list[Object]:
@@ -91,7 +84,7 @@ def workers_of(job: Object, pods: Iterable[Object], now: datetime | None = None)
 
     Args: now: UTC. None: of the pods only what they themselves call a fault
     """
-    reports = dict(workers(mapping(job.get("status"))))
+    reports = dict(worker_entries(mapping(job.get("status"))))
     members = []
     for pod in pods:
         name = str(pod["metadata"]["name"])

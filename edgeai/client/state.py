@@ -7,11 +7,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from edgeai.api.resources import Object
+from edgeai.api.status import condition_of, mapping
+from edgeai.faults import summary
+from edgeai.faults.faults import Fault, job_fault
+from edgeai.faults.remedies import is_good, remedy_of
 from edgeai.text import printable
-from globalmanager.rules import summary
-from globalmanager.rules.faults import Fault, job_fault
-from globalmanager.rules.remedies import is_good, remedy_of
-from globalmanager.rules.status import condition_of, mapping
 
 Result = Literal["", "succeeded", "failed"]
 _SUCCEEDED: Final = ("Complete", "Succeeded", "ScaleSucceeded")

@@ -131,10 +131,10 @@ def _refusal(what: str, owner: str, fields: Sequence[str], names: Iterable[str])
 
 def _siblings(type_: ResourceType, field: str) -> list[str]:
     """The fields that the definition of the type has in the place of `field`."""
-    from globalmanager.manifests.crds import structural  # only a refusal needs it
+    from edgeai.api.schemas import structural  # only a refusal needs it
 
-    kind = next(class_.KIND for class_ in CLASSES if type_ in class_.KIND.types)
-    schema = {"properties": {"spec": structural(kind.types[type_].spec)}}
+    definition = next(class_.DEFINITION for class_ in CLASSES if type_ in class_.DEFINITION.types)
+    schema = {"properties": {"spec": structural(definition.spec)}}
     for step in field.split(".")[:-1]:
         properties = schema.get("properties") or {}
         inner = properties.get(_INDEX.sub("", step)) or schema.get("additionalProperties") or {}

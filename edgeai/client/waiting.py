@@ -6,12 +6,12 @@ from contextlib import aclosing
 from typing import Final
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import condition_of
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
 from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
-from globalmanager.rules.status import condition_of
 
 DELETED: Final = "deleted"
 ENDED: Final = "ended"

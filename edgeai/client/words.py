@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object, ResourceType
 from edgeai.client.errors import InvalidObject, UnknownKind
 from edgeai.client.objects import CLASSES, Resource, types_of
 from edgeai.client.strictness import check_head
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
-from globalmanager.contract import Kind
 
 _MAX_SHOWN_CHARS: Final = 80
 
@@ -24,7 +24,7 @@ def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
     types = tuple(
         type_
         for class_ in CLASSES
-        for type_ in class_.KIND.resources
+        for type_ in class_.DEFINITION.resources
         if name in _names(class_, type_) and group in ("", type_.group)
     )
     if not types:
@@ -33,17 +33,17 @@ def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
 
 
 def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:
-    short = class_.KIND.short_names.get(type_.group, ())
-    return (class_.KIND.singular, type_.plural, type_.kind.lower(), *short)
+    short = class_.DEFINITION.short_names.get(type_.group, ())
+    return (class_.DEFINITION.singular, type_.plural, type_.kind.lower(), *short)
 
 
 def _known() -> str:
     """Every kind with its short names: "federatedlearningjob (flj, fl)"."""
-    told = []
-    for class_ in CLASSES:
-        short = ", ".join(one for names in class_.KIND.short_names.values() for one in names)
-        told.append(f"{class_.KIND.singular} ({short})" if short else class_.KIND.singular)
-    return ", ".join(told)
+    kinds = []
+    for definition in (class_.DEFINITION for class_ in CLASSES):
+        short = ", ".join(name for names in definition.short_names.values() for name in names)
+        kinds.append(f"{definition.singular} ({short})" if short else definition.singular)
+    return ", ".join(kinds)
 
 
 def parse_job(text: str) -> tuple[tuple[ResourceType, ...], str]:
@@ -68,7 +68,7 @@ def check_document(document: Any, what: str) -> Object:
             what, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
         )
     head = (document.get("apiVersion"), document.get("kind"))
-    types = [type_ for class_ in CLASSES for type_ in class_.KIND.types]
+    types = [type_ for class_ in CLASSES for type_ in class_.DEFINITION.types]
     if head not in [(type_.api_version, type_.kind) for type_ in types]:
         full_name = f"{head[1]} of {head[0]}"
         raise UnknownKind(what, full_name[:_MAX_SHOWN_CHARS], _with_groups())
@@ -86,15 +86,15 @@ def _with_groups() -> str:
     return ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in types_of())
 
 
-def type_of(kind: Kind, object_: Object) -> ResourceType:
+def type_of(definition: Definition, object_: Object) -> ResourceType:
     """The type of an object of this kind, in the version that the API has shown."""
-    return next(type_ for type_ in kind.types if type_.api_version == object_["apiVersion"])
+    return next(type_ for type_ in definition.types if type_.api_version == object_["apiVersion"])
 
 
 def resource(object_: Object) -> Resource[Any, Any]:
     """The typed object of one that `apply_document` returns. Raises: UnknownKind"""
     for class_ in CLASSES:
-        for type_ in class_.KIND.types:
+        for type_ in class_.DEFINITION.types:
             if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):
                 return class_(object_)
     raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _known())

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
+from edgeai.api.objects import LABEL_KIND, LABEL_NAME
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, ResourceType
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Store, controller_of
 from globalmanager.contract import STORAGE_ANNOTATIONS
-from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME
 
 log = logs.get_logger(__name__)
 

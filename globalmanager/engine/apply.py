@@ -14,7 +14,10 @@ from typing import Final
 
 from common import logs
 from common.tasks import TaskGroup
+from edgeai.api import deletions
+from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.status import WAITING
 from edgeai.errors import EdgeAIError
 from edgeai.kube.errors import (
     AlreadyExists,
@@ -49,10 +52,9 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission, PodForbidden
 from globalmanager.engine.status import StatusWriter, status_of
 from globalmanager.engine.successes import Success, messages
-from globalmanager.rules import deletions, overridden
-from globalmanager.rules.lifecycle import Timers
-from globalmanager.rules.objects import differences, is_being_deleted, owner_reference
-from globalmanager.rules.status import WAITING
+from globalmanager.kinds.shared import overridden
+from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.objects import differences, owner_reference
 
 log = logs.get_logger(__name__)
 

@@ -5,6 +5,7 @@ change concerns goes to the queue, where it waits for its plan. Jobs that only n
 which there may be thousands, get there a few at a time (see fan_out).
 """
 
+from edgeai.api.objects import LABEL_KIND, LABEL_NAME, label_of
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, PODS, Object, ObjectRef, ref_of
 from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
@@ -19,7 +20,6 @@ from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.ha.fence import Fence
-from globalmanager.rules.objects import LABEL_KIND, LABEL_NAME, label_of
 
 
 class ChangeHandler:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgeai.api.resources import Object
+from edgeai.api.status import mapping
 from globalmanager.contract import Kind
 from globalmanager.engine.assign import concerns_assignments
 from globalmanager.engine.status import status_of
-from globalmanager.rules.status import mapping
 
 # Fields of a worker's entry of .status.workers that no plan of such a kind reads.
 _COUNTS: Final = frozenset({"taskInfo", "revision", "details", "observedAt"})

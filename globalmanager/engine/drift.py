@@ -22,7 +22,7 @@ import msgspec
 from common.clock import Clock
 from edgeai.api.resources import Object
 from globalmanager.cache.store import uid_of
-from globalmanager.rules.objects import content_hash, differences
+from globalmanager.kinds.shared.objects import content_hash, differences
 
 MAX_RESTORES: Final = 2
 """How often in a row the engine restores one field of a child."""

@@ -14,10 +14,10 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from edgeai.api.resources import PODS, Object, ResourceType
+from edgeai.api.status import condition_of
+from edgeai.faults.faults import STALLED
+from edgeai.faults.remedies import Cause, cause_of
 from globalmanager.contract import Kind
-from globalmanager.rules.faults import STALLED
-from globalmanager.rules.remedies import Cause, cause_of
-from globalmanager.rules.status import condition_of
 
 MAX_NAMESPACES: Final = 500
 """Every user who may create a namespace adds a value of the label job_namespace, so the number of

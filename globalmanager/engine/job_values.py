@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from edgeai.api.resources import Object, ResourceType
-from globalmanager.rules.summary import CURVES, numbers_of
+from edgeai.faults.summary import CURVES, numbers_of
 
 NAME: Final = "edgeai_job_metric"
 LABELS: Final = ("resource", "job_namespace", "job_name", "key")

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
+from edgeai.api.status import mapping
 from edgeai.errors import EdgeAIError, Unavailable
 from globalmanager.contract import Create, Event, Observed, Replace, Severity
 from globalmanager.engine.caches import Caches
-from globalmanager.rules.pod_security import ENFORCE, Level, Violation, level_of, violations
-from globalmanager.rules.status import mapping
+from globalmanager.engine.pod_security import ENFORCE, Level, Violation, level_of, violations
 
 _MAX_NAMED: Final = 4  # fields in one message
 _MAX_DEPTH: Final = 8  # of a pod template in the spec of a job

@@ -3,7 +3,7 @@
 import msgspec
 
 from globalmanager.cache.informer import InformerSettings
-from globalmanager.rules.pod_security import Level
+from globalmanager.engine.pod_security import Level
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

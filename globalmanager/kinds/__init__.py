@@ -1,20 +1,29 @@
 """One folder of pure functions for each job kind. `KINDS` lists all kinds.
 
-A sub-package that exports `KIND` is a kind. To add a kind, add its folder. The engine, the edge
-side, the CRD generator and REST read `KINDS`.
+A package in the folder of a family is a kind: it exports `KIND`. To add a kind, add its folder.
 """
 
 import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from globalmanager.contract import Kind
 
+FAMILIES: Final = ("edge", "elastic", "training")
+
 
 def _kinds() -> tuple[Kind, ...]:
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    kinds: list[Kind] = [importlib.import_module(f"{__name__}.{name}").KIND for name in names]
+    packages = [
+        f"{__name__}.{family}.{module.name}"
+        for family in FAMILIES
+        for path in __path__
+        for module in pkgutil.iter_modules([f"{path}/{family}"])
+        if module.ispkg
+    ]
+    by_name = sorted(packages, key=lambda package: package.rpartition(".")[2])
+    kinds: list[Kind] = [importlib.import_module(package).KIND for package in by_name]
     check_types(kinds)
     return tuple(kinds)
 

@@ -19,6 +19,7 @@ from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
+from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.access import Access, Reading, check_names, listable
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.openapi import document
@@ -36,7 +37,6 @@ from globalmanager.rest.views import (
     object_view,
     status_view,
 )
-from globalmanager.rules.training.edge_placement import is_edge
 
 FIRST_GROUP: Final = "edgeai.io"  # the first group in the search when a request names no group
 

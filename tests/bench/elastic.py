@@ -4,7 +4,7 @@ import statistics
 import time
 from typing import Any, Final
 
-from globalmanager.kinds.trainingjob import KIND
+from globalmanager.kinds.elastic.trainingjob import KIND
 from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic.world import ElasticWorld, example
 

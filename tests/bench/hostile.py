@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from globalmanager.kinds.jointinferenceservice.workers import secret_name, worker_name
+from globalmanager.kinds.edge.jointinferenceservice.workers import secret_name, worker_name
 from tests.bench.cluster import AS_DEPLOYED, connection
 from tests.bench.creator import PLURAL
 from tests.bench.samples import MODEL, model, service

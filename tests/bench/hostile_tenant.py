@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from edgeai.api.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
 from edgeai.cli.api import Object
-from globalmanager.rules.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
 from tests.bench.neighbour import paced
 from tests.bench.onlooker import api_session
 

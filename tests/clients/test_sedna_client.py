@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from edgeai.api.workers import Transport
 from edgeai.localcluster.kubelet.expansion import expand
 from globalmanager.contract import WorkerSettings
-from globalmanager.rules import pods, transport
-from globalmanager.rules.transport import Transport
+from globalmanager.kinds.edge import transport
+from globalmanager.kinds.shared import pods
 from tests.edgeai.worker.peers import LOOPBACK
 from tests.relay.world import HOST, SECRET, WORKER, RelayWorld, one_answer
 from tests.runtimes import INSTALL_S, python_with

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from edgeai.api.objects import SPEC_HASH
 from edgeai.cli.api import Object, collection_of, path_of
-from globalmanager.kinds.trainingjob.hosts import NUDGE
+from globalmanager.kinds.elastic.trainingjob.hosts import NUDGE
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE, groups
-from globalmanager.rules.objects import SPEC_HASH
 from tests.certificates import Authority
 from tests.cluster import elastic
 from tests.cluster.client import Client

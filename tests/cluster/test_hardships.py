@@ -21,7 +21,7 @@ import pytest
 
 from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane

@@ -16,7 +16,7 @@ import pytest
 
 from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lines import Request, Road

@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from globalmanager.kinds.trainingjob import files
-from globalmanager.kinds.trainingjob.launcher import ROLE_RULES
+from globalmanager.kinds.elastic.trainingjob import files
+from globalmanager.kinds.elastic.trainingjob.launcher import ROLE_RULES
 from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
 from tests.waiting import eventually

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from edgeai.api.jointinferenceservice import PARAMETERS
 from edgeai.worker import hard_example_mining
-from globalmanager.kinds.jointinferenceservice.mining import PARAMETERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "kinds" / "jointinferenceservice.md"
 NOT_OF_THE_SDK: Final = "BertRouter"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from globalmanager.kinds.pytorchjob.types import CONSTRAINTS as OF_PYTORCH
-from globalmanager.kinds.tfjob.types import CONSTRAINTS as OF_TF
-from globalmanager.kinds.trainingjob.types import CONSTRAINTS as OF_TRAINING
-from globalmanager.rules.training.constraints import Constraint, rows
+from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS as OF_TRAINING
+from globalmanager.kinds.shared.constraints import Constraint, rows
+from globalmanager.kinds.training.pytorchjob.spec import CONSTRAINTS as OF_PYTORCH
+from globalmanager.kinds.training.tfjob.spec import CONSTRAINTS as OF_TF
 from tests.docs.test_generated import DOCS
 
 HEAD = "| field | must be | told by |"

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from common.wire import ReportBody, WorkerStatus
+from edgeai.api.objects import LABEL_ROLE
 from edgeai.api.resources import (
     DEPLOYMENTS,
     NODES,
@@ -40,7 +41,6 @@ from globalmanager.contract import (
     WorkerReport,
     WorkerSettings,
 )
-from globalmanager.rules import objects
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = WorkerSettings(
@@ -243,7 +243,7 @@ class World:
     def pod(
         self, role: str, node: str = "", *, worker: str = "", name: str = "", **state: Any
     ) -> Self:
-        labels = {LABEL_UID: "uid-1", objects.LABEL_ROLE: role}
+        labels = {LABEL_UID: "uid-1", LABEL_ROLE: role}
         if worker:
             labels[LABEL_WORKER] = worker
         metadata = {"name": name or f"{role}-{len(self.pods)}", "labels": labels}
@@ -281,7 +281,7 @@ class World:
         """The Deployments of these roles are available, those of others are not."""
         for ref, child in self.children.items():
             if ref.type == DEPLOYMENTS:
-                is_up = child["metadata"]["labels"][objects.LABEL_ROLE] in roles
+                is_up = child["metadata"]["labels"][LABEL_ROLE] in roles
                 state = {"conditions": [{"type": "Available", "status": str(is_up)}]}
                 self.children[ref] = {**child, "status": state}
         return self

@@ -12,11 +12,12 @@ import msgspec
 
 from common.wire import AssignmentBody, WorkerGrant
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.schemas import Column, Schema
+from edgeai.api.specs import parse
 from edgeai.ids import NodeName, Uid, WorkerName
 from globalmanager.contract import (
     Action,
     Assignment,
-    Column,
     Create,
     Event,
     Job,
@@ -24,13 +25,11 @@ from globalmanager.contract import (
     Observed,
     Plan,
     Replace,
-    Schema,
     Severity,
     UpdateRule,
     WorkerReport,
     task_key,
 )
-from globalmanager.rules.specs import parse
 from tests.globalmanager.objects import GADGETS
 
 PARTS = ResourceType("test.edgeai.io", "v1", "parts", "Part")

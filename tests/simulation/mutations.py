@@ -87,7 +87,7 @@ MUTATIONS: Final = (
         "I4",
         (
             Edit(
-                "globalmanager/rules/worker_status.py",
+                "globalmanager/kinds/shared/worker_status.py",
                 "    return report.attempt < attempt",
                 "    return False",
             ),
@@ -164,7 +164,7 @@ MUTATIONS: Final = (
         "I4",
         (
             Edit(
-                "globalmanager/rules/worker_status.py",
+                "globalmanager/kinds/shared/worker_status.py",
                 "if report.is_former and entry",
                 "if False and entry",
             ),
@@ -320,7 +320,7 @@ MUTATIONS: Final = (
                 "        await self.tell(observed, plan)\n        for stage in plan.stages:",
             ),
             Edit(
-                "globalmanager/rules/children.py",
+                "globalmanager/kinds/shared/children.py",
                 "        elif is_being_deleted(existing):\n            continue",
                 "        elif is_being_deleted(existing) or observed.generation == (\n"
                 '            observed.object.get("status") or {}\n'

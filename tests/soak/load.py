@@ -13,7 +13,7 @@ import aiohttp
 
 from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.ids import Uid
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.bench.samples import node_name
 from tests.cluster.samples import service
 

@@ -22,8 +22,8 @@ from edgeai.cli.api import Object
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
-from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.edge.jointinferenceservice import KIND
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.samples import model, service
 from tests.globalmanager.cluster import Cluster
 from tests.localcontroller.test_process import Controller, command, started

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
 from edgeai.kube.errors import Malformed
-from globalmanager.rules.training.edge_placement import EDGE_LABEL
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.certificates import Authority
 from tests.cluster.training import tf_job
 from tests.globalmanager.cluster import TOKEN as API_TOKEN

@@ -13,7 +13,7 @@ from edgeai.cli.doctor.files import mounted
 from edgeai.cli.doctor.finding import Level, Told, readable
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.times import rfc3339
-from globalmanager.rules.certificates import ENDS_SOON
+from globalmanager.rest.certificates import ENDS_SOON
 
 RENEW: Final = (
     "type edgeai upgrade if edgeai install has made it, else replace the Secret as in "

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
+from edgeai.api.pod_state import node_of
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
@@ -12,7 +13,6 @@ from edgeai.ids import NodeName
 from globalmanager.ha import claims
 from globalmanager.ha.elector import REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
-from globalmanager.rules.pod_state import node_of
 
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 

@@ -10,8 +10,8 @@ import msgspec
 from edgeai import times
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts, Objects
+from edgeai.faults.pod_faults import first_fault
 from edgeai.kube.errors import Forbidden
-from globalmanager.rules.pod_faults import first_fault
 
 Level = Literal["ok", "warning", "error", "unknown"]
 Told = tuple[Level, str] | tuple[Level, str, str]

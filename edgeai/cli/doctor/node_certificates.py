@@ -20,7 +20,7 @@ from edgeai.cli.doctor.finding import MAX_NAMED, Told, look, readable
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.ids import NodeName
 from globalmanager.ha.claims import ClaimsError
-from globalmanager.rules.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
+from globalmanager.rest.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
 
 _KEY: Final = "ca.crt"
 _CA_REMEDY: Final = (

@@ -4,12 +4,12 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from edgeai.api.objects import controllers
 from edgeai.api.resources import Object, ResourceType
 from edgeai.cli.install.cluster import Cluster
 from edgeai.kube.errors import NotFound
 from globalmanager.ha.elector import LEASE_NAME
 from globalmanager.rootkey import SECRET_NAME
-from globalmanager.rules.children import controllers
 
 _OF_KUBERNETES: Final = (
     *(("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")),

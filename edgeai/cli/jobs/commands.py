@@ -49,7 +49,7 @@ def describe(
     async def told() -> Any:
         async with await _client(kubeconfig, state_dir, namespace) as client:
             resource = await find(client, job)
-            pods = await pods_of(client.kube, resource.KIND, resource.object)
+            pods = await pods_of(client.kube, resource.DEFINITION, resource.object)
             state = await state_with_logs(client.kube, resource.object, pods, now)
             return described(resource, state, pods, now)
 

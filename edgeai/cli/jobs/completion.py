@@ -28,7 +28,7 @@ async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]
     from edgeai.client.objects import CLASSES, types_of
     from edgeai.kube.errors import Forbidden, NotFound
 
-    jobs = [class_ for class_ in CLASSES if class_.KIND.owns]
+    jobs = [class_ for class_ in CLASSES if class_.DEFINITION.has_workers]
     async with (
         asyncio.timeout(DEADLINE_S),
         await AsyncClient.open(kubeconfig, namespace) as client,

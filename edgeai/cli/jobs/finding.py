@@ -2,12 +2,12 @@
 
 import asyncio
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef
 from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.errors import JobNotFound
 from edgeai.client.words import parse_job, resource
 from edgeai.kube.errors import Forbidden, NotFound
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 
 _LATER_KINDS = ("Dataset", "Model", SCALE_OUTS.kind, SCALE_INS.kind)
 
@@ -30,7 +30,9 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
         candidate for candidate in resources if candidate.type.kind not in _LATER_KINDS
     ] or resources
     if len(jobs) > 1:
-        references = " or ".join(f"{job.KIND.singular}.{job.type.group}/{name}" for job in jobs)
+        references = " or ".join(
+            f"{job.DEFINITION.singular}.{job.type.group}/{name}" for job in jobs
+        )
         raise JobNotFound(f"JOB {name!r} names several objects; write {references}")
     if jobs:
         return jobs[0]

@@ -14,9 +14,9 @@ from edgeai.cli.status import age_text, table
 from edgeai.client.asynchronous import AnyResource
 from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, State, conditions_of
+from edgeai.faults.faults import Fault
+from edgeai.faults.summary import progress_of
 from edgeai.text import printable
-from globalmanager.rules.faults import Fault
-from globalmanager.rules.summary import progress_of
 
 MAX_SHOWN: Final = 10  # faults of the page
 _PENDING: Final = "nothing: it goes on by itself"

@@ -15,8 +15,8 @@ from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import State, state_of
 from edgeai.client.waiting import wait_for
 from edgeai.client.words import check_document, resource
+from edgeai.faults.faults import summary
 from edgeai.kube import errors
-from globalmanager.rules.faults import summary
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 80

@@ -14,11 +14,11 @@ from typing import Any, Final, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping
 from edgeai.errors import EdgeAIError, Gone, TooLarge
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
-from globalmanager.rules.status import mapping
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Function from the present .status to a merge patch of it; None when nothing changes."""

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import Overloaded
+from edgeai.faults.summary import phase_of
 from edgeai.ids import Uid
 from edgeai.kube.client import Beginning, KubeClient
 from edgeai.kube.errors import ApiError, TooLarge
 from globalmanager.contract import Kind
 from globalmanager.engine.events import EVENTS
 from globalmanager.rest.errors import RequestError
-from globalmanager.rules.summary import phase_of
 
 MAX_REPLICAS: Final = 10_000
 VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}

@@ -14,6 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ObjectRef, ResourceType
+from edgeai.api.status import mapping
+from edgeai.faults.faults import Fault
+from edgeai.faults.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.contract import Contact
@@ -21,11 +24,8 @@ from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.jobs import Owned
 from globalmanager.ha.contacts import Contacts
-from globalmanager.rules.certificates import NODE_REMEDY, end_in_words, ends_soon
-from globalmanager.rules.faults import Fault
-from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
-from globalmanager.rules.training.edge_placement import is_edge
+from globalmanager.kinds.training.edge_placement import is_edge
+from globalmanager.rest.certificates import NODE_REMEDY, end_in_words, ends_soon
 
 Tone = Literal["good", "done", "waiting", "bad"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"

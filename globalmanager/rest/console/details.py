@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping, mappings
+from edgeai.faults.summary import conditions_of
 from globalmanager.rest.console.board import path_of
-from globalmanager.rules.status import mapping, mappings
-from globalmanager.rules.summary import conditions_of
 
 MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
 MAX_MESSAGE_CHARS: Final = 300

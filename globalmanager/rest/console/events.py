@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
 from edgeai.text import printable
@@ -22,7 +23,6 @@ from globalmanager.rest.console.details import is_troubled
 from globalmanager.rest.console.visits import Visit
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
-from globalmanager.rules.status import mapping
 
 MAX_ROWS: Final = 200
 MAX_MESSAGE_CHARS: Final = 1024

@@ -19,9 +19,9 @@ from common.settings import check_url
 from edgeai import times
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError, Overloaded
+from edgeai.faults.summary import CURVES
 from globalmanager.engine.job_values import MAX_KEY_CHARS, NAME
 from globalmanager.rest.fair_rate import FairRate, Rate
-from globalmanager.rules.summary import CURVES
 
 POINTS: Final = 240
 LATE_S: Final = 15.0  # a point may be so much after the end

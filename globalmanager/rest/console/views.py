@@ -12,6 +12,16 @@ from urllib.parse import urlencode
 import yaml
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping
+from edgeai.faults.faults import Fault
+from edgeai.faults.remedies import is_good, remedy_of
+from edgeai.faults.summary import (
+    REPLICA_STATES,
+    conditions_of,
+    metrics_of,
+    numbers_of,
+    waits_of,
+)
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.rest.console.board import (
@@ -25,16 +35,6 @@ from globalmanager.rest.console.board import (
 from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of, word
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
-from globalmanager.rules.faults import Fault
-from globalmanager.rules.remedies import is_good, remedy_of
-from globalmanager.rules.status import mapping
-from globalmanager.rules.summary import (
-    REPLICA_STATES,
-    conditions_of,
-    metrics_of,
-    numbers_of,
-    waits_of,
-)
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest

@@ -11,7 +11,7 @@ import yaml
 
 from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.bad_input.unready import (
     APPLY_CRDS,
     Launch,

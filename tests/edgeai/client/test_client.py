@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from edgeai.api.model import ModelSpec
 from edgeai.api.resources import DEPLOYMENTS, NODES, Object, ObjectRef
 from edgeai.client import (
     AsyncClient,
@@ -26,7 +27,6 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.user import UserClient
 from edgeai.localcluster.objects import errors as refusals
 from edgeai.localcluster.objects.containers import LogQuery
-from globalmanager.kinds.model.types import ModelSpec
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.globalmanager.cluster import Cluster
 from tests.globalmanager.scripted_api import serve_scripted

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 import yaml
 
+from edgeai.api.model import ModelSpec
+from edgeai.api.resources import POD_CONTROLLERS
 from edgeai.client import InvalidObject, JointInferenceService, Model, UnknownKind, WaitTimeout
 from edgeai.client.objects import CLASSES, plain
 from edgeai.client.words import check_document, parse_job, resource, types_named
 from edgeai.errors import EdgeAIError, InvalidName, Overloaded, SettingsError
 from edgeai.kube import errors
 from globalmanager.kinds import KINDS
-from globalmanager.kinds.model.types import ModelSpec
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 
 MODEL: Final = Model.of("small", ModelSpec(url="/m"))
@@ -43,12 +44,19 @@ def documents() -> list[Any]:
 
 
 def test_every_kind_has_a_class_of_its_own_with_the_structs_of_the_kind() -> None:
-    assert sorted(each.KIND.name for each in CLASSES) == sorted(kind.name for kind in KINDS)
-    for each in CLASSES:
-        base = each.__orig_bases__[0]  # type: ignore[attr-defined]
-        for schema in each.KIND.types.values():
-            assert base.__args__ == (schema.spec, schema.status), each
-        assert each.__name__ == each.KIND.name
+    assert sorted(class_.__name__ for class_ in CLASSES) == sorted(kind.name for kind in KINDS)
+    for kind in KINDS:
+        class_ = next(class_ for class_ in CLASSES if class_.__name__ == kind.name)
+        base, definition = class_.__orig_bases__[0], class_.DEFINITION  # type: ignore[attr-defined]
+        for schema in kind.types.values():
+            assert base.__args__ == (schema.spec, schema.status), kind.name
+        assert definition.types == tuple(kind.types)
+        names = (definition.name, definition.singular, definition.short_names, definition.resources)
+        assert names == (kind.name, kind.singular, kind.short_names, kind.resources)
+        assert list(definition.pod_owners) == [
+            type_ for type_ in kind.owns if type_ in POD_CONTROLLERS
+        ]
+        assert definition.has_workers == bool(kind.owns)
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda each: each["kind"])

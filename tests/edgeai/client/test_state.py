@@ -12,7 +12,7 @@ from edgeai.client.objects import CLASSES
 from edgeai.client.pods import owned, workers_of
 from edgeai.client.state import conditions_of, state_of
 from tests.edgeai.client.conftest import condition
-from tests.globalmanager.rules.test_remedies import RECORDED
+from tests.edgeai.faults.test_remedies import RECORDED
 
 WORDS: Final = st.sampled_from(("", "a", "\x1b[2J", "Failed", "Running", "True", "False", "type"))
 JSON: Final = st.recursive(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, Object
-from globalmanager.kinds.trainingjob import files
+from globalmanager.kinds.elastic.trainingjob import files
 from tests.edgeai.localcluster.running import (
     RunningCluster,
     container,

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import PODS, Object, ref_of
+from edgeai.faults.pod_faults import examine
 from edgeai.kube.client import KubeClient
 from edgeai.kube.objects import Unreadable
 from edgeai.times import rfc3339
 from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
-from globalmanager.kinds.pytorchjob.framework import PYTORCH
-from globalmanager.rules.pod_faults import examine
-from globalmanager.rules.pod_security import Level, violations
-from globalmanager.rules.training.replicas import trainer
+from globalmanager.engine.pod_security import Level, violations
+from globalmanager.kinds.training.pytorchjob.framework import PYTORCH
+from globalmanager.kinds.training.replicas import trainer
 from tests.globalmanager.builders import NOW
-from tests.globalmanager.rules.test_pod_security import ALLOWED, BASELINE, RESTRICTED
+from tests.globalmanager.engine.test_pod_security import ALLOWED, BASELINE, RESTRICTED
 from tests.globalmanager.scripted_api import ScriptedApi
 
 VARIABLES = 30_000

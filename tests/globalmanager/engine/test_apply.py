@@ -10,7 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from common.clock import SYSTEM_CLOCK
+from edgeai.api.deletions import OVERDUE_S, TERMINATING
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.status import WAITING
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Conflict, Invalid, NotFound
@@ -34,10 +36,8 @@ from globalmanager.engine.events import EVENTS, Recorder
 from globalmanager.engine.job_metrics import JobMetrics
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission
+from globalmanager.engine.pod_security import Level
 from globalmanager.engine.status import StatusWriter
-from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
-from globalmanager.rules.pod_security import Level
-from globalmanager.rules.status import WAITING
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config

@@ -11,8 +11,8 @@ from edgeai.api.resources import DEPLOYMENTS, NODES, SECRETS, Object, ObjectRef
 from edgeai.kube.client import METADATA, METADATA_LIST, KubeClient
 from globalmanager.cache.informer import Informer
 from globalmanager.cache.informers import ALL, Informers
-from globalmanager.kinds.jointinferenceservice import KIND
-from globalmanager.kinds.model import KIND as MODEL_KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
+from globalmanager.kinds.edge.model import KIND as MODEL_KIND
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec

@@ -11,7 +11,7 @@ from edgeai.api.resources import Object, ObjectRef
 from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.cluster import FAST, Cluster, User, run_manager
 from tests.globalmanager.gadgets import GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS

@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.api.resources import Object
 from globalmanager.engine.drift import FORGOTTEN_S, MAX_PAUSE_S, MAX_RESTORES, PAUSE_S, Drift
-from globalmanager.rules.objects import differences
+from globalmanager.kinds.shared.objects import differences
 from tests.support.clock import Clock
 
 

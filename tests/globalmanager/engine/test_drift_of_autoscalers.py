@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 
 from edgeai.api.resources import AUTOSCALERS, NODES, ObjectRef, ResourceType
-from globalmanager.kinds.jointinferenceservice import KIND as SERVICE
-from globalmanager.kinds.model import KIND as MODEL
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.edge.jointinferenceservice import KIND as SERVICE
+from globalmanager.kinds.edge.model import KIND as MODEL
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec

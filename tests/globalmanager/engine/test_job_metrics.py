@@ -4,11 +4,11 @@ from prometheus_client import CollectorRegistry
 
 from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from globalmanager.engine.job_metrics import MAX_NAMESPACES, OTHER, JobMetrics, has_just_failed
-from globalmanager.kinds.dataset import KIND as DATASET
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH
-from globalmanager.kinds.tfjob import KIND as TF
+from globalmanager.kinds.edge.dataset import KIND as DATASET
+from globalmanager.kinds.training.gangs import OF_VOLCANO
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
-from globalmanager.rules.training.gangs import OF_VOLCANO
 from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
 from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import async_eventually

@@ -10,7 +10,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Invalid
 from globalmanager.contract import Create, Plan
 from globalmanager.engine.events import EVENTS
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH_JOB
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH_JOB
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.engine.test_apply import Bench

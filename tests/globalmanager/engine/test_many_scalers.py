@@ -3,12 +3,12 @@
 import asyncio
 from typing import Final
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS, TRAINING_JOBS
 from edgeai.api.resources import Object
-from globalmanager.kinds.scalein import KIND as SCALE_IN
-from globalmanager.kinds.scaleout import KIND as SCALE_OUT
-from globalmanager.kinds.trainingjob import KIND as TRAINING_JOB
+from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
+from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
+from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING_JOB
 from globalmanager.manifests.crds import crd
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, TRAINING_JOBS
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.waiting import async_eventually
 

@@ -21,7 +21,7 @@ from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.jobs import Jobs, Owned, find_owned
 from globalmanager.engine.observe import Observer
 from globalmanager.ha.contacts import Contacts
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
 from tests.globalmanager.objects import GADGETS, make

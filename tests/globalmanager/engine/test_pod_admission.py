@@ -10,9 +10,11 @@ from edgeai.api.resources import DEPLOYMENTS, NAMESPACES, PODS, Object, ObjectRe
 from globalmanager.contract import Create, Replace
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.pod_admission import NamespaceUnknown, PodAdmission, PodForbidden
+from globalmanager.engine.pod_security import ENFORCE, Level
 from globalmanager.engine.settings import EngineSettings
-from globalmanager.kinds import KINDS, jointinferenceservice, model, pytorchjob, tfjob
-from globalmanager.rules.pod_security import ENFORCE, Level
+from globalmanager.kinds import KINDS
+from globalmanager.kinds.edge import jointinferenceservice, model
+from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.builders import World, from_yaml, job
 from tests.globalmanager.cluster import CRDS, FAST, Cluster, User, run_manager
 from tests.globalmanager.engine.stores import Stores

@@ -15,7 +15,7 @@ from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Done
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, Cluster, User

@@ -3,7 +3,7 @@
 from typing import Any
 
 from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
-from globalmanager.kinds import pytorchjob, tfjob
+from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec

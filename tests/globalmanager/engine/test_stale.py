@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+from edgeai.api.elastic import TRAINING_JOBS
 from edgeai.api.resources import PODS, Object, ObjectRef
 from globalmanager.ha.fence import Fence
-from globalmanager.kinds.pytorchjob import KIND
-from globalmanager.kinds.trainingjob import KIND as TRAINING_JOB
-from globalmanager.rules.elastic.words import TRAINING_JOBS
-from globalmanager.rules.training.replicas import attempt_of
+from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING_JOB
+from globalmanager.kinds.shared.attempts import attempt_of
+from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.cluster import CRDS, TOKEN, Cluster, User, run_manager
 from tests.globalmanager.engine.late_watch import serve_late_watch
 from tests.globalmanager.gadgets import crd_of

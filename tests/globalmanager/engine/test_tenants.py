@@ -14,12 +14,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai.api import pod_state
 from edgeai.api.resources import DEPLOYMENTS, PODS, REPLICASETS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName
 from edgeai.kube.client import KubeClient
 from globalmanager.contract import Assignment, Observed, Plan, UpdateRule
 from globalmanager.engine.settings import EngineSettings
-from globalmanager.rules import children, pod_state
+from globalmanager.kinds.shared import children
 from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS, make

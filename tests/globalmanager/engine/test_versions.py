@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import ResourceType, ref_of
-from globalmanager.contract import Schema, task_key
+from edgeai.api.schemas import Schema
+from globalmanager.contract import task_key
 from globalmanager.engine.build import served_types
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import key_of, run_manager

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from edgeai.api.objects import is_being_deleted
 from globalmanager.contract import Action, Adopt, Create, Refusal
-from globalmanager.rules.objects import is_being_deleted
 from tests.globalmanager.builders import at, merged
 
 Refuse = Callable[[Action], Refusal | None]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from globalmanager.contract import Plan
-from globalmanager.kinds import pytorchjob
+from globalmanager.kinds.training import pytorchjob
 from tests.globalmanager.builders import World, report
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
 from tests.globalmanager.kinds.training.samples import pytorch_spec, started

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import PODS, ObjectRef
+from edgeai.faults.pod_faults import first_fault
+from edgeai.faults.summary import faults_of
 from edgeai.times import rfc3339
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH
-from globalmanager.kinds.tfjob import KIND as TENSORFLOW
-from globalmanager.rules.pod_faults import first_fault
-from globalmanager.rules.summary import faults_of
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.training.tfjob import KIND as TENSORFLOW
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.edge.samples import small_service
 from tests.globalmanager.kinds.training.samples import (

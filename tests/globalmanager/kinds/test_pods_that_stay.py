@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from edgeai.api.deletions import OVERDUE_S, TERMINATING
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Delete, Refusal
-from globalmanager.kinds import pytorchjob, tfjob
-from globalmanager.rules.deletions import OVERDUE_S, TERMINATING
+from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.builders import GRACE_S, World, at, merged, terminating
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
 from tests.globalmanager.kinds.elastic.world import (

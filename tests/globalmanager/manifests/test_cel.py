@@ -14,9 +14,9 @@ import pytest
 from edgeai.api.resources import Object, ResourceType
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH
-from globalmanager.kinds.tfjob import KIND as TF
-from globalmanager.kinds.trainingjob import KIND as TRAINING
+from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
 from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.elastic.world import example

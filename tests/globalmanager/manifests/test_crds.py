@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from edgeai.api.resources import ResourceType
+from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import structural as structural_schema
 from edgeai.localcluster.objects import schemas, structural
-from globalmanager.contract import Column, Kind, Plan, Schema
+from globalmanager.contract import Kind, Plan
 from globalmanager.kinds import KINDS
-from globalmanager.kinds.jointinferenceservice import KIND as JOINT
+from globalmanager.kinds.edge.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
 from tests.globalmanager.builders import from_yaml, report
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, small_service
@@ -152,7 +154,7 @@ class Number(msgspec.Struct):
 
 
 def test_a_number_that_may_be_a_text_has_the_schema_that_kubernetes_has_for_it() -> None:
-    schema = crds.structural(Number)["properties"]["count"]
+    schema = structural_schema(Number)["properties"]["count"]
     assert schema == {"x-kubernetes-int-or-string": True}
     assert [schemas.validate(schema, value) for value in (4, "4")] == [[], []]
     assert schemas.validate(schema, 4.5)
@@ -160,7 +162,7 @@ def test_a_number_that_may_be_a_text_has_the_schema_that_kubernetes_has_for_it()
 
 def test_a_field_of_several_types_is_refused_when_generating() -> None:
     with pytest.raises(ValueError, match="several types"):
-        crds.structural(Union)
+        structural_schema(Union)
 
 
 # ---- several versions of one resource -----------------------------------------------------------

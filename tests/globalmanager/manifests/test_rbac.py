@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import DEPLOYMENTS, PODS, SERVICES, ResourceType
-from globalmanager.contract import Kind, Plan, Schema, UpdateRule
+from edgeai.api.schemas import Schema
+from globalmanager.contract import Kind, Plan, UpdateRule
 from globalmanager.manifests import rbac
 
 TRAINS = ResourceType("example.io", "v1", "trains", "Train")

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from edgeai.api.model import ModelSpec
 from edgeai.api.resources import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -28,7 +29,6 @@ from edgeai.cli.status_sources import from_local
 from edgeai.cli.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
 from edgeai.client import AsyncClient, JointInferenceService, Model
 from edgeai.localcluster.process import ClusterProcess
-from globalmanager.kinds.model.types import ModelSpec
 from tests.edgeai.cli.command import start
 from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.client.conftest import add_pod, condition, tell

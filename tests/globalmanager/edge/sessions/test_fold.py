@@ -8,18 +8,10 @@ import pytest
 
 from common import wire
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.schemas import Schema
 from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
 from edgeai.ids import TaskKey, Uid, WorkerName
-from globalmanager.contract import (
-    Event,
-    Kind,
-    Plan,
-    ReportRefused,
-    Schema,
-    Served,
-    Severity,
-    WorkerReport,
-)
+from globalmanager.contract import Event, Kind, Plan, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.fold import TELL_EVERY_S, PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
 from tests.globalmanager.edge.world import A, key, uid

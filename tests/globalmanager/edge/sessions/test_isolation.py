@@ -28,8 +28,8 @@ from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
-from globalmanager.rules.stored import stored_bytes
-from globalmanager.rules.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
+from globalmanager.kinds.shared.stored import stored_bytes
+from globalmanager.kinds.shared.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
 from tests.globalmanager.cluster import CRDS, Cluster
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, World
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec

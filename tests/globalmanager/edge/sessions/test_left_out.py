@@ -8,8 +8,9 @@ import pytest
 
 from common import wire
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.schemas import Schema
 from edgeai.ids import TaskKey, Uid
-from globalmanager.contract import Event, Kind, Plan, Schema, Served
+from globalmanager.contract import Event, Kind, Plan, Served
 from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
 from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import A, World, assignment, key

@@ -20,7 +20,7 @@ from globalmanager.contract import Assignment, Served, task_key
 from globalmanager.edge.sessions.fold import PatchOf, StatusFold
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User

@@ -4,8 +4,8 @@ import base64
 from typing import Any
 
 from edgeai.api.resources import SECRETS, ResourceType
-from globalmanager.kinds.federatedlearningjob import KIND as FEDERATED
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.federatedlearningjob import KIND as FEDERATED
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.builders import World, from_yaml, job
 
 EDGEAI, SEDNA = KIND.types

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.rules import storage
+from globalmanager.kinds.shared import storage
 from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.objects import SPEC_HASH
 from edgeai.api.resources import DEPLOYMENTS, PODS, Object
-from globalmanager.kinds import pytorchjob, tfjob
-from globalmanager.rules.objects import SPEC_HASH
+from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.builders import World, copied
-from tests.globalmanager.kinds.edge.federatedlearning.test_upgrade import earlier_release
+from tests.globalmanager.kinds.edge.federatedlearningjob.test_upgrade import earlier_release
 from tests.globalmanager.kinds.edge.samples import (
     federated_job,
     joint_inference_spec,

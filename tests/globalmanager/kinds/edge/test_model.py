@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from globalmanager.contract import Plan
-from globalmanager.kinds.model import KIND
+from globalmanager.kinds.edge.model import KIND
 from tests.globalmanager.builders import World, job, report
 from tests.globalmanager.kinds.edge.samples import proposal_service, small_service
 

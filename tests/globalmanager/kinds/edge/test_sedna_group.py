@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.kinds.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.builders import World, job, report
 from tests.globalmanager.kinds.edge.samples import (
     EDGEAI,

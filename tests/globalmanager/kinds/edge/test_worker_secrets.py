@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import PODS, SECRETS
-from globalmanager.rules.secrets import worker_secret
+from globalmanager.kinds.shared.secrets import worker_secret
 from tests.globalmanager.builders import SETTINGS, World, from_yaml
 from tests.globalmanager.kinds.edge.samples import federated_job, secrets_of, small_service
 from tests.globalmanager.kinds.elastic.world import EXAMPLE, ElasticWorld

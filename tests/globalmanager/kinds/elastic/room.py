@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any, Final, Self
 
+from edgeai.api.pod_state import is_active
 from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Create, Delete, Event, Plan
-from globalmanager.rules.pod_state import is_active
 from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example
 

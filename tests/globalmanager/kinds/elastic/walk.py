@@ -4,11 +4,11 @@ import random
 from datetime import datetime
 from typing import Any, Final
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Adopt, Create, Delete, Result
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
-from globalmanager.rules.objects import owner_reference
+from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
 

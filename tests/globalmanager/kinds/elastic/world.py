@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from edgeai.api.elastic import GROUP, SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import Object, ObjectRef, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
@@ -19,11 +20,10 @@ from globalmanager.contract import (
     Plan,
     Result,
 )
-from globalmanager.kinds.scalein import KIND as SCALE_IN
-from globalmanager.kinds.scaleout import KIND as SCALE_OUT
-from globalmanager.kinds.trainingjob import KIND
-from globalmanager.rules.elastic.words import GROUP, SCALE_INS, SCALE_OUTS
-from globalmanager.rules.objects import owner_reference
+from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
+from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
+from globalmanager.kinds.elastic.trainingjob import KIND
+from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.builders import NOW, World, at, from_yaml, merged
 
 SCALER_KINDS: Final = {SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}

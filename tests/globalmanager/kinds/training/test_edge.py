@@ -11,9 +11,9 @@ from common.wire import THE_NODE_ITSELF
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Assignment, Delete, Kind, Plan, ReportRefused, WorkerReport
-from globalmanager.kinds import pytorchjob, tfjob
-from globalmanager.rules.training.edge_placement import GRACE
-from globalmanager.rules.training.edge_reports import MAX_WORKERS_BYTES
+from globalmanager.kinds.training import pytorchjob, tfjob
+from globalmanager.kinds.training.edge_placement import GRACE
+from globalmanager.kinds.training.edge_reports import MAX_WORKERS_BYTES
 from tests.globalmanager.builders import NOW, World, at, job, report
 from tests.globalmanager.kinds.training.samples import (
     conditions,

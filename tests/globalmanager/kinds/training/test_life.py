@@ -7,7 +7,7 @@ import pytest
 
 from edgeai.api.resources import PODS
 from globalmanager.contract import Create, Delete, Kind
-from globalmanager.kinds import pytorchjob, tfjob
+from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,

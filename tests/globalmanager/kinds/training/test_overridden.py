@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from globalmanager.contract import Kind
-from globalmanager.kinds.pytorchjob import KIND as PYTORCH
-from globalmanager.kinds.tfjob import KIND as TENSORFLOW
+from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
+from globalmanager.kinds.training.tfjob import KIND as TENSORFLOW
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic import world as elastic_jobs
 from tests.globalmanager.kinds.training.pytorchjob.test_autoscaler import elastic

@@ -1,7 +1,7 @@
 """The rules of the Kubeflow operators that both kinds share or that no other table names, as rows.
 
 Source: kubeflow/training-operator 1.9. The rules of one framework stand in pytorchjob and
-tfjob, those of gangs in tests/globalmanager/rules/test_training_gangs.
+tfjob, those of gangs in tests/globalmanager/kinds/training/test_gangs.
 """
 
 import copy
@@ -11,11 +11,13 @@ from typing import Any, Final
 import pytest
 
 from edgeai.api.resources import PODS, SERVICES
-from globalmanager.contract import Column, Event, InvalidSpec, Kind
-from globalmanager.kinds import pytorchjob, tfjob
-from globalmanager.kinds.pytorchjob.autoscaling import bounds
-from globalmanager.rules.status import Truth
-from globalmanager.rules.training.conditions import Conditions, State
+from edgeai.api.schemas import Column
+from edgeai.api.specs import InvalidSpec
+from edgeai.api.status import Truth
+from globalmanager.contract import Event, Kind
+from globalmanager.kinds.shared.job_conditions import Conditions, State
+from globalmanager.kinds.training import pytorchjob, tfjob
+from globalmanager.kinds.training.pytorchjob.autoscaling import bounds
 from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,

@@ -16,8 +16,8 @@ import pytest
 from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import Create, Delete, Observed, Plan
-from globalmanager.kinds.pytorchjob import KIND
-from globalmanager.rules.training.replicas import attempt_of
+from globalmanager.kinds.shared.attempts import attempt_of
+from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.builders import SETTINGS, at, copied, job, merged
 from tests.globalmanager.kinds.training.samples import ended, pytorch_spec
 

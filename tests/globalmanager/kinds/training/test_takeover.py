@@ -8,8 +8,7 @@ import pytest
 
 from edgeai.api.resources import PODS, SERVICES, ref_of
 from globalmanager.contract import Kind, WorkerSettings
-from globalmanager.kinds import pytorchjob, tfjob
-from globalmanager.rules.training import gangs
+from globalmanager.kinds.training import gangs, pytorchjob, tfjob
 from tests import training_operator
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (

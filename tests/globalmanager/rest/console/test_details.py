@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.rest.console import details
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, TYPES, World
 from tests.globalmanager.rest.console.conftest import Browser

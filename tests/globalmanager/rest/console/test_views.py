@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef
 from edgeai.ids import NodeName
 from globalmanager.edge.sessions.relay import RelayInfo
@@ -15,7 +16,6 @@ from globalmanager.rest.console import board as board_module
 from globalmanager.rest.console import details, views
 from globalmanager.rest.console.board import MAX_PHASE_CHARS, Board, Sight
 from globalmanager.rest.console.theme import theme
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS
 from tests.globalmanager.rest.cluster import (
     JI,
     TYPES,

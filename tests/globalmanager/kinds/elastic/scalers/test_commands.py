@@ -11,8 +11,8 @@ import pytest
 
 from edgeai.api.resources import Object
 from globalmanager.contract import Execution
-from globalmanager.kinds.trainingjob import commands
-from globalmanager.rules.elastic.scalers import Script
+from globalmanager.kinds.elastic.scalers import Script
+from globalmanager.kinds.elastic.trainingjob import commands
 
 LAUNCHER: Object = {
     "metadata": {"name": "l", "uid": "u"},

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from edgeai.api.elastic import SCALE_OUTS, TRAINING_JOBS
 from edgeai.api.resources import PODS, Object, ObjectRef
-from globalmanager.kinds.scaleout import KIND as SCALE_OUT
-from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS
-from globalmanager.rules.elastic.words import SCALE_OUTS, TRAINING_JOBS
-from globalmanager.rules.objects import owner_reference
+from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
+from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
+from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.builders import NOW, World, at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, ElasticWorld, training, worker
 

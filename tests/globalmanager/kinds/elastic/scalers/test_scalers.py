@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS, TRAINING_JOBS
 from edgeai.api.resources import ObjectRef
-from globalmanager.contract import InvalidSpec, Severity
-from globalmanager.kinds.scalein import KIND as SCALE_IN
-from globalmanager.kinds.scaleout import KIND as SCALE_OUT
-from globalmanager.rules.elastic import scalers
-from globalmanager.rules.elastic.scalers import Scaler, Script
-from globalmanager.rules.elastic.words import SCALE_INS, SCALE_OUTS, TRAINING_JOBS
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Severity
+from globalmanager.kinds.elastic import scalers
+from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
+from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
+from globalmanager.kinds.elastic.scalers import Scaler, Script
 from tests.globalmanager.builders import World, from_yaml
 
 # examples/scale_out.yaml and scale_in_pod.yaml of the et-operator

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from globalmanager.contract import Create, Delete, Fault, Refusal, Severity
-from globalmanager.kinds.trainingjob import KIND
+from globalmanager.kinds.elastic.trainingjob import KIND
 from tests.globalmanager.builders import World, at, merged
 from tests.globalmanager.kinds.elastic.world import (
     JOB,

@@ -6,8 +6,8 @@ import pytest
 
 from edgeai.api.resources import PODS
 from globalmanager.contract import Annotate, Create, Delete
-from globalmanager.kinds.trainingjob.table import recorded
-from globalmanager.kinds.trainingjob.types import MAX_INDEX
+from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
+from globalmanager.kinds.elastic.trainingjob.table import recorded
 from tests.globalmanager.builders import at
 from tests.globalmanager.kinds.elastic.scalers.test_hostile import forge, in_time
 from tests.globalmanager.kinds.elastic.world import (

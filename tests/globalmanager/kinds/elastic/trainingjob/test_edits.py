@@ -7,9 +7,10 @@ from typing import Any, Final
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from globalmanager.contract import InvalidSpec, Plan, Severity
-from globalmanager.kinds.trainingjob.types import read
-from globalmanager.rules.pod_state import is_active
+from edgeai.api.pod_state import is_active
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Plan, Severity
+from globalmanager.kinds.elastic.trainingjob.spec import read
 from tests.globalmanager.builders import copied
 from tests.globalmanager.kinds.elastic.room import Cluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER

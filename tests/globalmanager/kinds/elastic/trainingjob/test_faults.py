@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.api.resources import Object
 from globalmanager.contract import Create, Refusal
-from globalmanager.kinds.trainingjob import KIND
+from globalmanager.kinds.elastic.trainingjob import KIND
 from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic.world import (
     JOB,

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from globalmanager.kinds.trainingjob import files
-from globalmanager.rules.training.forms import MAX_REPLICAS
+from edgeai.api.training import MAX_REPLICAS
+from globalmanager.kinds.elastic.trainingjob import files
 
 HOSTS: Final = ("mnist-worker-0", "mnist-worker-2")
 MAX_CONFIG_MAP_BYTES: Final = 1 << 20

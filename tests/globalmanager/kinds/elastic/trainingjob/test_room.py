@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from globalmanager.contract import InvalidSpec
-from globalmanager.kinds.trainingjob.types import read
+from edgeai.api.specs import InvalidSpec
+from globalmanager.kinds.elastic.trainingjob.spec import read
 from tests.globalmanager.kinds.elastic.room import FULL, Cluster, elastic
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 

@@ -5,12 +5,12 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from edgeai.api.objects import LABEL_MANAGED_BY, LABEL_ROLE, MANAGER
 from edgeai.api.resources import PODS, Object, ObjectRef
-from globalmanager.kinds.trainingjob import present, room, workers
-from globalmanager.kinds.trainingjob.present import KIND, STATES, Present
-from globalmanager.kinds.trainingjob.table import WorkerState, observe
-from globalmanager.rules import objects
-from globalmanager.rules.training.conditions import Conditions
+from globalmanager.kinds.elastic.trainingjob import present, room, workers
+from globalmanager.kinds.elastic.trainingjob.present import KIND, STATES, Present
+from globalmanager.kinds.elastic.trainingjob.table import WorkerState, observe
+from globalmanager.kinds.shared.job_conditions import Conditions
 from tests.globalmanager.builders import NOW, merged
 from tests.globalmanager.kinds.elastic.room import elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, ElasticWorld, worker
@@ -77,7 +77,7 @@ def job_of(row: Row, **status: Any) -> Present:
     for name, letter in states.items():
         if letter != "N":
             role = "launcher" if name == LAUNCHER else "worker"
-            labels = {objects.LABEL_ROLE: role, objects.LABEL_MANAGED_BY: objects.MANAGER}
+            labels = {LABEL_ROLE: role, LABEL_MANAGED_BY: MANAGER}
             marks = {"edgeai.io/attempt": "1"}
             metadata = {"name": name, "namespace": "default", "uid": name, "labels": labels}
             pod = {"metadata": {**metadata, "annotations": marks}, "spec": {"containers": [{}]}}

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import Object
-from globalmanager.contract import InvalidSpec
-from globalmanager.kinds.trainingjob.types import AttachMode, TrainingJob, read
-from globalmanager.rules.lifecycle import CleanPods
-from globalmanager.rules.training.forms import RestartPolicy
+from edgeai.api.specs import InvalidSpec
+from edgeai.api.training import CleanPods, RestartPolicy
+from edgeai.api.trainingjob import AttachMode
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob, read
 from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.elastic.world import (
     JOB,

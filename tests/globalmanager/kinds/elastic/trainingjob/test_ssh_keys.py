@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgeai.ids import Uid
-from globalmanager.kinds.trainingjob import ssh_keys
+from globalmanager.kinds.elastic.trainingjob import ssh_keys
 
 ROOT_KEY = b"k" * 32
 UID = Uid("0c8f7a52-1f0e-4b1a-9d38-6a4b0e8e9f11")

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api.elastic import GROUP, SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
@@ -29,10 +30,9 @@ from globalmanager.contract import (
     Replace,
     Result,
 )
-from globalmanager.kinds.trainingjob import KIND
-from globalmanager.kinds.trainingjob.launcher import CONFIG_MAPS
-from globalmanager.rules.elastic.words import GROUP, SCALE_INS, SCALE_OUTS
-from globalmanager.rules.objects import owner_reference
+from globalmanager.kinds.elastic.trainingjob import KIND
+from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
+from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.builders import SETTINGS, at, copied, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, status_by_kind, worker
 from tests.globalmanager.kinds.training.test_stale import Rejected

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from globalmanager.kinds.trainingjob.states import (
+from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
     TRANSITIONS,
     Launcher,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from globalmanager.kinds.trainingjob.table import Worker, WorkerState, observe
-from globalmanager.rules.training.forms import RestartPolicy
+from edgeai.api.training import RestartPolicy
+from globalmanager.kinds.elastic.trainingjob.table import Worker, WorkerState, observe
 from tests.globalmanager.kinds.elastic.trainingjob.test_room_rules import Row, job_of
 from tests.globalmanager.kinds.elastic.world import worker
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.kinds.trainingjob import KIND, launcher
+from globalmanager.kinds.elastic.trainingjob import KIND, launcher
 from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,

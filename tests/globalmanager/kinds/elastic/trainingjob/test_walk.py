@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgeai.api.resources import Object, ObjectRef
-from globalmanager.contract import InvalidSpec
-from globalmanager.rules.elastic import scalers
+from edgeai.api.specs import InvalidSpec
+from globalmanager.kinds.elastic import scalers
 from tests.globalmanager.kinds.elastic.walk import ENDS, Walk
 from tests.globalmanager.kinds.elastic.world import LAUNCHER
 

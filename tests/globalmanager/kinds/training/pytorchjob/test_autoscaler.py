@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import AUTOSCALERS
-from globalmanager.kinds.pytorchjob import KIND
+from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.builders import World, job
 from tests.globalmanager.kinds.training.samples import pods, pytorch_spec, started
 

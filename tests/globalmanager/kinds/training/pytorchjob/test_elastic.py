@@ -7,8 +7,8 @@ import pytest
 
 from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.contract import Delete
-from globalmanager.kinds.pytorchjob import KIND
-from globalmanager.rules.training import gangs
+from globalmanager.kinds.training import gangs
+from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import InvalidSpec, Severity
-from globalmanager.kinds.pytorchjob import KIND
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Severity
+from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import PODS
-from globalmanager.contract import Create, InvalidSpec
-from globalmanager.kinds.tfjob import KIND
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Create
+from globalmanager.kinds.training.tfjob import KIND
 from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,

@@ -1,0 +1,42 @@
+"""What a kind is called in the API, and which structs its objects have."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from edgeai.api.resources import ResourceType
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of a kind, and the structs of its spec and status, the same in all versions."""
+
+    types: tuple[ResourceType, ...]
+    """Every version of every resource. The API server stores the first version of a resource."""
+    singular: str
+    short_names: Mapping[str, tuple[str, ...]] = {}
+    """API group -> short names. kubectl warns about a short name that two groups share."""
+    spec: type[msgspec.Struct]
+    status: type[msgspec.Struct]
+    has_workers: bool = True
+    """Whether an object has pods of its own."""
+    pod_owners: tuple[ResourceType, ...] = ()
+    """Types of the children for which Kubernetes creates the pods."""
+
+    @property
+    def resources(self) -> tuple[ResourceType, ...]:
+        """One type for each resource: the version that the API server stores."""
+        return stored_types(self.types)
+
+    @property
+    def name(self) -> str:
+        return self.types[0].kind
+
+
+def stored_types(
+    types: Iterable[ResourceType],
+) -> tuple[ResourceType, ...]:
+    """The first version of each resource."""
+    first: dict[str, ResourceType] = {}
+    for type_ in types:
+        first.setdefault(str(type_), type_)
+    return tuple(first.values())

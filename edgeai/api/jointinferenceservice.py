@@ -1,0 +1,169 @@
+"""JointInferenceService as the API holds it.
+
+.status.conditions has these conditions, in this order:
+
+Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
+               workers alone.
+ResolvedRefs   True: the Models, their Secrets, the Nodes and the framework images exist. False:
+               ModelNotFound, ModelInvalid, SecretNotFound, SecretInvalid, NodeNotFound,
+               FrameworkImageNotConfigured. The plan then creates nothing until the condition is
+               True. Unknown while the spec is not accepted.
+Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
+               pod's status gives (CrashLoopBackOff, Unschedulable, …). Unknown: NodeNotReady, while
+               the node of the edge worker is silent. Never final.
+CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
+               CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
+               Absent until a worker tells how its hard examples were answered; Sedna's library
+               never tells.
+EdgeConnected  True: the LocalControllers of the edge workers' nodes have a session. False:
+               NoContact. Absent while no edge worker has a node.
+Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
+               leaves them. The message names child and fields. Absent otherwise.
+Stalled        True: a worker has a fault that somebody must repair. The message names the fault and
+               what to do. Absent otherwise.
+
+In group sedna.io there is the condition Failed, too, before EdgeConnected. Users of Sedna know it.
+It is True while the phase is Failed, and absent otherwise.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from edgeai.api.definitions import Definition
+from edgeai.api.resources import DEPLOYMENTS, ResourceType
+from edgeai.api.specs import (
+    NonEmpty,
+)
+from edgeai.api.status import Conditions, Metric, Time
+from edgeai.api.workers import Parameter, Transport, WorkerForm
+
+_Form = Literal["number", "whole number", "text"]
+PARAMETERS: Final[Mapping[str, Mapping[str, _Form]]] = {
+    "BertRouter": {"threshold": "number", "model": "text"},
+    "CloudOnly": {},
+    "CrossEntropy": {"threshold_cross_entropy": "number"},
+    "EdgeOnly": {},
+    "IBT": {"threshold_box": "number", "threshold_img": "number"},
+    "Random": {"random_ratio": "number", "seed": "whole number"},
+    "Threshold": {"threshold": "number"},
+}
+"""Algorithm -> parameter -> the form in which the worker reads the parameter."""
+
+
+class Mining(msgspec.Struct, frozen=True):
+    """The algorithm that decides which samples are hard, and its parameters."""
+
+    name: Annotated[NonEmpty, msgspec.Meta(extra_json_schema={"enum": sorted(PARAMETERS)})]
+    """The algorithm."""
+    parameters: list[Parameter] = []
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """A Model of the same namespace and API group."""
+
+    name: NonEmpty
+    """Its name."""
+
+
+class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
+    """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
+
+    max_replicas: Annotated[int, msgspec.Meta(ge=1)]
+    """The largest number of pods."""
+    min_replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """The smallest number of pods. 1 when the field is missing."""
+    metrics: list[dict[str, Any]] = []
+    """As of a HorizontalPodAutoscaler."""
+    behavior: dict[str, Any] | None = None
+    """As of a HorizontalPodAutoscaler."""
+
+    def __post_init__(self) -> None:
+        if (self.min_replicas or 1) > self.max_replicas:
+            raise ValueError("minReplicas is greater than maxReplicas")
+
+
+class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Serves the big model on port 5000."""
+
+    model: ModelName
+    hpa: Autoscaling | None = None
+
+
+class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
+    """Runs the small model. hardExampleMining and hardExampleAlgorithm have the same meaning."""
+
+    model: ModelName
+    hard_example_mining: Mining | None = None
+    hard_example_algorithm: Mining | None = None
+    hpa: Autoscaling | None = None
+
+    @property
+    def mining(self) -> Mining | None:
+        return self.hard_example_mining or self.hard_example_algorithm
+
+
+class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    edge_worker: EdgeWorker
+    cloud_worker: CloudWorker
+    transport: Transport = Transport.AUTO
+    """How the edge workers reach the cloud worker: directly, through the relay of their node's
+    LocalController, or (auto) directly where the cloud worker's Service answers from the node."""
+
+
+class Phase(enum.StrEnum):
+    """The state of the service in one word, for display. Programs read the conditions. No phase is
+    final.
+    """
+
+    PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
+    RUNNING = "Running"  # both workers are available
+    FAILED = "Failed"  # a worker's pod cannot run; Kubernetes tries again for ever
+    INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
+
+
+class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    phase: str = ""
+    conditions: Conditions = []
+    start_time: Time | None = None
+    """The time when the GlobalManager first accepted the spec."""
+    edge_nodes: str = ""
+    """Names of the edge workers' nodes, joined by commas, for display."""
+    active: int = 0
+    """Number of pods that are neither finished nor being deleted."""
+    failed: int = 0
+    """Number of pods that failed."""
+    upload_count: int | None = None
+    """Number of samples that all edge workers together have sent to the cloud. Absent while no
+    worker has told this number."""
+    metrics: list[Metric] = []
+    """Totals over all edge workers: seen, hard, uploaded, answeredByCloud, fallbacks, and
+    uploadCloudRatio, which is uploaded / seen with four decimals. In group sedna.io the ratio has
+    all digits, and Sedna's inferenceNumber (seen) and hardExampleNumber (hard) follow. A count that
+    no worker has told is left out."""
+    fallbacks_in_a_row: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Number of hard examples, over all edge workers, that were answered at the edge since the
+    cloud worker last answered one. The edge side writes this field."""
+    fallbacks_since: Time | None = None
+    """The time when the GlobalManager learned of the first of these fallbacks."""
+    answered_before_fallbacks: int = 0
+    """Number of answers of the cloud at this time. More answers end the row of fallbacks."""
+    workers: dict[str, dict[str, Any]] = {}
+    """Worker -> last report of each edge worker. The edge side writes this field."""
+
+
+DEFINITION: Final = Definition(
+    types=(
+        ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService"),
+        ResourceType("sedna.io", "v1alpha1", "jointinferenceservices", "JointInferenceService"),
+    ),
+    singular="jointinferenceservice",
+    # `jis` is in the proposal, `ji` in Sedna
+    short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},
+    spec=JointInferenceServiceSpec,
+    status=JointInferenceServiceStatus,
+    pod_owners=(DEPLOYMENTS,),
+)

@@ -1,0 +1,119 @@
+"""What a CustomResourceDefinition says of a version of a resource, and the schema of a struct."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One additionalPrinterColumn of a CRD. `type` is string, integer or date. kubectl shows a
+    column of priority 1 only with `kubectl get -o wide`.
+    """
+
+    name: str
+    type: str
+    json_path: str
+    priority: int = 0
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
+    subresource.
+    """
+
+    spec_replicas: str
+    status_replicas: str
+    selector: str
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """A rule in CEL (x-kubernetes-validations) about the field with this path: "spec.runPolicy"."""
+
+    field: str
+    expression: str
+    message: str
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a resource, as a CustomResourceDefinition describes the version."""
+
+    spec: type
+    """The struct from which the generator makes the schema of .spec."""
+    status: type
+    """The struct from which the generator makes the schema of .status."""
+    columns: tuple[Column, ...]
+    scale: Scale | None = None
+    keywords: Mapping[str, Mapping[str, Any]] = {}
+    """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
+    each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
+    validations: tuple[Validation, ...] = ()
+    """Rules for API servers that evaluate CEL."""
+
+
+OpenApi = dict[str, Any]
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_DROPPED: Final = frozenset({"title", "default"})  # no defaults, so the API stores what users wrote
+
+
+def structural(type_: type) -> OpenApi:
+    """The structural OpenAPI v3 schema of a struct. The schema has no references and never allows
+    null.
+    """
+    (root,), components = msgspec.json.schema_components([type_])
+    return _structural(root, components)
+
+
+def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
+    if "$ref" in schema:
+        target = components[schema["$ref"].rpartition("/")[2]]
+        return _structural({**target, **_without(schema, "$ref")}, components)
+    if "anyOf" in schema:
+        return _structural(
+            {**_only_branch(schema["anyOf"]), **_without(schema, "anyOf")}, components
+        )
+    # The API server drops empty values, so `kubectl apply` would write them again each time.
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in _DROPPED and value != [] and (key, value) != ("properties", {})
+    }
+    if "description" in kept:
+        kept["description"] = inspect.cleandoc(kept["description"])
+    for key in ("items", "additionalProperties"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = _structural(kept[key], components)
+    if "properties" in kept:
+        inner = kept["properties"].items()
+        kept["properties"] = {name: _structural(value, components) for name, value in inner}
+    return _typed(kept)
+
+
+def _without(schema: OpenApi, key: str) -> OpenApi:
+    return {name: value for name, value in schema.items() if name != key}
+
+
+def _only_branch(branches: list[OpenApi]) -> OpenApi:
+    """Raises: ValueError for a union that a structural schema cannot express"""
+    real = [branch for branch in branches if branch != {"type": "null"}]
+    if sorted(str(branch.get("type")) for branch in real) == ["integer", "string"]:
+        return {_INT_OR_STRING: True}
+    if len(real) != 1:
+        raise ValueError(f"a field of several types has no structural schema: {branches}")
+    return real[0]
+
+
+def _typed(schema: OpenApi) -> OpenApi:
+    """The schema with two additions that a structural schema requires: a type in every place, and
+    x-kubernetes-preserve-unknown-fields on an open map.
+    """
+    if "enum" in schema:
+        return {"type": "string", **schema}
+    if "type" not in schema:
+        if _INT_OR_STRING in schema:
+            return schema
+        return {_PRESERVE: True, **schema}
+    is_open = not schema.keys() & {"properties", "additionalProperties"}
+    return {**schema, _PRESERVE: True} if schema["type"] == "object" and is_open else schema

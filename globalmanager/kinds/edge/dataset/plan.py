@@ -1,0 +1,68 @@
+"""Plans a Dataset: says whether the node has counted the samples and whether the node is in
+contact.
+
+The engine plans again when the Dataset, its Node or the contact to the node has changed. Pure and
+total.
+"""
+
+import re
+from datetime import datetime
+from typing import Final
+
+from edgeai.api.dataset import DatasetSpec
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.status import WAITING, Finding, Truth, mapping, worker_entries
+from edgeai.ids import NodeName, WorkerName
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.edge import references
+from globalmanager.kinds.shared import contacts, status, storage
+
+COUNTED: Final = "Counted"
+
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Write only the status. A default Plan means that the Dataset has converged."""
+    if is_being_deleted(observed.object):
+        return Plan()
+    spec: DatasetSpec | None = observed.spec
+    nodes = [NodeName(spec.node_name)] if spec else []
+    connected, requeue_after_s = contacts.edge_connected(observed, nodes, now)
+    findings = [*_findings(observed), *([connected] if connected else [])]
+    return Plan(
+        status=status.described(observed, findings, now),
+        events=status.events(observed, findings),
+        requeue_after_s=requeue_after_s,
+    )
+
+
+def _findings(observed: Observed) -> tuple[Finding, ...]:
+    fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
+    if fault is not None:
+        return status.rejected(fault), references.UNRESOLVED
+    spec: DatasetSpec = observed.spec
+    missing = references.missing_node(observed, spec.node_name, "spec.nodeName")
+    resolved = references.resolved([missing] if missing else [])
+    return status.accepted(), resolved, _counted(observed, spec.node_name)
+
+
+def _counted(observed: Observed, node: str) -> Finding:
+    """Condition Counted, from the node's last report on this generation of the spec.
+
+    The message has no number. A message with the number would cause another write with every count.
+    """
+    entry = worker_entries(status.of(observed)).get(WorkerName(observed.ref.name), {})
+    details = mapping(entry.get("details"))
+    if entry.get("node") != node or details.get("generation") != str(observed.generation):
+        message = f"node {node} has not counted the samples yet"
+        return Finding(COUNTED, Truth.FALSE, WAITING, message)
+    if entry.get("status") == "running":
+        return Finding(COUNTED, Truth.TRUE, COUNTED, f"node {node} counts the samples")
+    reason = str(details.get("problem", ""))
+    return Finding(
+        COUNTED,
+        Truth.FALSE,
+        reason if _REASON.fullmatch(reason) else "SourceFailed",
+        str(entry.get("reason") or f"node {node} cannot count the samples"),
+    )

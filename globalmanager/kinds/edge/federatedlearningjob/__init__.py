@@ -1,0 +1,38 @@
+"""FederatedLearningJob: trainers keep their data, and an aggregator joins the trained weights."""
+
+from edgeai.api.federatedlearningjob import DEFINITION
+from edgeai.api.schemas import Column, Schema
+from globalmanager.contract import Kind
+from globalmanager.kinds.edge.federatedlearningjob.assignments import assignments
+from globalmanager.kinds.edge.federatedlearningjob.fold import fold
+from globalmanager.kinds.edge.federatedlearningjob.plan import plan
+from globalmanager.kinds.edge.federatedlearningjob.spec import read, references
+from globalmanager.kinds.edge.federatedlearningjob.workers import OWNS
+from globalmanager.kinds.edge.references import secrets
+
+_SCHEMA = Schema(
+    spec=DEFINITION.spec,
+    status=DEFINITION.status,
+    columns=(
+        Column("Phase", "string", ".status.phase"),
+        Column("Round", "integer", ".status.round"),
+        Column("Rounds", "integer", ".status.rounds"),
+        Column("Active", "integer", ".status.active"),
+        Column("Succeeded", "integer", ".status.succeeded"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+        Column("Reason", "string", '.status.conditions[?(@.type=="Training")].reason', priority=1),
+    ),
+)
+
+KIND = Kind(
+    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
+    singular=DEFINITION.singular,
+    short_names=DEFINITION.short_names,
+    read=read,
+    owns=OWNS,
+    references=references,
+    indirect_references=secrets,
+    plan=plan,
+    assignments=assignments,
+    fold=fold,
+)

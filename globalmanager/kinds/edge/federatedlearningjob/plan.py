@@ -1,0 +1,318 @@
+"""Plans what a FederatedLearningJob needs next.
+
+The engine plans again when the job has changed, or its workers' pods, or the Models, Datasets and
+Nodes that the job refers to, or the contact to its edges. Pure and total.
+
+A worker is done when its pod has succeeded. .status.finished keeps the pod's name, so Kubernetes
+may delete the pod. A failed pod means that Kubernetes has taken the pod from its node, because the
+node restarts failed containers by itself. The plan replaces a failed pod after a pause. Only a pod
+with an exceeded deadline fails the job.
+
+Once the aggregator has succeeded, a new trainer has nothing to do, so the plan creates no trainer
+any more. The running trainers get some time to end. Then the plan deletes their pods, because a
+trainer that missed the result would wait for ever. The job is complete when the last trainer has
+ended, in whatever way.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from edgeai.api import pod_state
+from edgeai.api.federatedlearningjob import FederatedLearningJobSpec, Phase
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
+from edgeai.api.status import STARTING, WAITING, Finding, Truth, left_s, mapping, worker_entries
+from edgeai.faults import pod_faults
+from globalmanager.contract import Action, Observed, Plan
+from globalmanager.kinds.edge import references
+from globalmanager.kinds.edge.federatedlearningjob import progress, worker_secrets, workers
+from globalmanager.kinds.edge.federatedlearningjob import spec as types
+from globalmanager.kinds.edge.federatedlearningjob.assignments import nodes
+from globalmanager.kinds.edge.federatedlearningjob.spec import COMPLETE, FAILED, TRAINING
+from globalmanager.kinds.shared import children, lifecycle, sedna, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.lifecycle import Timers, own_pods
+from globalmanager.kinds.shared.silent_nodes import silent_since
+
+REPLACED_AFTER_S: Final = 30.0
+"""Seconds. The plan does not replace a younger failed pod yet. A node that refuses a pod refuses
+the pod at once, and would refuse a replacement at once too."""
+LEFT_WAITING_S: Final = 300.0
+"""Seconds that trainers have to save their models after the aggregator has succeeded. A trainer
+that missed the result would wait for ever, and looks the same as a slow trainer."""
+MAX_NAMED: Final = 5  # workers that a message names
+_DEADLINE: Final = "DeadlineExceeded"
+_END: Final = (COMPLETE, FAILED)
+
+
+class Outcome(NamedTuple):
+    """Condition Training and the phase. `end` is the final condition when the job is over."""
+
+    training: Finding
+    phase: Phase
+    end: Finding | None = None
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """The next actions and the whole status of one job. A default Plan means that the job has
+    converged.
+
+    Args:
+        now: UTC
+    """
+    if is_being_deleted(observed.object):
+        return Plan()  # the garbage collector deletes the children by their owner references
+    if ended(observed):
+        return _cleared(observed, now)
+    spec: FederatedLearningJobSpec | None = observed.spec
+    missing = types.missing(observed, spec) if spec else ()
+    if observed.invalid is not None:
+        findings = (status.rejected(observed.invalid), references.UNRESOLVED)
+    else:
+        findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
+    outcome = _outcome(observed, spec, now)
+    stages: Stages = ()
+    if outcome.end is not None or _has_waited(observed, now):
+        stages = (lifecycle.clean_up(own_pods(observed)),)
+    elif spec is not None and not missing and not _has_result(observed):
+        stages = _reconcile(observed, spec, now)
+    told = _model_status(observed, spec, now)
+    return lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, outcome.training],
+        end=outcome.end,
+        phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
+        nodes=nodes(observed),
+        fields=_fields(observed, spec, outcome, now),
+        examination=_examine(observed, now),
+        stages=tuple(stage for stage in (*stages, told) if stage),
+        timers=_timers(observed, now),
+    )
+
+
+def ended(observed: Observed) -> bool:
+    return lifecycle.has_ended(observed, _END)
+
+
+def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
+    if spec is None:
+        return ""
+    hints = (
+        _overwrites(observed, spec),
+        types.shared_dataset(spec),
+        progress.count_hint(observed, spec),
+    )
+    return "; but ".join(["the spec can be carried out", *filter(None, hints)])
+
+
+def _overwrites(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """A hint when a newer job makes the same Model."""
+    model = types.result(observed, spec)
+    other = progress.newer_job(observed, model)
+    if not other:
+        return ""
+    text = f"{model} has the rounds of job {other}, made later"
+    return f"{text}: give each job a Model of its own, or the last to end overwrites the other"
+
+
+def _model_status(
+    observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime
+) -> tuple[Action, ...]:
+    if spec is None:
+        return ()
+    trainers = _trainers(observed, spec)
+    counts = progress.sample_counts(observed, is_over=ended(observed))
+    return progress.model_status(observed, trainers, counts, types.result(observed, spec), now)
+
+
+# ---- workers ------------------------------------------------------------------------------------
+
+
+def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
+    """Names of the pods of workers that are done. With `spec`, only workers that the spec has."""
+    among = None if spec is None else workers.names(spec, observed.ref.name)
+    return lifecycle.finished(observed, among=among)
+
+
+def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime) -> Stages:
+    done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)]
+    failed = [ref_of(PODS, pod) for pod in own_pods(observed) if phase_of(pod) == "Failed"]
+    replaced, _ = lifecycle.replacement(own_pods(observed), now, after_s=REPLACED_AFTER_S)
+    desired = workers.desired(observed, spec)
+    return (
+        replaced,
+        *children.reconcile(observed, desired, workers.OWNS, settled=[*done, *failed]),
+    )
+
+
+def _has_result(observed: Observed) -> bool:
+    """Whether the aggregator has succeeded."""
+    return types.worker_name(observed.ref.name, None) in finished(observed)
+
+
+def _has_waited(observed: Observed, now: datetime) -> bool:
+    return _has_result(observed) and _wait_for_trainers_s(observed, now) <= 0
+
+
+def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
+    """Seconds that the trainers still have. The time begins when the GlobalManager saw the result,
+    because the clocks of the nodes may be wrong.
+    """
+    result_time = status.of(observed).get("resultTime")
+    return left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
+
+
+def _timers(observed: Observed, now: datetime) -> Timers:
+    """The next moment at which the plan replaces a failed pod or ends a waiting trainer."""
+    pods = own_pods(observed)
+    _, timers = lifecycle.replacement(pods, now, after_s=REPLACED_AFTER_S)
+    if _has_result(observed) and any(map(pod_state.is_active, pods)):
+        return timers.add(_wait_for_trainers_s(observed, now))
+    return timers
+
+
+# ---- status -------------------------------------------------------------------------------------
+
+
+def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime) -> Outcome:
+    pods = own_pods(observed)
+    failed = next((pod for pod in pods if _has_failed_for_good(pod)), None)
+    if failed is not None:
+        message = str(mapping(failed.get("status")).get("message") or _DEADLINE)
+        text = f"pod {failed['metadata']['name']}: {message}"
+        return _end(FAILED, Phase.FAILED, _DEADLINE, text)
+    done = finished(observed, spec)
+    expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
+    if expected and expected <= {*done}:
+        return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
+    if _has_result(observed) and not any(map(pod_state.is_active, pods)):
+        missed = ", ".join(sorted(expected - {*done}))
+        message = "the aggregator has succeeded"
+        message += f"; ended before they had the result: {missed}" if missed else ""
+        return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
+    fault = next(iter(_examine(observed, now).faults), None)
+    if fault is not None:
+        return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
+    return _underway(observed, spec, pods, done)
+
+
+def _examine(observed: Observed, now: datetime) -> pod_faults.Examination:
+    """The faults of the workers. A node that is silent for Kubernetes has not said what its pods do
+    now.
+    """
+    pods = (pod for pod in own_pods(observed) if silent_since(pod) is None)
+    return pod_faults.examine(pods, now)
+
+
+def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
+    """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
+    removed trainers behind. These entries no longer count.
+    """
+    entries = worker_entries(status.of(observed))
+    if spec is None or ended(observed):
+        return entries
+    names = workers.names(spec, observed.ref.name)
+    return {name: entry for name, entry in entries.items() if name in names}
+
+
+def _underway(
+    observed: Observed,
+    spec: FederatedLearningJobSpec | None,
+    pods: list[Object],
+    done: list[str],
+) -> Outcome:
+    refusal = observed.refusal
+    if refusal is not None:
+        finding = Finding(TRAINING, Truth.FALSE, refusal.reason, refusal.message)
+        return Outcome(finding, Phase.PENDING)
+    running = [pod for pod in pods if phase_of(pod) == "Running" and not is_being_deleted(pod)]
+    if not pods and not done:
+        message = "no worker was created yet: see the other conditions"
+        return Outcome(Finding(TRAINING, Truth.FALSE, WAITING, message), Phase.PENDING)
+    expected = {*(pod["metadata"]["name"] for pod in pods), *done}
+    expected |= {*workers.names(spec, observed.ref.name)} if spec is not None else set()
+    up = {*(pod["metadata"]["name"] for pod in running), *done}
+    if not expected <= up:
+        missing = ", ".join(sorted(expected - up)[:MAX_NAMED])
+        message = f"{len(running)} workers run, {len(done)} are done; not yet: {missing}"
+        return Outcome(Finding(TRAINING, Truth.FALSE, STARTING, message), Phase.PENDING)
+    number = progress.status_fields(_trainers(observed, spec), {})["round"]
+    message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
+    return Outcome(Finding(TRAINING, Truth.TRUE, "WorkersRunning", message), Phase.TRAINING)
+
+
+def _has_failed_for_good(pod: Object) -> bool:
+    state = mapping(pod.get("status"))
+    return phase_of(pod) == "Failed" and state.get("reason") == _DEADLINE
+
+
+def _end(type_: str, phase: Phase, reason: str, message: str) -> Outcome:
+    training = Finding(TRAINING, Truth.FALSE, str(phase), "the job has ended")
+    return Outcome(training, phase, Finding(type_, Truth.TRUE, reason, message))
+
+
+def _fields(
+    observed: Observed, spec: FederatedLearningJobSpec | None, outcome: Outcome, now: datetime
+) -> dict[str, Any]:
+    """The fields of .status beside conditions and phase."""
+    is_over = outcome.end is not None
+    counts = progress.sample_counts(observed, is_over=False)
+    return {
+        "resultTime": lifecycle.first_time(
+            observed, "resultTime", now, is_due=_has_result(observed)
+        ),
+        "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
+        **_numbers(observed, spec),
+        "samples": _samples(observed, counts),
+        **progress.status_fields(_trainers(observed, spec), counts),
+        **_left_out(observed, spec),
+    }
+
+
+def _samples(observed: Observed, counts: Mapping[str, int]) -> dict[str, Any] | None:
+    """The patch of .status.samples; None when there are no samples."""
+    stored = mapping(status.of(observed).get("samples"))
+    return status.replacement_patch(stored, counts) or None
+
+
+def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
+    """A patch that removes the status entries of trainers that the spec no longer has."""
+    trainers = _trainers(observed, spec)
+    gone = [name for name in worker_entries(status.of(observed)) if name not in trainers]
+    return {"workers": dict.fromkeys(gone)} if gone else {}
+
+
+def _cleared(observed: Observed, now: datetime) -> Plan:
+    """The plan of a job that has ended. It deletes pods that still run and creates nothing.
+
+    The plan still updates the numbers, because an edge that was out of contact may report after the
+    end of the job.
+    """
+    counts = progress.sample_counts(observed, is_over=True)
+    fields = {
+        "observedGeneration": observed.generation,
+        **_numbers(observed),
+        **progress.status_fields(_trainers(observed, observed.spec), counts),
+    }
+    stages = (
+        (*lifecycle.clean_up(own_pods(observed)), *worker_secrets.clean_up(observed)),
+        _model_status(observed, observed.spec, now),
+    )
+    return Plan(
+        stages=tuple(stage for stage in stages if stage),
+        status=status.subtree(observed, fields),
+    )
+
+
+def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
+    pods = own_pods(observed)
+    done = finished(observed, spec)
+    return {
+        "active": sum(pod_state.is_active(pod) for pod in pods),
+        "succeeded": len(done),
+        "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+        "finished": done,
+    }

@@ -1,0 +1,173 @@
+"""The progress of a FederatedLearningJob: rounds and metrics from the trainers' reports.
+
+Total: a report may contain anything.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from edgeai import participants
+from edgeai.api.federatedlearningjob import FederatedLearningJobSpec
+from edgeai.api.resources import ObjectRef
+from edgeai.api.status import mapping
+from edgeai.ids import Uid
+from edgeai.times import rfc3339
+from globalmanager.contract import Observed, PatchStatus
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.federatedlearningjob.spec import TRAIN
+from globalmanager.kinds.shared import status as rules
+from globalmanager.kinds.shared.replication import replica_name
+
+MAX_METRICS: Final = 32
+MAX_NAMED: Final = 3  # trainers that a message names
+ROUND: Final = "round"
+PREFIX: Final = "metrics."
+"""A number in a trainer's task info is a metric when its name begins with this prefix."""
+
+Entries = Mapping[str, Mapping[str, Any]]
+"""Worker -> its entry of .status.workers, without the workers that no longer count."""
+
+
+def status_fields(trainers: Entries, counts: Mapping[str, int]) -> dict[str, Any]:
+    """The fields round, rounds and metrics of .status. A number is None when no trainer has
+    reported it.
+
+    Args: counts: as `sample_counts` returns them
+    """
+    workers = trainers.values()
+    return {
+        "round": _greatest(workers, "currentRound"),
+        "rounds": _greatest(workers, "rounds"),
+        "metrics": list(metrics(trainers, counts)),
+    }
+
+
+def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
+    """Trainer -> number of samples that a LocalController has counted in its Dataset; without the
+    trainers whose Dataset has no count. The numbers stay when the Dataset is deleted, and when the
+    job is over, because the files of a node may grow later.
+    """
+    spec: FederatedLearningJobSpec | None = observed.spec
+    stored = mapping(rules.of(observed).get("samples"))
+    last = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
+    if spec is None or is_over:
+        return last
+    counts: dict[str, int] = {}
+    for name, dataset in _datasets(observed, spec).items():
+        number = refs.dataset_samples(observed, dataset)
+        if (number := last.get(name) if number is None else number) is not None:
+            counts[name] = number
+    return counts
+
+
+def _datasets(observed: Observed, spec: FederatedLearningJobSpec) -> dict[str, str]:
+    """Trainer -> its Dataset."""
+    return {
+        replica_name(observed.ref.name, TRAIN, index): worker.dataset.name
+        for index, worker in enumerate(spec.training_workers)
+    }
+
+
+def count_hint(observed: Observed, spec: FederatedLearningJobSpec) -> str:
+    """A hint that names the trainers whose Dataset has no count, and the bound of their weight. ""
+    without such trainers.
+    """
+    counts = sample_counts(observed, is_over=False)
+    datasets = _datasets(observed, spec).items()
+    missing = [f"{name} (Dataset {dataset})" for name, dataset in datasets if name not in counts]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+    if any(counts.values()):
+        bound = f"{max(counts.values())}, the largest count among the trainers' Datasets"
+    else:
+        bound = "the median of the numbers that the trainers tell"
+    return (
+        f"the samples of {', '.join(missing[:MAX_NAMED])}{more} are not counted, so an update of "
+        f"such a trainer weighs at most {bound}: condition Counted of the Dataset says why"
+    )
+
+
+def model_status(
+    observed: Observed,
+    trainers: Entries,
+    counts: Mapping[str, int],
+    model: ObjectRef,
+    now: datetime,
+) -> tuple[PatchStatus, ...]:
+    """A patch with round and metrics for the Model that the job makes. Empty when nothing is new.
+
+    Several jobs may make one Model. Only the newest of these jobs writes to the Model. Otherwise
+    the jobs would overwrite each other's numbers for ever.
+    """
+    stored = observed.references.get(model)
+    progress = status_fields(trainers, counts)
+    if stored is None or not progress["round"] or newer_job(observed, model):
+        return ()
+    fields = {
+        "metrics": [{"key": ROUND, "value": str(progress["round"])}, *progress["metrics"]],
+        "trainedBy": _job(observed),
+    }
+    current = mapping(stored.get("status"))
+    if all(current.get(key) == value for key, value in fields.items()):
+        return ()
+    patch = {**fields, "updateTime": rfc3339(now)}
+    return (PatchStatus(model, Uid(stored["metadata"].get("uid", "")), patch),)
+
+
+def newer_job(observed: Observed, model: ObjectRef) -> str:
+    """Name of the job that wrote its rounds to the Model, if that job is newer than this job; else
+    "".
+    """
+    stored = observed.references.get(model, {})
+    other = mapping(mapping(stored.get("status")).get("trainedBy"))
+    return str(other.get("name", "")) if _creation(other) > _creation(_job(observed)) else ""
+
+
+def _job(observed: Observed) -> dict[str, str]:
+    creation = observed.object["metadata"].get("creationTimestamp", "")
+    return {"name": observed.ref.name, "uid": observed.uid, "creationTimestamp": creation}
+
+
+def _creation(job: Mapping[str, Any]) -> tuple[str, str]:
+    """Sort key for jobs by time of creation. The uid decides between equal times."""
+    return str(job.get("creationTimestamp", "")), str(job.get("uid", ""))
+
+
+def metrics(trainers: Entries, counts: Mapping[str, int]) -> Iterator[dict[str, str]]:
+    """The mean of each metric over the trainers that reported the metric. The numbers of samples
+    are the weights. The values are text.
+    """
+    # A trainer with Sedna's library reports the samples of all trainers, which are never fewer than
+    # those of its own Dataset. So its weight is the count of its Dataset, where there is one.
+    claims = {name: _whole(entry, "sampleCount") or 0 for name, entry in trainers.items()}
+    weights = participants.weights(claims, counts)
+    reports = [(weights[name], _metrics(entry)) for name, entry in trainers.items()]
+    for key in sorted({key for _, values in reports for key in values})[:MAX_METRICS]:
+        pairs = [(weight, values[key]) for weight, values in reports if key in values]
+        total = sum(weight for weight, _ in pairs)
+        if total:
+            mean = sum(weight * value for weight, value in pairs) / total
+            yield {"key": key, "value": f"{mean:.6g}"}
+
+
+def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:
+    numbers = (_whole(entry, name) for entry in workers)
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _whole(entry: Mapping[str, Any], name: str) -> int | None:
+    value: Any = mapping(entry.get("taskInfo")).get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and math.isfinite(value) and 0 <= value <= 2**53 else None
+
+
+def _metrics(entry: Mapping[str, Any]) -> dict[str, float]:
+    info = mapping(entry.get("taskInfo"))
+    return {
+        key.removeprefix(PREFIX): float(value)
+        for key, value in info.items()
+        if key.startswith(PREFIX) and isinstance(value, int | float) and math.isfinite(value)
+    }

@@ -1,0 +1,42 @@
+"""JointInferenceService: a small model on the edge sends hard samples to a big model in the
+cloud.
+"""
+
+from edgeai.api.jointinferenceservice import DEFINITION
+from edgeai.api.schemas import Column, Schema
+from globalmanager.contract import Kind
+from globalmanager.kinds.edge.jointinferenceservice import totals
+from globalmanager.kinds.edge.jointinferenceservice.assignments import assignments
+from globalmanager.kinds.edge.jointinferenceservice.fold import fold
+from globalmanager.kinds.edge.jointinferenceservice.plan import plan
+from globalmanager.kinds.edge.jointinferenceservice.spec import read, references
+from globalmanager.kinds.edge.jointinferenceservice.workers import OWNS
+from globalmanager.kinds.edge.references import secrets
+
+_SCHEMA = Schema(
+    spec=DEFINITION.spec,
+    status=DEFINITION.status,
+    columns=(
+        Column("Phase", "string", ".status.phase"),
+        Column("Node", "string", ".status.edgeNodes"),
+        Column("Hard", "string", '.status.metrics[?(@.key=="hard")].value'),
+        Column("Uploaded", "integer", ".status.uploadCount"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+        Column("Seen", "string", '.status.metrics[?(@.key=="seen")].value', priority=1),
+        Column("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', priority=1),
+    ),
+)
+
+KIND = Kind(
+    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
+    singular=DEFINITION.singular,
+    short_names=DEFINITION.short_names,
+    read=read,
+    owns=OWNS,
+    references=references,
+    indirect_references=secrets,
+    plan=plan,
+    assignments=assignments,
+    fold=fold,
+    sums=totals.FIELDS,
+)

@@ -1,0 +1,86 @@
+"""Computes the assignments: what each edge node must hold of a JointInferenceService.
+
+A node holds the service as long as an edge worker belongs to the node or still runs on it. So a
+worker can report until its end, also after an edit of the spec.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from common.wire import WorkerGrant
+from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
+from edgeai.api.objects import has_role, is_being_deleted
+from edgeai.api.pod_state import node_of, phase_of
+from edgeai.api.resources import DEPLOYMENTS, Object
+from edgeai.api.status import mapping
+from edgeai.ids import NodeName, is_subdomain
+from globalmanager.contract import Assignment, Observed, ServicePort
+from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE
+from globalmanager.kinds.edge.jointinferenceservice.workers import PORT, service_name, worker_name
+from globalmanager.kinds.edge.worker_form import fixed_node
+from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, with a grant for each worker that may run on the node."""
+    if is_being_deleted(observed.object):
+        return {}
+    excerpt = _excerpt(observed.spec) if observed.spec else {}
+    return {node: _assignment(observed, excerpt, node) for node in nodes(observed)}
+
+
+def nodes(observed: Observed) -> list[NodeName]:
+    """The nodes where edge workers belong or run, sorted."""
+    named = {node for node in _named_nodes(observed) if is_subdomain(node)}
+    return [NodeName(node) for node in sorted(named)]
+
+
+def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
+    worker = spec.edge_worker
+    edge: dict[str, Any] = {"model": {"name": worker.model.name}, "nodeName": fixed_node(worker)}
+    if worker.mining:
+        edge["hardExampleMining"] = msgspec.to_builtins(worker.mining)
+    return {"edgeWorker": edge}
+
+
+def _named_nodes(observed: Observed) -> Iterator[str]:
+    """The nodes that the spec, the edge Deployment or the edge pods name for workers."""
+    spec: JointInferenceServiceSpec | None = observed.spec
+    yield fixed_node(spec.edge_worker) if spec else ""
+    for ref, child in observed.children.items():
+        if ref.type == DEPLOYMENTS and has_role(child, EDGE):
+            yield _template_node(child)
+    for pod in observed.pods:
+        if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
+            yield node_of(pod)
+
+
+def _template_node(deployment: Object) -> str:
+    template = mapping(mapping(deployment.get("spec")).get("template"))
+    return str(mapping(template.get("spec")).get("nodeName", ""))
+
+
+def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assignment:
+    """The assignment of one node.
+
+    The body depends only on the generation and the node, because the version is the generation. The
+    GlobalManager would never send a body that changed without a new version. The worker has one
+    name when the spec fixes the node and another name when it does not. The body grants both names.
+    When the spec has moved the worker, the worker of its former node has the same name until the
+    former pod ends.
+    """
+    name = observed.ref.name
+    spec: JointInferenceServiceSpec | None = observed.spec
+    present = fixed_node(spec.edge_worker) if spec else ""
+    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
+    grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
+    return Assignment.of(
+        observed,
+        spec=excerpt,
+        workers=grants,
+        former=(worker_name(name, EDGE),) if present not in ("", node) else (),
+        targets=(ServicePort(service_name(name), PORT),),
+    )

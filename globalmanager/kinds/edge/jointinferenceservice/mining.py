@@ -1,0 +1,64 @@
+"""The hard-example mining algorithms that workers know, and the check of their parameters.
+
+Names and defaults come from Sedna's library. The worker also gets a parameter that the named
+algorithm does not know, because the user may have written a class of this name. The condition
+Accepted names such a parameter.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from edgeai.api.jointinferenceservice import PARAMETERS, Mining, _Form
+from edgeai.api.specs import InvalidSpec, shown
+
+_EXAMPLES: Final[Mapping[_Form, str]] = {"number": "0.5", "whole number": "7"}
+
+
+def check(
+    path: str, *, hard_example_mining: Mining | None, hard_example_algorithm: Mining | None
+) -> None:
+    """Raises: InvalidSpec; `path` is the path of the worker in the spec"""
+    if hard_example_mining and hard_example_algorithm:
+        problem = "is given beside hardExampleMining, which means the same"
+        raise InvalidSpec(f"{path}.hardExampleAlgorithm", problem, "remove one of them")
+    if hard_example_mining:
+        _check(hard_example_mining, f"{path}.hardExampleMining")
+    if hard_example_algorithm:
+        _check(hard_example_algorithm, f"{path}.hardExampleAlgorithm")
+
+
+def _check(mining: Mining, path: str) -> None:
+    known = PARAMETERS.get(mining.name)
+    if known is None:
+        remedy = f"use one of {', '.join(sorted(PARAMETERS))}"
+        raise InvalidSpec(f"{path}.name", f"{shown(mining.name)} is no known algorithm", remedy)
+    for index, parameter in enumerate(mining.parameters):
+        form = known.get(parameter.key, "text")
+        if not _has_form(parameter.value, form):
+            where = f"{path}.parameters[{index}].value"
+            problem = f"{shown(parameter.value)} is no {form}, as {parameter.key} must be"
+            raise InvalidSpec(where, problem, f'write it like "{_EXAMPLES[form]}"')
+
+
+def _has_form(text: str, form: _Form) -> bool:
+    if form == "text":
+        return True
+    try:
+        if form == "whole number":
+            int(text)
+        return math.isfinite(float(text))
+    except (ValueError, OverflowError):
+        return False
+
+
+def unknown_parameters(mining: Mining | None) -> str:
+    """A sentence about the parameters that the algorithm does not know. "" when it knows all."""
+    if mining is None:
+        return ""
+    known = PARAMETERS[mining.name]
+    unknown = [shown(item.key) for item in mining.parameters if item.key not in known]
+    if not unknown:
+        return ""
+    names = ", ".join(sorted(known)) or "none"
+    return f"{mining.name} does not know {', '.join(unknown)} (it knows: {names}); passed on as is"

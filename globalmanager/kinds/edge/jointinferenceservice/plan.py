@@ -1,0 +1,98 @@
+"""Plans what a JointInferenceService needs next.
+
+The engine plans again when the service has changed, or its workers, their pods, the Models and
+Nodes that the service refers to, or the contact to its edge. Pure and total.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from edgeai.api import deletions
+from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, Phase
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.status import WAITING, Finding, Truth
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.edge import references
+from globalmanager.kinds.edge.jointinferenceservice import health, reachability, workers
+from globalmanager.kinds.edge.jointinferenceservice import spec as types
+from globalmanager.kinds.edge.jointinferenceservice.assignments import nodes
+from globalmanager.kinds.edge.jointinferenceservice.spec import RUNNING
+from globalmanager.kinds.shared import children, lifecycle, sedna, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.lifecycle import Timers
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """The next actions and the whole status of one service. A default Plan means that the service
+    has converged.
+
+    Args:
+        now: UTC
+    """
+    if is_being_deleted(observed.object):
+        return Plan()  # the garbage collector deletes the children by their owner references
+    if observed.invalid is not None:
+        findings = (status.rejected(observed.invalid), references.UNRESOLVED)
+        return _conclude(observed, now, findings=findings)
+    spec: JointInferenceServiceSpec = observed.spec
+    missing = types.missing(observed, spec)
+    desired = () if missing else workers.desired(observed, spec)
+    stages = () if missing else children.reconcile(observed, desired, workers.OWNS)
+    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(missing))
+    return _conclude(observed, now, findings=findings, stages=stages)
+
+
+def _conclude(
+    observed: Observed,
+    now: datetime,
+    *,
+    findings: tuple[Finding, Finding],
+    stages: Stages = (),
+) -> Plan:
+    """The plan with the computed status. `findings` are the conditions Accepted and
+    ResolvedRefs.
+    """
+    running, ours = _with_refusal(observed, *_running(observed, findings, now))
+    accepted = findings[0]
+    is_accepted = accepted.truth is Truth.TRUE
+    phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
+    failed = sedna.failed(observed, phase, because=running if is_accepted else accepted)
+    cloud = reachability.reachability(observed, now)
+    return lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, running, *cloud.findings, *failed],
+        phase=phase,
+        nodes=nodes(observed),
+        fields={**health.numbers(observed), **cloud.fields},
+        examination=health.examine(observed, now),
+        stages=stages,
+        timers=Timers().add(cloud.check_in_s),
+    )
+
+
+def _running(
+    observed: Observed, findings: tuple[Finding, Finding], now: datetime
+) -> tuple[Finding, Phase]:
+    """The condition Running. Without workers, the condition says why there are none yet."""
+    obstacle = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
+    if obstacle is None or health.has_workers(observed):
+        return health.running(observed, now)
+    message = f"no worker was created: see condition {obstacle.type}"
+    return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
+
+
+def _with_refusal(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:
+    """The condition Running with the API's refusal. The refusal is the reason why workers are
+    missing or out of date.
+    """
+    refusal = observed.refusal
+    if refusal is None:
+        return running, phase
+    if running.truth is Truth.TRUE:
+        message = f"{running.message}; but {refusal.message}"
+        return msgspec.structs.replace(running, message=message), phase
+    waits = refusal.reason in (WAITING, deletions.TERMINATING)
+    phase = Phase.PENDING if waits else Phase.FAILED
+    return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), phase

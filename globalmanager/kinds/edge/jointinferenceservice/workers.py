@@ -1,0 +1,174 @@
+"""The children of a JointInferenceService: a Secret, a Service, two Deployments and autoscalers.
+
+A plan has them when the spec is accepted and every object that the spec names exists. Sedna's
+library and worker images expect these names and environment variables.
+"""
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from edgeai.api.jointinferenceservice import (
+    Autoscaling,
+    CloudWorker,
+    EdgeWorker,
+    JointInferenceServiceSpec,
+    Mining,
+)
+from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, SECRETS, SERVICES
+from edgeai.ids import WorkerName
+from globalmanager.contract import Create, Observed, UpdateRule
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge import transport
+from globalmanager.kinds.edge.jointinferenceservice import mining
+from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, workers
+from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
+from globalmanager.kinds.shared import children, pods, storage
+from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
+from globalmanager.kinds.shared.secrets import worker_secret
+
+PORT: Final = 5000
+OWNS: Final = {
+    SECRETS: UpdateRule.REPLACE,
+    SERVICES: UpdateRule.REPLACE,
+    DEPLOYMENTS: UpdateRule.REPLACE,
+    AUTOSCALERS: UpdateRule.REPLACE,
+}
+_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", pods.WORKER_SECRET)
+"""Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
+not reach .status."""
+
+
+def deployment_name(service: str, role: str) -> str:
+    return f"{service}-deployment-{role}"
+
+
+def worker_name(service: str, role: str, node: str = "") -> WorkerName:
+    """The name of the worker of `role`. The name includes the node when Kubernetes chooses the
+    node.
+    """
+    return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
+
+
+def service_name(service: str) -> str:
+    """The name of the Service of the cloud worker."""
+    return f"{service}-{CLOUD}"
+
+
+def secret_name(service: str) -> str:
+    return f"{service}-{EDGE}"
+
+
+def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
+    """Warnings about fields that are valid, but have no effect or are probably a mistake. "" when
+    there is no warning.
+    """
+    told = [mining.unknown_parameters(spec.edge_worker.mining)]
+    for role, worker in workers(spec):
+        if worker.hpa and AUTOSCALERS in observed.absent:
+            told.append(
+                f"{role}Worker.hpa has no effect: the API server does not serve "
+                f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
+            )
+    for name in set_by_user(spec.edge_worker, _SET_BY_EDGEAI):
+        told.append(
+            f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
+            " .status only with the value that edgeai would set; remove it from the template"
+        )
+    return "; ".join(filter(None, told))
+
+
+def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
+    """The children in the order of creation: the Secret and the Service before the workers that
+    use them.
+    """
+    name = observed.ref.name
+    value = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    secret = children.secret(
+        observed, name=secret_name(name), role=EDGE, values={pods.WORKER_SECRET: value}
+    )
+    service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
+    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
+    edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec))
+    autoscalers = (
+        children.autoscaler(
+            observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
+        )
+        for role, worker in workers(spec)
+        if worker.hpa and AUTOSCALERS not in observed.absent
+    )
+    return (secret, service, cloud, edge, *autoscalers)
+
+
+def _deployment(
+    observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
+) -> Create:
+    name = observed.ref.name
+    is_fixed = role == CLOUD or bool(fixed_node(form))
+    model = refs.model_source(observed, form.model.name, env="MODEL_URL")
+    worker = WorkerPod(
+        role=role,
+        form=form,
+        env=env,
+        data=storage.place([model], observed.settings),
+        name=worker_name(name, role) if is_fixed else None,
+        is_edge=role == EDGE,
+    )
+    deployment = children.deployment(
+        observed,
+        name=deployment_name(name, role),
+        role=role,
+        template=build(observed, worker),
+        autoscaled=form.hpa is not None,
+    )
+    return children.without_token(deployment) if worker.is_edge else deployment
+
+
+def _cloud_env(observed: Observed) -> list[EnvVar]:
+    worker = literal("WORKER_NAME", worker_name(observed.ref.name, CLOUD))
+    return [
+        *_common_env(observed),
+        worker,
+        # without this variable Sedna's library guesses an address
+        field("BIG_MODEL_BIND_IP", "status.podIP"),
+        literal("BIG_MODEL_BIND_PORT", str(PORT)),
+    ]
+
+
+def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVar]:
+    name, namespace, form = observed.ref.name, observed.ref.namespace, spec.edge_worker
+    return [
+        *_common_env(observed),
+        *_worker_name_env(name, form),
+        literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
+        literal("BIG_MODEL_PORT", str(PORT)),
+        *_mining_env(form.mining),
+        *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
+        *transport.environment(spec.transport, observed.settings),
+    ]
+
+
+def _common_env(observed: Observed) -> list[EnvVar]:
+    ref = observed.ref
+    return [literal("NAMESPACE", ref.namespace), literal("SERVICE_NAME", ref.name)]
+
+
+def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
+    if fixed_node(form):
+        return [literal("WORKER_NAME", worker_name(name, EDGE))]
+    node = field("NODE_NAME", "spec.nodeName")
+    return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
+
+
+def _mining_env(given: Mining | None) -> list[EnvVar]:
+    """Variables of the mining algorithm. Empty when the worker's own code decides."""
+    if given is None:
+        return []
+    parameters = json.dumps(msgspec.to_builtins(given.parameters))
+    return [literal("HEM_NAME", given.name), literal("HEM_PARAMETERS", parameters)]
+
+
+def _limits(hpa: Autoscaling) -> dict[str, Any]:
+    limits = msgspec.to_builtins(hpa)
+    return {key: value for key, value in limits.items() if value not in (None, [])}

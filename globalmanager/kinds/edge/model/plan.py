@@ -1,0 +1,22 @@
+"""Plans a Model: says whether workers can use the scheme and the path of the Model's URL.
+
+The engine plans again when the Model has changed. Pure and total.
+"""
+
+from datetime import datetime
+
+from edgeai.api.objects import is_being_deleted
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.shared import status, storage
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Write only the status. A default Plan means that the Model has converged."""
+    if is_being_deleted(observed.object):
+        return Plan()
+    fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
+    finding = status.accepted() if fault is None else status.rejected(fault)
+    return Plan(
+        status=status.described(observed, [finding], now),
+        events=status.events(observed, [finding]),
+    )

@@ -1,0 +1,267 @@
+"""The objects that a job refers to: their names, and which of the objects are missing.
+
+A job with missing references waits, and the job's status names the missing objects. A missing
+reference is not an error, because `kubectl apply` may create objects in any order.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from edgeai.api.resources import NODES, SECRETS, Object, ObjectRef, ResourceType
+from edgeai.api.specs import InvalidSpec, parse_spec, shown
+from edgeai.api.status import Finding, Truth, condition_of, mapping
+from edgeai.api.workers import WorkerForm
+from edgeai.ids import is_subdomain
+from globalmanager.contract import Job, Observed
+from globalmanager.kinds.edge.worker_form import fixed_node, framework
+from globalmanager.kinds.shared import storage
+
+RESOLVED_REFS: Final = "ResolvedRefs"
+
+
+UNRESOLVED: Final = Finding(
+    RESOLVED_REFS, Truth.UNKNOWN, "InvalidSpec", "not looked for: the spec is not accepted"
+)
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """One thing that a job waits for. `message` names the thing, the field that wants the thing,
+    and a remedy.
+    """
+
+    reason: str
+    message: str
+
+
+class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a Model or Dataset that jobs read. A Model has no node."""
+
+    url: str
+    credential_name: str = ""
+    node_name: str = ""
+
+
+def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """The reference to a Model. The Model has the API group of the job's type."""
+    return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
+
+
+def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
+    """The reference to a Dataset. The Dataset has the API group of the job's type."""
+    dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
+    return ObjectRef(dataset, namespace, name)
+
+
+def node_ref(name: str) -> ObjectRef:
+    return ObjectRef(NODES, "", name)
+
+
+def secret_ref(namespace: str, name: str) -> ObjectRef:
+    return ObjectRef(SECRETS, namespace, name)
+
+
+def secrets(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
+    """The Secrets with the keys of the Models and Datasets among `references`."""
+    return frozenset(_secrets(references))
+
+
+def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
+    for ref, object_ in references.items():
+        if ref.type.kind not in ("Model", "Dataset"):
+            continue
+        try:
+            needed = storage.secrets([_source(ref, object_)])
+        except InvalidSpec:
+            continue
+        for name in needed:
+            yield secret_ref(ref.namespace, name)
+
+
+def named(
+    job: Job,
+    *,
+    models: Iterable[str],
+    datasets: Iterable[str] = (),
+    forms: Iterable[WorkerForm],
+) -> frozenset[ObjectRef]:
+    """The objects that a job names: Models and Datasets of the job's namespace, Nodes of its
+    workers.
+    """
+    type_, namespace = job.type, job.ref.namespace
+    return frozenset(
+        (
+            *(model_ref(type_, namespace, name) for name in models),
+            *(dataset_ref(type_, namespace, name) for name in datasets),
+            *(node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
+        )
+    )
+
+
+def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
+    return _missing_data(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+
+
+def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
+    """The reason why a worker cannot use the Dataset; None when it can.
+
+    Args: node: node of the worker that reads the Dataset; "" when the worker runs on the
+        Dataset's node
+    """
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    missing = _missing_data(observed, ref, path)
+    if missing:
+        return missing
+    elsewhere = dataset_node(observed, name)
+    what = f"Dataset {ref.namespace}/{name} ({path})"
+    if not node:
+        return _unfit(observed.references[ref], elsewhere, what)
+    if node == elsewhere:
+        return None
+    text = f"{what} is on node {elsewhere}, its worker on {node}"
+    return Missing("DatasetElsewhere", f"{text}: give both the same node")
+
+
+def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
+    """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
+    exists.
+    """
+    if not is_subdomain(node):
+        return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
+    told = condition_of(dataset, RESOLVED_REFS)
+    is_current = told.get("observedGeneration") == dataset["metadata"].get("generation")
+    if told.get("status") == Truth.FALSE and is_current:
+        return Missing(str(told.get("reason")), f"{what}: {told.get('message')}")
+    return None
+
+
+def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:
+    data = observed.references.get(ref)
+    what = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
+    if data is None:
+        text = f"{what} does not exist in group {ref.type.group}: create it"
+        return Missing(f"{ref.type.kind}NotFound", text)
+    try:
+        url = _data_of(data).url
+    except InvalidSpec as error:
+        return Missing(f"{ref.type.kind}Invalid", f"{what}: {error}")
+    try:
+        storage.check_place(url, observed.settings)
+    except InvalidSpec as error:
+        return Missing("PathNotAllowed", f"{what}: {error}")
+    for name in storage.secrets([_source(ref, data)]):
+        return missing_secret(observed, name, f"credentialName of {what}")
+    return None
+
+
+def missing_secret(observed: Observed, name: str, path: str) -> Missing | None:
+    """Why no worker can use a bucket with the Secret; None when workers can."""
+    secret = observed.references.get(secret_ref(observed.ref.namespace, name))
+    what = f"Secret {observed.ref.namespace}/{name if is_subdomain(name) else shown(name)} ({path})"
+    if secret is None:
+        return Missing("SecretNotFound", f"{what} does not exist: create it or correct this")
+    try:
+        storage.endpoint(secret)
+    except InvalidSpec as error:
+        return Missing("SecretInvalid", f"{what}: {error}")
+    return None
+
+
+def bucket_endpoint(observed: Observed, secret: str) -> str:
+    """URL of the S3 server that the annotations of the Secret name; "" when they name none, or when
+    there is no Secret.
+    """
+    known = observed.references.get(secret_ref(observed.ref.namespace, secret))
+    try:
+        return "" if known is None else storage.endpoint(known)
+    except InvalidSpec:
+        return ""
+
+
+def model_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """The data of a Model. The Model must exist and be valid."""
+    return _used(observed, model_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
+    """The data of a Dataset. The Dataset must exist and be valid."""
+    return _used(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
+
+
+def dataset_node(observed: Observed, name: str) -> str:
+    """The node that the Dataset names; "" when the Dataset is missing or not valid."""
+    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    try:
+        return _data_of(observed.references[ref]).node_name
+    except (KeyError, InvalidSpec):
+        return ""
+
+
+def dataset_samples(observed: Observed, name: str) -> int | None:
+    """The number of samples that a LocalController has counted in the Dataset; None: not known."""
+    known = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
+    number = mapping(known.get("status")).get("numberOfSamples")
+    is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    return number if is_count else None
+
+
+def _used(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
+    source = _source(ref, observed.references[ref])
+    endpoint = bucket_endpoint(observed, source.credential)
+    return msgspec.structs.replace(source, env=env, endpoint=endpoint)
+
+
+def _source(ref: ObjectRef, object_: Object) -> storage.Source:
+    """Raises: InvalidSpec"""
+    data = _data_of(object_)
+    return storage.Source(env="", url=data.url, credential=data.credential_name)
+
+
+def _data_of(object_: Object) -> DataSpec:
+    data = parse_spec(object_, DataSpec)
+    storage.check_url(data.url)
+    return data
+
+
+def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
+    if not name or node_ref(name) in observed.references:
+        return None
+    return Missing("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
+
+
+def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
+    """The node and the image that the worker needs, if they are missing, and a directory of scripts
+    that the worker may not have.
+    """
+    yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
+    if form.worker_spec is not None:
+        yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
+        yield _forbidden_scripts(observed, form.worker_spec.script_dir, f"{path}.workerSpec")
+
+
+def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Missing | None:
+    try:
+        storage.check_directory(directory, observed.settings, f"{path}.scriptDir")
+    except InvalidSpec as error:
+        return Missing("PathNotAllowed", str(error))
+    return None
+
+
+def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
+    images = observed.settings.framework_images
+    if key in images:
+        return None
+    known = ", ".join(sorted(images)) or "none"
+    remedy = "add it to framework_images of the GlobalManager or use a template"
+    text = f"no image is configured for framework {key} ({path}; configured: {known}): {remedy}"
+    return Missing("FrameworkImageNotConfigured", text)
+
+
+def resolved(missing: Iterable[Missing]) -> Finding:
+    """The condition ResolvedRefs for these missing references."""
+    faults = tuple(missing)
+    if not faults:
+        return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")
+    message = "; ".join(dict.fromkeys(fault.message for fault in faults))
+    return Finding(RESOLVED_REFS, Truth.FALSE, faults[0].reason, message)

@@ -1,0 +1,47 @@
+"""TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
+
+from typing import Final
+
+from edgeai.api.resources import PODS
+from edgeai.api.schemas import Column, Scale, Schema
+from edgeai.api.trainingjob import DEFINITION
+from globalmanager.contract import Kind, Suspension
+from globalmanager.kinds.elastic.trainingjob import launcher, present, scalers, workers
+from globalmanager.kinds.elastic.trainingjob.plan import plan
+from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, SUSPENDED, read
+from globalmanager.kinds.shared.constraints import keywords, validations
+from globalmanager.kinds.shared.job_plan import event_reason
+
+_SCHEMA: Final = Schema(
+    spec=DEFINITION.spec,
+    status=DEFINITION.status,
+    columns=(
+        Column("Phase", "string", ".status.phase"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    ),
+    scale=Scale(
+        ".spec.etReplicaSpecs.worker.replicas",
+        ".status.replicaStatuses.Worker.active",
+        ".status.replicaStatuses.Worker.selector",
+    ),
+    keywords=keywords(tuple(row for row in CONSTRAINTS if row.field.startswith("spec"))),
+    validations=validations(CONSTRAINTS),
+)
+
+KIND = Kind(
+    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
+    singular=DEFINITION.singular,
+    short_names=DEFINITION.short_names,
+    read=read,
+    owns=launcher.OWNS,
+    follows=workers.FOLLOWS,
+    annotates=frozenset({PODS}),
+    scalers=scalers.SCALERS,
+    makes_scalers=True,
+    executes=True,
+    role_rules=launcher.ROLE_RULES,
+    outcomes=present.outcomes,
+    suspension=Suspension(("metadata", "annotations", SUSPENDED), "true", "false"),
+    event_reason=event_reason,
+    plan=plan,
+)

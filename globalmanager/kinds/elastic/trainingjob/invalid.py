@@ -1,0 +1,120 @@
+"""A TrainingJob whose spec cannot be read.
+
+A job that never started has failed. A job that an edit made wrong stays as it is until the spec is
+corrected, and the condition Stalled tells the fault. Its launcher works on, and the job ends when
+the launcher ends.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from edgeai.api.resources import Object
+from edgeai.api.specs import InvalidSpec
+from edgeai.api.status import MAX_MESSAGE_CHARS, mapping, parse_time
+from edgeai.api.training import CleanPods, RestartPolicy
+from edgeai.api.trainingjob import AttachMode, JobRestartPolicy
+from edgeai.faults.faults import job_fault
+from edgeai.times import rfc3339
+from globalmanager.contract import Event, Observed, Plan, Severity
+from globalmanager.kinds.elastic.trainingjob import phases, present, table
+from globalmanager.kinds.elastic.trainingjob.present import KIND, Present
+from globalmanager.kinds.elastic.trainingjob.spec import (
+    DEFAULT_BACKOFF_LIMIT,
+    SUSPENDED,
+    TrainingJob,
+)
+from globalmanager.kinds.elastic.trainingjob.states import (
+    ENDS,
+    Launcher,
+    Situation,
+    State,
+    states_ahead,
+)
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.job_conditions import Conditions
+from globalmanager.kinds.shared.job_plan import written_plan
+from globalmanager.kinds.shared.lifecycle import Timers
+
+INVALID_SPEC: Final = "InvalidSpec"
+"""Reason of the condition Stalled after an edit that makes the spec of a started job wrong."""
+
+
+def is_new(observed: Observed) -> bool:
+    """Whether the job has never started."""
+    return parse_time(status.of(observed).get("startTime")) is None and not observed.children
+
+
+def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
+    """A job that never started has failed."""
+    message = f"{KIND} {observed.ref.name} has failed because the spec is invalid: {error}"
+    conditions.set(State.FAILED, message, cause="FailedValidation")
+    fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
+    return written_plan(observed, conditions, fields, now)
+
+
+def readable(object_: Object) -> TrainingJob:
+    """What counts of a spec that cannot be read: the suspension and the end of the job. The
+    templates are empty. Total.
+    """
+    spec = mapping(object_.get("spec"))
+    marks = mapping(object_["metadata"].get("annotations"))
+    policy, limit, clean = (
+        spec.get(key) for key in ("restartPolicy", "backoffLimit", "cleanPodPolicy")
+    )
+    is_limit = type(limit) is int and limit >= 0
+    # A policy that cannot be read may be OnFailure, and a job that has failed never runs again.
+    is_final = policy in (None, JobRestartPolicy.NEVER)
+    return TrainingJob(
+        launcher={},
+        worker={},
+        worker_bytes=0,
+        replicas=0,
+        min_replicas=None,
+        max_replicas=None,
+        max_queued=None,
+        worker_policy=RestartPolicy.NEVER,
+        attach_mode=AttachMode.SSH,
+        slots=1,
+        clean_pods=CleanPods(clean) if clean in list(CleanPods) else CleanPods.RUNNING,
+        restarts=0 if is_final else int(str(limit)) if is_limit else DEFAULT_BACKOFF_LIMIT,
+        is_suspended=marks.get(SUSPENDED) == "true",
+        start_fault=None,
+        limits_fault=None,
+        ssh_secret="",
+    )
+
+
+def tell(job: Present, error: InvalidSpec) -> None:
+    """The condition Stalled, and one event for each edit."""
+    # The colon ends what the condition is about, so another wrong value is another condition.
+    text = f"{error.path} {error.problem}: {error.remedy}; {job.text} stays as it is"
+    if present.is_launcher_missing(job):
+        name = present.launcher_ref(job.observed).name
+        text = f"pod {name}: it is not there any more; {text}"
+        job.conditions.stall([job_fault(present.LAUNCHER_MISSING, text)])
+    else:
+        job.conditions.stall([job_fault(INVALID_SPEC, text)])
+    job.conditions.events.clear()
+    if status.of(job.observed).get("observedGeneration") != job.observed.generation:
+        message = f"{job.text} stays as it is because the spec is invalid: {error}"
+        message = message[:MAX_MESSAGE_CHARS]
+        job.conditions.events.append(Event(Severity.WARNING, f"{KIND}FailedValidation", message))
+
+
+def until_the_end(job: Present) -> Plan:
+    """The end of the job when its launcher has ended. A launcher that may start again does so when
+    the spec is corrected.
+    """
+    launcher = present.launcher_of(job)
+    situation = Situation(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
+    states = tuple(states_ahead(job.state, situation))
+    if states and states[-1] in ENDS:
+        workers = table.recorded(job.observed, job.spec)
+        for state in states:
+            phases.enter(job, state, situation, workers)
+        fields = {"phase": str(states[-1]), "completionTime": rfc3339(job.now)}
+        return written_plan(job.observed, job.conditions, fields, job.now)
+    is_awaited = launcher is Launcher.PENDING and present.is_launcher_missing(job)
+    left_s = present.missing_left_s(job, present.LAUNCHER_MISSING) if is_awaited else None
+    timers = Timers().add(left_s)
+    return written_plan(job.observed, job.conditions, {}, job.now, timers=timers)

@@ -1,0 +1,135 @@
+"""The launcher of a TrainingJob: its pod, its rights, and the ConfigMap with the list of hosts.
+
+The Role names exactly the pods that are workers of the job, because a pod of another owner can have
+the name of a future worker.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from edgeai.api.elastic import LAUNCHER
+from edgeai.api.resources import PODS, SECRETS, SERVICES, Object, ResourceType
+from edgeai.api.trainingjob import AttachMode
+from edgeai.ids import WorkerName
+from globalmanager.contract import Create, Observed, UpdateRule
+from globalmanager.kinds.elastic.trainingjob import files, workers
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.shared import children, objects, pods, storage
+from globalmanager.kinds.shared.attempts import ATTEMPT
+from globalmanager.kinds.shared.storage import Placement
+
+RBAC: Final = "rbac.authorization.k8s.io"
+ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
+ROLES: Final = ResourceType(RBAC, "v1", "roles", "Role")
+BINDINGS: Final = ResourceType(RBAC, "v1", "rolebindings", "RoleBinding")
+CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
+
+OWNS: Final = {
+    SECRETS: UpdateRule.KEEP,
+    SERVICES: UpdateRule.REPLACE,
+    CONFIG_MAPS: UpdateRule.REPLACE,
+    ACCOUNTS: UpdateRule.REPLACE,
+    ROLES: UpdateRule.REPLACE,
+    BINDINGS: UpdateRule.RECREATE,  # what a binding refers to cannot be changed
+    PODS: UpdateRule.KEEP,
+}
+"""Type of the children of a TrainingJob -> what a plan does with a child that differs."""
+ROLE_RULES: Final = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    # kubexec.py comes by WebSocket: API servers ask for `get`, those since 1.35 for `create`, too.
+    {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+)
+_READ: Final = 0o444
+_EXECUTE: Final = 0o555
+
+
+def launcher_name(job: str) -> WorkerName:
+    return WorkerName(f"{job}-{LAUNCHER}")
+
+
+def config_name(job: str) -> str:
+    return f"{job}-config"
+
+
+def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tuple[Create, ...]:
+    """The launcher's ServiceAccount, Role and RoleBinding.
+
+    Args: hosts: the workers' pods in which the launcher may run commands
+    """
+    name = launcher_name(observed.ref.name)
+    subject = {"kind": ACCOUNTS.kind, "name": name, "namespace": observed.ref.namespace}
+    role = {"apiGroup": RBAC, "kind": ROLES.kind, "name": name}
+    has_rights = spec.attach_mode is AttachMode.KUBEXEC
+    # A rule without names of pods would hold for all pods.
+    named = sorted(hosts) if has_rights else []
+    rules = [{**rule, "resourceNames": named} for rule in ROLE_RULES] if named else []
+    contents: dict[ResourceType, dict[str, Any]] = {
+        ACCOUNTS: {"automountServiceAccountToken": has_rights},
+        ROLES: {"rules": rules},
+        BINDINGS: {"roleRef": role, "subjects": [subject]},
+    }
+    return tuple(
+        objects.child(observed, type_, name=name, role=LAUNCHER, content=content)
+        for type_, content in contents.items()
+    )
+
+
+def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str, str]) -> Create:
+    """The launcher's pod.
+
+    Args:
+        attempt: how often the launcher was started before
+        marks: annotations of the pod
+    """
+    job = observed.ref.name
+    env = (
+        [pods.literal("OMPI_MCA_plm_rsh_agent", files.KUBEXEC_PATH)]
+        if spec.attach_mode is AttachMode.KUBEXEC
+        else []
+    )
+    built = pods.build(
+        observed,
+        _with_account(spec.launcher, launcher_name(job)),
+        role=LAUNCHER,
+        env=env,
+        data=storage.joined(workers.ssh_files(observed, spec), _config_files(job)),
+        labels=workers.labels(job, LAUNCHER),
+        restart_policy="Never",
+    )
+    metadata = built["metadata"]
+    annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
+    numbered = {**built, "metadata": {**metadata, "annotations": annotations}}
+    return children.pod(
+        observed, name=launcher_name(job), role=LAUNCHER, template=numbered, is_kept=True
+    )
+
+
+def _with_account(template: Object, name: str) -> Object:
+    return {**template, "spec": {**template["spec"], "serviceAccountName": name}}
+
+
+def _config_files(job: str) -> Placement:
+    """The mounts of the ConfigMap. A mounted directory follows the changes of the ConfigMap, and
+    the kubelet exchanges all files of a directory at once.
+    """
+    directories = {
+        files.ELASTIC_DIRECTORY: {
+            files.HOSTFILE: (files.HOSTFILE, _READ),
+            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
+        },
+        files.MPI_DIRECTORY: {
+            files.HOSTFILE: (files.HOSTFILE, _READ),
+            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
+            files.KUBEXEC: (files.KUBEXEC, _EXECUTE),
+            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _EXECUTE),
+            files.DEEPSPEED_HOSTFILE: (files.DEEPSPEED_HOSTFILE, _READ),
+        },
+        files.DEEPSPEED_DIRECTORY: {files.DEEPSPEED_HOSTFILE: (files.HOSTFILE, _READ)},
+    }
+    volumes, mounts = [], []
+    for directory, keys in directories.items():
+        volume = f"edgeai-{directory.rpartition('/')[2]}"
+        items = [{"key": key, "path": path, "mode": mode} for key, (path, mode) in keys.items()]
+        volumes.append({"name": volume, "configMap": {"name": config_name(job), "items": items}})
+        mounts.append({"name": volume, "mountPath": directory})
+    return Placement(volumes=tuple(volumes), mounts=tuple(mounts))

@@ -1,0 +1,302 @@
+"""plan of a TrainingJob: workers, then a launcher that trains on them, until the launcher ends.
+
+`states` has the state machine, `changes` has the changes of the children. A plan first writes its
+decisions into the status: the wanted workers, and how often the launcher was started. Only the next
+plan acts on them. So a GlobalManager that is killed between the two goes on with the same
+decisions. Source of the order of the steps: AliyunContainerService/et-operator,
+pkg/controllers/trainingjob_controller.go.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from edgeai.api.elastic import MAY_SCALE
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.status import Truth
+from edgeai.times import rfc3339
+from globalmanager.contract import Event, Observed, Plan, Severity
+from globalmanager.kinds.elastic.trainingjob import (
+    changes,
+    hosts,
+    invalid,
+    phases,
+    present,
+    replacement,
+    room,
+    scalers,
+    stall,
+    workers,
+)
+from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
+from globalmanager.kinds.elastic.trainingjob.present import KIND, STATES, Present
+from globalmanager.kinds.elastic.trainingjob.replacement import Replacement
+from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
+from globalmanager.kinds.elastic.trainingjob.scaling_step import View
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.states import (
+    ENDS,
+    Launcher,
+    Situation,
+    State,
+    states_ahead,
+)
+from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState, observe
+from globalmanager.kinds.shared import children, lifecycle, status
+from globalmanager.kinds.shared.job_conditions import Conditions
+from globalmanager.kinds.shared.job_faults import stall_suspension
+from globalmanager.kinds.shared.job_plan import written_plan
+from globalmanager.kinds.shared.lifecycle import Timers
+
+_AT_WORK: Final = (
+    State.WORKERS_CREATED,
+    State.WORKERS_READY,
+    State.LAUNCHER_CREATED,
+    State.RUNNING,
+    State.SCALING,
+    State.RESTARTING,
+)
+"""The conditions that a suspension makes False."""
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """The next steps of the job."""
+    if is_being_deleted(observed.object):
+        return Plan()
+    state = present.state_of(observed)
+    if state in ENDS:
+        return _after_the_end(observed, now)
+    conditions = Conditions(observed, KIND, now, states=STATES)
+    is_new = invalid.is_new(observed)
+    fault = observed.invalid or (observed.spec.start_fault if is_new else None)
+    if fault is not None and is_new:
+        return invalid.refused(observed, fault, conditions, now)
+    restarts = present.restarts_of(observed)
+    pods = workers.present(observed)
+    spec = observed.spec if fault is None else invalid.readable(observed.object)
+    job = Present(observed, spec, now, state, conditions, restarts, pods)
+    if fault is not None:
+        invalid.tell(job, fault)
+    if _is_suspended(job):
+        return _suspended(job)
+    return _living(job) if fault is None else invalid.until_the_end(job)
+
+
+def _is_suspended(job: Present) -> bool:
+    """A launcher that has succeeded before the suspension began ends the job."""
+    has_succeeded = present.launcher_of(job) is Launcher.SUCCEEDED
+    return job.spec.is_suspended and (job.state is State.SUSPENDED or not has_succeeded)
+
+
+# ---- a job that lives ---------------------------------------------------------------------------
+
+
+class _Decision(NamedTuple):
+    """What a plan decides about a job that lives."""
+
+    start: str
+    replaced: Replacement
+    scaled: Scaling
+    """Its table is the last one."""
+    state: State
+    restarts: int
+    may_launch: bool
+    listed: HostList
+    """The list of hosts that the launcher has."""
+    hosts: HostList
+    """The list of hosts that the launcher gets."""
+    timers: Timers
+    """Wait until the list of hosts changes again by time alone."""
+
+
+def _living(job: Present) -> Plan:
+    decision = _decision(job)
+    replaced, scaled, listed = decision.replaced, decision.scaled, decision.listed
+    lives = decision.state not in ENDS
+    # Children change only when the status has the decision, so a GlobalManager that is killed in
+    # between goes on with the same workers. The pods of a job that ends now go in the next plan.
+    acts = lives and _is_written(job, scaled.table, decision.restarts)
+    stages, timers = children.new_pods_last((), scaled.others), Timers()
+    if acts:
+        listed = decision.hosts
+        stages, timers = changes.living_job_changes(
+            job, decision.state, scaled, listed, may_launch=decision.may_launch
+        )
+    stalled = stall.stall(job, scaled.table, scaled.problem) if lives else Timers()
+    for others in (decision.timers, replaced.timers, scaled.timers, stalled):
+        timers = timers.add(*others.waits_s)
+    job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
+    job.conditions.events.extend(_outside_limits(job, scaled.table))
+    fields = _fields(job, decision, listed)
+    plan = written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+    if not lives:
+        return plan
+    # The next step of a scaler rests on the scaler's status. Pods that give up their names or their
+    # room go at once: no decision of this plan depends on them.
+    before = (*scaled.stages, *((replaced.deletions,) if replaced.deletions else ()))
+    return msgspec.structs.replace(
+        plan,
+        stages=(*before, *plan.stages),
+        executions=scaled.executions,
+        is_decision=not acts,
+    )
+
+
+def _decision(job: Present) -> _Decision:
+    """One rule after the other. Each takes the table of workers that the one before has left."""
+    observed = job.observed
+    start = job.conditions.resume(job.text)
+    # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
+    is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
+    listed = HostList() if is_new else hosts.listed(observed)
+    waiting = scalers.unfinished(observed, start)
+    table = observe(job, listed.had, scalers.reserved(observed, waiting))
+    # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
+    replaced = replacement.replace(job, table)
+    view = View(job, replaced.table, listed.hosts, table.next_index)
+    scaled = scalers.execute(view, waiting, may_begin=job.state in MAY_SCALE)
+    # The state and the list of hosts follow from the workers that the job wants from now on.
+    table = scaled.table
+    situation = _situation(job, table, is_scaling=bool(scaled.current))
+    state, restarts = job.state, job.restarts
+    for state in states_ahead(job.state, situation):
+        restarts += state is State.RESTARTING
+        phases.enter(job, state, situation, table)
+    workers = table.workers.values()
+    following = next_list(
+        listed,
+        wanted=[worker.name for worker in workers if worker.is_host],
+        ready=[worker.name for worker in workers if worker.is_new_host],
+        has_launcher=present.launcher_pod(observed) is not None,
+        now=job.now,
+    )
+    host_list = hosts.remembering(following.list, listed, table.target)
+    timers = Timers().add(following.wait_s)
+    may_launch = situation.are_enough_ready
+    return _Decision(
+        start, replaced, scaled, state, restarts, may_launch, listed, host_list, timers
+    )
+
+
+def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
+    workers, enough = table.workers.values(), table.enough(job.spec)
+    created = [row for row in workers if row.pod is not None and not row.is_being_deleted]
+    # The cluster may refuse the pods that an elastic job does not need for its start.
+    needed = enough if job.spec.is_elastic else len(workers)
+    return Situation(
+        are_workers_created=len(created) >= needed,
+        are_enough_ready=sum(row.is_ready for row in workers) >= enough,
+        cannot_start=len(workers) - len(table.bucket(WorkerState.TERMINAL)) < enough,
+        launcher=present.launcher_of(job),
+        may_restart=job.restarts < job.spec.restarts,
+        is_scaling=is_scaling,
+    )
+
+
+def _fields(job: Present, decision: _Decision, listed: HostList) -> dict[str, Any]:
+    """The fields of .status. Args: listed: the list of hosts after this plan"""
+    scaled, state = decision.scaled, decision.state
+    return {
+        "phase": str(state),
+        "startTime": decision.start,
+        "completionTime": rfc3339(job.now) if state in ENDS else None,
+        "restartCount": decision.restarts or None,
+        "targetWorkers": list(scaled.table.target),
+        "nextWorkerIndex": scaled.table.next_index,
+        "currentScaler": scaled.current or None,
+        **decision.replaced.fields,
+        **scaled.fields,
+        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(listed.hosts),
+        "replicaStatuses": present.numbers(job.observed, job.pods),
+    }
+
+
+def _is_written(job: Present, table: Table, restarts: int) -> bool:
+    """Whether the status already has the decisions on which the actions rest."""
+    known = status.of(job.observed)
+    return known.get("targetWorkers") == list(table.target) and restarts == job.restarts
+
+
+def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
+    """An event about an edit of the limits that excludes the present number of workers. Such limits
+    hold for scalers, and change no worker by themselves.
+    """
+    spec, number = job.spec, len(table.workers)
+    is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
+    if is_known or spec.limits_fault is not None or spec.is_elastic:
+        return
+    if spec.min_replicas is not None and number < spec.min_replicas:
+        problem, remedy = f"below minReplicas, {spec.min_replicas}", "ScaleOut"
+    elif spec.max_replicas is not None and number > spec.max_replicas:
+        problem, remedy = f"above maxReplicas, {spec.max_replicas}", "ScaleIn"
+    else:
+        return
+    message = f"{job.text} has {number} workers, {problem}, and keeps them; apply a {remedy}"
+    yield Event(Severity.WARNING, f"{KIND}OutsideLimits", message)
+
+
+# ---- a job that is suspended, or has ended ------------------------------------------------------
+
+
+def _suspended(job: Present) -> Plan:
+    """The status of a suspended job keeps the wanted workers, so the job resumes in its size."""
+    message = f"{job.text} is suspended."
+    if job.state is State.NEW:
+        job.conditions.set(State.CREATED, f"{job.text} {phases.MESSAGES[State.CREATED]}")
+    for state in _AT_WORK:
+        if job.conditions.is_true(state):
+            job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
+    job.conditions.set(State.SUSPENDED, message)
+    fields: dict[str, Any] = {
+        "phase": str(State.SUSPENDED),
+        "currentScaler": None,
+        "currentWorkers": [],
+        **room.at_rest(job.observed, job.pods),
+        "replicaStatuses": present.numbers(job.observed, job.pods),
+    }
+    deletions = lifecycle.deletions(job.observed)
+    # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
+    # its list has lost all workers.
+    launcher_ref = present.launcher_ref(job.observed)
+    first = tuple(deletion for deletion in deletions if deletion.ref == launcher_ref)
+    others = tuple(deletion for deletion in deletions if deletion.ref != launcher_ref)
+    # The state is written before the first deletion, else a restarted GlobalManager would take the
+    # pods for lost.
+    stages = scalers.queued(job.observed, job.now)
+    if job.state is State.SUSPENDED:
+        stages = (*(stage for stage in (first, others) if stage), *stages)
+    timers = stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
+    return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
+
+
+def _after_the_end(observed: Observed, now: datetime) -> Plan:
+    spec: TrainingJob | None = observed.spec
+    readable = invalid.readable(observed.object) if spec is None else spec
+    deletions = changes.ended_job_changes(observed, readable.clean_pods)
+    words, events = scalers.refused(observed, now)
+    replicas, not_scaled = _not_scaled(observed, spec)
+    pods = workers.present(observed)
+    fields: dict[str, Any] = {
+        "observedReplicas": replicas,
+        "replicaStatuses": present.numbers(observed, pods),
+        "currentWorkers": [],
+        "currentScaler": None,
+        **room.at_rest(observed, pods),
+    }
+    return Plan(
+        stages=tuple(stage for stage in (deletions, words) if stage),
+        status=status.replacing_subtree(observed, fields),
+        events=(*events, *not_scaled),
+    )
+
+
+def _not_scaled(observed: Observed, spec: TrainingJob | None) -> tuple[Any, tuple[Event, ...]]:
+    """(the number of workers in the spec that is dealt with, the event about an edit of it)"""
+    known = status.of(observed).get("observedReplicas")
+    if spec is None or type(known) is not int or known == spec.replicas:
+        return known, ()
+    text = f"{KIND} {observed.ref.name}"
+    message = f"{text} has ended and is not scaled to {spec.replicas} workers; create it anew"
+    return spec.replicas, (Event(Severity.WARNING, f"{KIND}NotScaled", message),)

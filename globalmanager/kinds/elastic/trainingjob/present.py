@@ -1,0 +1,171 @@
+"""One TrainingJob at one moment, and what a plan reads from it: pods, situation, status fields.
+
+Nothing here decides anything.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from edgeai.api import pod_state
+from edgeai.api.elastic import LAUNCHER, WORKER
+from edgeai.api.objects import is_being_deleted, is_made_elsewhere
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import PODS, Object, ObjectRef
+from edgeai.api.status import condition_of, left_s
+from globalmanager.contract import Observed
+from globalmanager.kinds.elastic.trainingjob import launcher as launchers
+from globalmanager.kinds.elastic.trainingjob import workers
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.states import Launcher, State
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.attempts import MAX_RESTARTS, attempt_of
+from globalmanager.kinds.shared.job_conditions import Conditions
+from globalmanager.kinds.shared.outcomes import outcomes as of_all_kinds
+
+KIND: Final = "TrainingJob"
+STATES: Final = tuple(state for state in State if state is not State.NEW)
+"""The types of the conditions."""
+LAUNCHER_MISSING: Final = "LauncherMissing"
+"""Reason of the condition Stalled while the launcher's pod is not there."""
+WORKERS_MISSING: Final = "WorkersMissing"
+"""Reason of the condition Stalled while pods of listed workers are not there."""
+MISSING_S: Final = 5.0
+"""A pod that is missing for this number of seconds is lost. The watch of a GlobalManager that has
+just become the leader can be late. A job that has failed never runs again, and a healthy worker
+would be replaced. A pod that is being deleted counts as lost at once."""
+_HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
+_PHASES: Final = {
+    "Running": Launcher.RUNNING,
+    "Succeeded": Launcher.SUCCEEDED,
+    "Failed": Launcher.FAILED,
+}
+
+
+class Present(NamedTuple):
+    """One job at one moment."""
+
+    observed: Observed
+    spec: TrainingJob
+    now: datetime
+    state: State
+    conditions: Conditions
+    restarts: int
+    """How often the launcher was started again."""
+    pods: Mapping[str, Object]
+    """The workers' pods: name -> pod."""
+
+    @property
+    def text(self) -> str:
+        """The job in messages."""
+        return f"{KIND} {self.observed.ref.name}"
+
+
+def state_of(observed: Observed) -> State:
+    text = status.of(observed).get("phase")
+    return State(text) if text in STATES else State.NEW
+
+
+def restarts_of(observed: Observed) -> int:
+    return count_in(observed, "restartCount")
+
+
+def count_in(observed: Observed, field: str) -> int:
+    """A count in the status; 0 when the status has no such count."""
+    number = status.of(observed).get(field)
+    return number if type(number) is int and 0 < number <= MAX_RESTARTS else 0
+
+
+# ---- the launcher -------------------------------------------------------------------------------
+
+
+def launcher_ref(observed: Observed) -> ObjectRef:
+    job = observed.ref
+    return ObjectRef(PODS, job.namespace, launchers.launcher_name(job.name))
+
+
+def launcher_pod(observed: Observed) -> Object | None:
+    return observed.children.get(launcher_ref(observed))
+
+
+def launcher_of(job: Present) -> Launcher:
+    pod = launcher_pod(job.observed)
+    if pod is None:
+        if job.state not in _HAVE_LAUNCHER:
+            return Launcher.ABSENT
+        is_late = missing_left_s(job, LAUNCHER_MISSING) <= 0
+        return Launcher.LOST if is_late else Launcher.PENDING
+    if is_worn(job, pod):
+        return Launcher.ABSENT
+    if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
+        return Launcher.PENDING if job.state in _HAVE_LAUNCHER else Launcher.ABSENT
+    return _PHASES.get(phase_of(pod), Launcher.PENDING)
+
+
+def is_worn(job: Present, pod: Object) -> bool:
+    """Whether the launcher's pod is of an earlier attempt. The et-operator notes no attempt, so a
+    pod that the et-operator made is worn as soon as the launcher restarts.
+    """
+    if is_made_elsewhere(pod):
+        return job.state is State.RESTARTING
+    return attempt_of(pod) < job.restarts
+
+
+def is_launcher_missing(job: Present) -> bool:
+    return job.state in _HAVE_LAUNCHER and launcher_pod(job.observed) is None
+
+
+def missing_left_s(job: Present, reason: str) -> float:
+    """Seconds until the pods that the condition Stalled with this reason names count as lost."""
+    stall = job.conditions.last_stall
+    # The transition time is older when the job has stalled for another reason before.
+    since = stall.get("lastUpdateTime") if stall.get("reason") == reason else None
+    return min(left_s(since, MISSING_S, job.now, unknown=MISSING_S), MISSING_S)
+
+
+# ---- the workers --------------------------------------------------------------------------------
+
+
+def ready_workers(pods: Mapping[str, Object]) -> frozenset[str]:
+    """The workers on which the launcher can start processes."""
+    return frozenset(name for name, pod in pods.items() if is_ready(pod))
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the pod runs, is not being deleted, and its node has contact."""
+    ready = condition_of(pod, "Ready")
+    is_unready = bool(ready) and ready.get("status") != "True"
+    return phase_of(pod) == "Running" and pod_state.is_active(pod) and not is_unready
+
+
+# ---- the status ---------------------------------------------------------------------------------
+
+
+def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
+    """The field replicaStatuses. Args: pods: the workers' pods"""
+    launcher = launcher_pod(observed)
+    found = {
+        ("Launcher", LAUNCHER): [launcher] if launcher is not None else [],
+        ("Worker", WORKER): list(pods.values()),
+    }
+    entries = {}
+    for (type_, role), listed in found.items():
+        counts = {
+            "active": sum(
+                phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in listed
+            ),
+            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in listed),
+            "failed": sum(phase_of(pod) == "Failed" for pod in listed),
+        }
+        labels = workers.labels(observed.ref.name, role)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        entries[type_] = {key: n for key, n in counts.items() if n} | {"selector": selector}
+    return entries
+
+
+def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
+    """Outcome -> how often it has come with a write of .status, for metrics. Total."""
+    numbers = [each.get("restartCount") for each in (before, after)]
+    old, new = (number if type(number) is int else 0 for number in numbers)
+    restarted = {"restarted": new - old} if new > old else {}
+    return {**of_all_kinds(before, after), **restarted}

@@ -1,0 +1,85 @@
+"""What a plan does about lost and failed workers: workers with a new index replace them.
+
+A new worker never has the name of an earlier one, because Horovod never uses a host again on which
+a process has failed. In an elastic job the new worker may wait for room (`room`), and a worker that
+the launcher never had is made again under its name: a node that takes no pods would use up the
+indices.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from globalmanager.contract import Delete, Event, Severity
+from globalmanager.kinds.elastic.trainingjob import room
+from globalmanager.kinds.elastic.trainingjob.present import Present, count_in
+from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
+from globalmanager.kinds.shared import lifecycle
+from globalmanager.kinds.shared.lifecycle import Timers
+
+
+class Replacement(NamedTuple):
+    """The table after all replacements that are due."""
+
+    table: Table
+    fields: dict[str, Any]
+    """The fields of .status."""
+    events: tuple[Event, ...] = ()
+    timers: Timers = Timers()
+    deletions: tuple[Delete, ...] = ()
+    """The pods of workers that are made again under their names, at once or when the launcher has
+    room."""
+
+
+def replace(job: Present, table: Table) -> Replacement:
+    """The table without lost workers and with their successors; in an elastic job with as many
+    workers as there is room for.
+    """
+    lost = table.bucket(WorkerState.LOST)
+    gone = table.bucket(WorkerState.GONE)
+    retryable = table.bucket(WorkerState.RETRYABLE)
+    rest = table.without(worker.name for worker in (*lost, *gone))
+    timers = Timers().add(*(worker.wait_s for worker in table.workers.values()))
+    is_elastic = job.spec.is_elastic
+    if is_elastic:
+        size = room.resize(job, rest, len(lost))
+    else:
+        new = rest.with_new_workers(job, len(lost))
+        size = room.Room(new, room.forgotten(job.observed), room.NO_INDEX)
+    # New workers always come behind those that stay.
+    successors = size.table.target[len(rest.workers) :]
+    # A worker without a free index for its successor does not count as replaced, but for the pauses
+    # of an elastic job each failure counts.
+    count = len(lost) + len(retryable) if is_elastic else len(successors)
+    count += count_in(job.observed, "replacedWorkers")
+    events = _events(lost, gone, successors, size.why_no_successor)
+    # A pod that failed keeps the name of its worker from a new pod, and the pod of a paused worker
+    # keeps the room that the launcher needs.
+    paused = size.table.bucket(WorkerState.PAUSED)
+    return Replacement(
+        size.table,
+        {"replacedWorkers": count or None, **size.fields},
+        (*events, *size.events),
+        timers.add(*size.timers.waits_s),
+        tuple(_deletions((*retryable, *paused))),
+    )
+
+
+def _events(
+    lost: Sequence[Worker], gone: Sequence[Worker], successors: Sequence[str], why_none: str
+) -> Iterator[Event]:
+    for worker, successor in zip(lost, successors, strict=False):
+        message = f"worker {worker.name} {worker.loss}; {successor} replaces it"
+        yield Event(Severity.WARNING, "WorkerReplaced", message)
+    reasons = [(worker, why_none) for worker in lost[len(successors) :]]
+    reasons += [(worker, "its policy replaces none") for worker in gone]
+    for worker, reason in reasons:
+        message = f"worker {worker.name} {worker.loss}; {reason}"
+        yield Event(Severity.WARNING, "WorkerLost", message)
+
+
+def _deletions(workers: Sequence[Worker]) -> Iterator[Delete]:
+    pods = {worker.name: worker.pod for worker in workers if not worker.is_being_deleted}
+    for name in sorted(pods):
+        pod = pods[name]
+        if pod is not None:
+            yield lifecycle.deletion(pod)

@@ -1,0 +1,153 @@
+"""Executes a ScaleIn: the launcher forgets workers, they become idle, and then their pods end.
+
+The order makes each step safe against a restart of the GlobalManager: `toDeletePods` of the
+ScaleIn, the script, the list of hosts, `targetWorkers` of the job, the pods. Until the workers
+leave `targetWorkers` nothing is deleted.
+"""
+
+from typing import Final
+
+from edgeai.api.elastic import ScalerState
+from globalmanager.kinds.elastic.trainingjob import commands
+from globalmanager.kinds.elastic.trainingjob.room import limit
+from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.table import WorkerState
+from globalmanager.kinds.shared.lifecycle import Timers
+
+_MAX_SHOWN: Final = 5
+_CHANGED: Final = "the spec was changed and is not accepted any more"
+
+
+def step(view: View, current: Current) -> Step:
+    """The next step of the ScaleIn."""
+    names = current.names(view.job.observed.ref.name)
+    # The choice stands in the status of the ScaleIn before anything follows from it.
+    if not (current.has_begun and names):
+        return _begun(view, current)
+    # Only workers that the job does not want any more lose their pods.
+    if view.table.workers.keys().isdisjoint(names):
+        return _ending(view, current, names)
+    return _going(view, current, names)
+
+
+def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The workers are still wanted by the job: the launcher must let go of them first."""
+    problem = _overtaken(view, current, names)
+    if problem:
+        return _failed(view, problem)
+    # The script comes first: it may tell the launcher's program that the workers go.
+    if current.script.text and not current.has_run_script:
+        return _run_script(view, current, names)
+    draining = view.table.changed(names, WorkerState.DRAINING)
+    # The launcher must not start a process on a worker that is about to end.
+    if not frozenset(view.hosts).isdisjoint(names):
+        if current.give_up_in_s(view.job.now) <= 0:
+            return _failed(view, f"{view.job.text} has no other worker that runs")
+        return Step(draining, timers=view.hope(current))
+    if not current.has_run_script:
+        text = f"the list of hosts has {_shown(names)} no more"
+        return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
+    return _idle(view, current, names)
+
+
+def _failed(view: View, problem: str) -> Step:
+    """The end of a ScaleIn whose workers stay."""
+    return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
+
+
+def _begun(view: View, current: Current) -> Step:
+    """The choice of the workers, or the refusal."""
+    table, scaler = view.table, current.scaler
+    if scaler is None:
+        return _failed(view, _CHANGED)
+    unknown = [name for name in scaler.names if name not in table.workers]
+    if unknown:
+        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"
+    else:
+        problem = _beyond_limits(view, scaler.count)
+    if problem:
+        return _failed(view, problem)
+    # The workers that came last go first, so a job that grows and shrinks keeps its first ones.
+    names = scaler.names or table.target[-scaler.count :]
+    text = f"removes {_shown(names)} from {view.job.text}"
+    return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
+
+
+def _beyond_limits(view: View, number: int) -> str:
+    """Why so many workers cannot go; "" when they can."""
+    job, total, least = view.job, len(view.table.workers), view.least
+    if view.limits_problem:
+        return view.limits_problem
+    if number >= total:
+        return f"{job.text} has {total} workers, so {number} cannot go"
+    if total - number < least:
+        return f"{job.text} would have {total - number} workers, below minReplicas, {least}"
+    # An elastic job fills up to its limit, so only workers above the limit stay away.
+    if job.spec.is_elastic and total - number < limit(job.observed, job.spec):
+        return f"{job.text} has spec.elastic and would replace them: use kubectl scale"
+    return ""
+
+
+def _overtaken(view: View, current: Current, names: tuple[str, ...]) -> str:
+    """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
+    status. "" when the choice holds.
+    """
+    scaler = current.scaler
+    if scaler is None:
+        return _CHANGED
+    asked_for = frozenset(scaler.names or names)
+    if asked_for != frozenset(names) or len(names) != scaler.count:
+        return "status.toDeletePods has other workers than spec.toDelete asks for"
+    return _beyond_limits(view, len(asked_for & view.table.workers.keys()))
+
+
+def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    run = run_script(view, current, names)
+    if run.is_done:
+        text = f"the script has run for {_shown(names)}"
+        table = view.table.changed(names, WorkerState.DRAINING)
+        return Step(table, ScalerState.SCRIPT_EXECUTED, text)
+    problem = run.problem
+    if not problem and current.give_up_in_s(view.job.now) <= 0:
+        problem = "no launcher could run the script in time"
+    if problem:
+        return _failed(view, problem)
+    return Step(view.table, executions=run.executions, timers=view.hope(current))
+
+
+def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """Wait until no process of the launcher works with the workers, then let go of them."""
+    released = Step(view.table.without(names))
+    if view.launcher is None:  # nobody works with the workers
+        return released
+    checks = commands.idle(view.launcher, names, current.script.timeout_s)
+    executions = {current.key(view, f"idle-{n}"): check for n, check in enumerate(checks)}
+    results = [view.job.observed.executions.get(key) for key in executions]
+    # A worker that is busy until the end of the time goes all the same: the user asked for it.
+    if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
+        return released
+    # Each check ends by itself. Where no check is possible, the workers get the time instead.
+    left = current.left_s(view.job.now)
+    is_running = any(one is None for one in results)
+    if (not is_running and left <= 0) or current.give_up_in_s(view.job.now) <= 0:
+        return released
+    waits = Timers().add(current.give_up_in_s(view.job.now) if is_running else left)
+    table = view.table.changed(names, WorkerState.DRAINING)
+    return Step(table, executions=executions, timers=waits)
+
+
+def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
+    longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
+    """
+    left = [view.job.pods[name] for name in names if name in view.job.pods]
+    waits = [current.end_left_s(pod, view.job.now) for pod in left]
+    if any(wait > 0 for wait in waits):
+        return Step(view.table, timers=Timers().add(*waits))
+    text = f"{view.job.text} has {len(view.table.workers)} workers"
+    return Step(view.table, ScalerState.SUCCEEDED, text + current.unended(left))
+
+
+def _shown(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(names[:_MAX_SHOWN])
+    return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"

@@ -1,0 +1,189 @@
+"""Executes a ScaleOut: new workers start, then the launcher learns of them.
+
+The order makes each step safe against a restart of the GlobalManager: `addPods` of the ScaleOut,
+`targetWorkers` of the job, the pods, the script, the list of hosts. A ScaleOut that gives up takes
+its workers out of `targetWorkers` before it says that it has failed.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from edgeai.api.elastic import WORKER, ScalerState
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.status import mapping
+from edgeai.api.training import MAX_REPLICAS
+from edgeai.faults import pod_faults
+from edgeai.faults.faults import STALLED
+from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
+from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState
+from globalmanager.kinds.shared import lifecycle, status
+from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.replication import index_of
+
+_MADE_AGAIN_AFTER_S: Final = 5.0
+"""Least age of a failed new worker that is made again under its name. The launcher has never seen
+its name."""
+_CHANGED: Final = "the spec was changed and is not accepted any more"
+
+
+def step(view: View, current: Current) -> Step:
+    """The next step of the ScaleOut."""
+    names = current.names(view.job.observed.ref.name)
+    # The names stand in the status of the ScaleOut before the job wants the workers.
+    if not (current.has_begun and names):
+        return _begun(view, current)
+    # The job has not given out the last of the indices: its status does not know the workers yet.
+    if view.known_index <= _index(view, names[-1]):
+        return _taken(view, current, names)
+    # An earlier plan took some of them out of the job again.
+    if not view.table.workers.keys() >= frozenset(names):
+        return _given_up(view, current, names)
+    problem = _problem(view, current, names)
+    if not problem:
+        return _placed(view, current, names)
+    # First the job forgets the workers, and only then the ScaleOut fails: else a GlobalManager that
+    # is killed in between would keep them. The message tells the next plan why.
+    smaller = _smaller(view, names)
+    if smaller != view.table:
+        return Step(smaller, message=problem)
+    return Step(view.table, ScalerState.FAILED, f"{problem}; {view.job.text} keeps its workers")
+
+
+def _begun(view: View, current: Current) -> Step:
+    """The choice of the names, or the refusal."""
+    table, scaler = view.table, current.scaler
+    if scaler is None:
+        return Step(table, ScalerState.FAILED, _CHANGED)
+    number, total = scaler.count, len(table.workers) + scaler.count
+    most = view.job.spec.max_replicas
+    # Refusals come before the choice, so a ScaleOut that cannot succeed uses up no index.
+    problem = ""
+    if view.limits_problem:
+        problem = view.limits_problem
+    elif most is not None and total > most:
+        problem = f"{total} workers are more than maxReplicas, {most}"
+    elif total > MAX_REPLICAS:
+        problem = f"{total} workers are more than {MAX_REPLICAS}"
+    elif table.next_index + number > MAX_INDEX + 1:
+        problem = f"no index up to {MAX_INDEX} is left; create the job anew"
+    elif view.job.spec.is_elastic:
+        problem = "the job has spec.elastic and adds them itself; kubectl scale sets the limit"
+    if problem:
+        text = f"{view.job.text} has {len(table.workers)} workers, and {number} cannot be added"
+        text = f"{text}: {problem}"
+        return Step(table, ScalerState.FAILED, text)
+    bigger = table.with_new_workers(view.job, number)
+    names = bigger.target[len(table.workers) :]
+    text = f"adds {number} workers to {view.job.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
+    return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
+
+
+def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The job does not know the new workers yet. The choice is made anew when it is not the next
+    one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
+    status.
+    """
+    table = view.table
+    if current.left_s(view.job.now) <= 0 or current.scaler is None:
+        return Step(table, ScalerState.FAILED, _late(view, current, names))
+    # A forged list of names must not make the job want workers that the spec does not ask for.
+    chosen = _begun(view, current)
+    if chosen.fields.get("addPods") != list(names):
+        return chosen
+    return Step(table.with_new_workers(view.job, len(names), WorkerState.HIDDEN))
+
+
+def _smaller(view: View, names: tuple[str, ...]) -> Table:
+    """The table without the new workers. A worker that the launcher has is no new one, and the
+    least number of workers stays, whatever the status of the ScaleOut says.
+    """
+    # The launcher may use a worker of its list already, and such a worker must not vanish.
+    smaller = view.table.without(name for name in names if name not in view.hosts)
+    return smaller if len(smaller.workers) >= view.least else view.table
+
+
+def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
+    listed = frozenset(view.hosts)
+    new = [name for name in names if name not in listed]
+    table = view.table.changed(new, WorkerState.HIDDEN)
+    # The list of hosts has a new worker only when all of them run and the script has ended.
+    if _late_workers(view, names):
+        pods = [view.job.pods[name] for name in names if name in view.job.pods]
+        worn, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
+        return Step(table, deletions=worn, timers=waits.add(current.left_s(view.job.now)))
+    if current.script.text and not current.has_run_script:
+        run = run_script(view, current, names)
+        if run.is_done:
+            text = f"the script has run for {', '.join(names)}"
+            return Step(table, ScalerState.SCRIPT_EXECUTED, text)
+        return Step(table, executions=run.executions, timers=view.hope(current))
+    if not new:
+        text = f"{view.job.text} has {len(table.workers)} workers"
+        return Step(table, ScalerState.SUCCEEDED, text)
+    # Nothing is hidden from now on: the list of hosts gets the new workers.
+    return Step(view.table, timers=view.hope(current))
+
+
+def _late_workers(view: View, names: Sequence[str]) -> list[str]:
+    """The new workers that are not ready."""
+    return [name for name in names if not view.table.workers[name].is_ready]
+
+
+def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
+    """Why the ScaleOut gives up; "" while it does not."""
+    if current.scaler is None:
+        return _CHANGED
+    late = _late_workers(view, names)
+    if late and current.left_s(view.job.now) <= 0:
+        return _late(view, current, late)
+    if current.give_up_in_s(view.job.now) <= 0:
+        return "the launcher did not take the new workers in time"
+    if current.script.text and not current.has_run_script and not late:
+        return run_script(view, current, names).problem
+    return ""
+
+
+def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
+    """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
+    has begun.
+    """
+    known, target = mapping(current.object.get("status")), view.table.workers
+    smaller = _smaller(view, names)
+    left = [view.job.pods[name] for name in names if name in view.job.pods and name not in target]
+    refused = [pod for pod in left if not is_being_deleted(pod)]
+    waits = [current.end_left_s(pod, view.job.now) for pod in refused]
+    if smaller != view.table or any(wait > 0 for wait in waits):
+        return Step(smaller, timers=Timers().add(*waits))
+    end = current.unended(refused) or "; the new workers were deleted"
+    return Step(view.table, ScalerState.FAILED, f"{known.get('message') or 'gave up'}{end}")
+
+
+def _late(view: View, current: Current, names: Sequence[str]) -> str:
+    """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
+    of the API server that made no pod.
+    """
+    limit = current.script.timeout_s
+    text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
+    why = _obstacle(view, names)
+    return f"{text}: {why}" if why else text
+
+
+def _obstacle(view: View, names: Sequence[str]) -> str:
+    """Why new workers do not run; "" when nobody says so."""
+    pods = [view.job.pods[name] for name in names if name in view.job.pods]
+    ending = map(pod_faults.deletion_fault, filter(is_being_deleted, pods))
+    fault = pod_faults.first_fault(pods) or next(ending, None)
+    if fault is not None:
+        return fault.message
+    has_no_pod = any(name not in view.job.pods for name in names)
+    return (
+        str(status.condition(view.job.observed, STALLED).get("message") or "") if has_no_pod else ""
+    )
+
+
+def _index(view: View, name: str) -> int:
+    index = index_of(view.job.observed.ref.name, WORKER, name)
+    assert index is not None  # the names were read with this rule
+    return index

@@ -1,0 +1,354 @@
+"""The scalers of a job: which one is executed, what it does now, and what each of them is told.
+
+Scalers are executed one at a time, the oldest first. A scaler that has begun goes on before any
+other one, whatever its age. An edit of `replicas` in the job's own spec, as by `kubectl scale`,
+becomes a scaler too, so all changes of the size go one way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from edgeai.api.elastic import SCALE_INS, SCALE_OUTS, SCALER_ENDS, ScalerState
+from edgeai.api.objects import SPEC_HASH, is_being_deleted
+from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.status import MAX_MESSAGE_CHARS, mapping
+from edgeai.faults.faults import STALLED
+from edgeai.ids import Uid
+from globalmanager.contract import Action, Adopt, Create, Event, Execution, Observed, PatchStatus
+from globalmanager.kinds.elastic import scaler_status, scalers
+from globalmanager.kinds.elastic.scaler_status import has_ended, state_of
+from globalmanager.kinds.elastic.trainingjob import room, scale_in, scale_out
+from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.table import Table
+from globalmanager.kinds.shared import children, objects, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.lifecycle import Timers, pause_left_s
+
+SCALERS: Final = {SCALE_OUTS: scalers.job_of, SCALE_INS: scalers.job_of}
+"""Types of the scalers, for the Kind."""
+_STEPS: Final = {"ScaleOut": scale_out.step, "ScaleIn": scale_in.step}
+_NAME_CONFLICT: Final = "NameConflict"
+"""Reason of the engine's refusal when an object of another owner has the name."""
+_FIRST_PAUSE_S: Final = 60.0
+_MAX_PAUSE_S: Final = 3600.0
+"""Between two ScaleIns of the job to the same limit."""
+_MAX_TRIES: Final = 10
+_MAX_WRITES: Final = 50
+"""Scalers that one plan adopts, or whose status it writes. They cause the next plan."""
+
+
+class Scaling(NamedTuple):
+    """What the scalers make of the job now."""
+
+    table: Table
+    current: str = ""
+    """The scaler that is being executed after this plan: "ScaleOut:<namespace>/<name>"."""
+    stages: Stages = ()
+    """The status of scalers, and deletions of new workers that have failed. They come before all
+    other changes, also when the size has just changed."""
+    others: tuple[Action, ...] = ()
+    """Adoptions and the new scaler. Nothing else of the job waits for these."""
+    fields: Mapping[str, Any] = {}
+    """Fields of the job's status."""
+    events: tuple[Event, ...] = ()
+    executions: Mapping[str, Execution] = {}
+    timers: Timers = Timers()
+    scale_out: str = ""
+    """The name of the ScaleOut that adds the workers that are RESERVED or HIDDEN."""
+    problem: str = ""
+    """Why an elastic job has more workers than its limit: its own ScaleIn has failed."""
+
+
+def adoptions(observed: Observed) -> tuple[Adopt, ...]:
+    """Adopt the scalers without a controller. A scaler that its own kind has not told anything yet
+    changes soon, so the adoption would meet a conflict.
+    """
+    ready = (
+        adoption
+        for adoption in children.adoptions(observed)
+        if state_of(observed.scalers[adoption.ref]) is not None
+    )
+    return tuple(islice(ready, _MAX_WRITES))
+
+
+def queued(observed: Observed, now: datetime) -> Stages:
+    """What the scalers of a suspended job are told, which wait until the job runs again."""
+    words = tuple(_words(observed, unfinished(observed), now))
+    return tuple(stage for stage in (adoptions(observed), words) if stage)
+
+
+def reserved(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
+    """The workers that the current scaler adds or removes. Args: waiting: the unfinished scalers"""
+    current = _current(waiting)
+    return frozenset() if current is None else frozenset(current.names(observed.ref.name))
+
+
+def _current(waiting: Sequence[Current]) -> Current | None:
+    return next((scaler for scaler in waiting if scaler.has_begun), None)
+
+
+def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
+    """The next step of the job's scalers.
+
+    Args:
+        waiting: the unfinished scalers
+        may_begin: whether the job is in a state in which a scaler can begin
+    """
+    # A scaler that has begun goes on in each state of the job, or it would hold up the others.
+    current = _current(waiting)
+    if current is None and may_begin:
+        current = next((scaler for scaler in waiting if scaler.is_created), None)
+    step = Step(view.table) if current is None else _STEPS[current.kind](view, current)
+    is_active = (
+        current is not None
+        and (current.has_begun or step.state is ScalerState.SCALING)
+        and step.state not in SCALER_ENDS
+    )
+    patches, events = _told(view, current, step)
+    # An edit of `replicas` compares with the size before this step, and adds the scalers to it.
+    resize = _from_replicas(view, waiting)
+    others = [scaler for scaler in waiting if scaler is not current]
+    stages = ((*_words(view.job.observed, others, view.job.now), *patches), step.deletions)
+    is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
+    return Scaling(
+        step.table,
+        current.label if current is not None and is_active else "",
+        tuple(stage for stage in stages if stage),
+        (*adoptions(view.job.observed), *resize.made),
+        {"observedReplicas": resize.replicas},
+        events,
+        step.executions,
+        step.timers.add(resize.wait_s),
+        current.ref.name if current is not None and is_scale_out else "",
+        resize.problem,
+    )
+
+
+def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tuple[Event, ...]]:
+    """What the scalers of a job that has ended are told: (actions, events)."""
+    text = f"TrainingJob {observed.ref.name} has ended"
+    actions: list[Action] = [*adoptions(observed)]
+    events: list[Event] = []
+    active = (scaler for scaler in unfinished(observed) if scaler.is_created or scaler.has_begun)
+    for scaler in islice(active, _MAX_WRITES):
+        fields = scaler_status.reached(scaler.object, scaler.kind, ScalerState.FAILED, text, now)
+        actions.append(_patch(scaler, fields))
+        events += _events(scaler, ScalerState.FAILED, text)
+    return tuple(actions), tuple(events)
+
+
+def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
+    """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
+    not begun concerns only the scaler's own kind.
+
+    Args: job_start: when the job was first worked on, or was last resumed
+    """
+    return [
+        Current(ref, scaler, job_start)
+        for ref, scaler in observed.scalers.items()
+        if children.is_adopted(observed, scaler)
+        and not is_being_deleted(scaler)
+        and not has_ended(scaler)
+    ]
+
+
+# ---- what scalers are told ----------------------------------------------------------------------
+
+
+def _words(observed: Observed, waiting: Sequence[Current], now: datetime) -> Iterator[PatchStatus]:
+    """What created scalers wait for, when that has changed. Their own kind says it first."""
+    job: TrainingJob | None = observed.spec
+    text = scaler_status.reason_to_wait(observed.object)
+    if job is not None and job.is_suspended:
+        text = f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
+    stale = (scaler for scaler in waiting if _message(scaler.object) != text and scaler.is_created)
+    for scaler in islice(stale, _MAX_WRITES):
+        yield _patch(scaler, scaler_status.waits(scaler.object, text, now))
+
+
+def _message(scaler: Object) -> object:
+    return mapping(scaler.get("status")).get("message")
+
+
+def _told(
+    view: View, current: Current | None, step: Step
+) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
+    """The status of the current scaler, and the events."""
+    if current is None or not (step.state or step.message):
+        return (), ()
+    if step.state is None:
+        text = step.message[:MAX_MESSAGE_CHARS]
+        known = mapping(current.object.get("status")).get("message")
+        fields: dict[str, Any] = {"message": text}
+        return ((_patch(current, fields),) if known != text else ()), ()
+    states = [step.state]
+    if step.state is ScalerState.SUCCEEDED and not current.has_run_script:
+        states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
+    scaler, fields = current.object, {}
+    for state in states:
+        fields |= scaler_status.reached(scaler, current.kind, state, step.message, view.job.now)
+        scaler = {**scaler, "status": {**(scaler.get("status") or {}), **fields}}
+    return (_patch(current, {**fields, **step.fields}),), _events(current, step.state, step.message)
+
+
+def _patch(current: Current, fields: Mapping[str, Any]) -> PatchStatus:
+    return PatchStatus(current.ref, Uid(current.object["metadata"]["uid"]), fields)
+
+
+def _events(current: Current, state: ScalerState, message: str) -> tuple[Event, ...]:
+    """One event about the scaler and one about the job."""
+    named = f"{current.kind} {current.ref.name}: {message}"
+    return (
+        scaler_status.event(current.kind, state, message, about=current.ref),
+        scaler_status.event(current.kind, state, named),
+    )
+
+
+# ---- kubectl scale ------------------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    """What `replicas` or the limit of the job asks for."""
+
+    made: tuple[Create, ...]
+    """The new scaler."""
+    replicas: int
+    """The number with which the plan has dealt."""
+    problem: str = ""
+    wait_s: float | None = None
+    """Seconds until the next try."""
+
+
+def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
+    """The scaler for an edit of `replicas`."""
+    wanted = view.job.spec.replicas
+    known = status.of(view.job.observed).get("observedReplicas")
+    if view.limits_problem:
+        # An edit waits for correct limits.
+        return _Asked((), known if type(known) is int else wanted)
+    if view.job.spec.is_elastic and (known == wanted or room.accepts(view.job.spec, wanted)):
+        return _to_limit(view, waiting)
+    if known == wanted or type(known) is not int:
+        return _Asked((), wanted)
+    if adoptions(view.job.observed):
+        return _Asked((), known)  # the number counts the scalers that were adopted
+    missing = wanted - _expected(view, waiting)
+    if missing == 0:
+        return _Asked((), wanted)
+    type_ = SCALE_OUTS if missing > 0 else SCALE_INS
+    content = {"toAdd": {"count": missing}} if missing > 0 else {"toDelete": {"count": -missing}}
+    made = _scaler(view, type_, content)
+    # A plan about a refusal is not carried out, so the number still waits for its scaler.
+    return _Asked(
+        (made,) if made is not None else (), known if view.job.observed.refusal else wanted
+    )
+
+
+def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
+    """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
+    ScaleIn that has failed is followed by another one, ever more slowly.
+    """
+    limit = room.limit(view.job.observed, view.job.spec)
+    nothing = _Asked((), view.job.spec.replicas)
+    surplus = _expected(view, waiting) - limit
+    if surplus <= 0 or adoptions(view.job.observed):
+        return nothing
+    tried = _tried(view.job.observed)
+    last = max(tried, key=_ended_at, default=None)
+    if last is not None:
+        told = mapping(last.get("status")).get("message")
+        has_too_many = (
+            f"{view.job.text} has {len(view.table.workers)} workers, above its limit, {limit}"
+        )
+        is_last_try = len(tried) >= _MAX_TRIES
+        remedy = (
+            "delete the ScaleIn, and another one follows"
+            if is_last_try
+            else "another ScaleIn follows, and at once when you delete this one"
+        )
+        problem = f"ScaleIn {last['metadata']['name']}: {told}. {has_too_many}; {remedy}"
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(tried) - 1), _MAX_PAUSE_S)
+        wait_s = pause_left_s(_ended_at(last), pause_s, view.job.now)
+        if is_last_try or wait_s > 0:
+            return nothing._replace(problem=problem, wait_s=None if is_last_try else wait_s)
+    made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
+    return nothing if made is None else nothing._replace(made=(made,))
+
+
+def _tried(job: Observed) -> list[Object]:
+    """The ScaleIns that the job has made for the present spec and that have ended."""
+    name = _first_name(job)
+    return [
+        each
+        for ref, each in job.scalers.items()
+        if ref.type == SCALE_INS
+        and (ref.name == name or ref.name.startswith(f"{name}-"))
+        and children.is_adopted(job, each)
+        and SPEC_HASH in mapping(each["metadata"].get("annotations"))
+        and has_ended(each)
+    ]
+
+
+def _ended_at(scaler: Object) -> str:
+    return str(mapping(scaler.get("status")).get("completionTime", ""))
+
+
+def _expected(view: View, waiting: Sequence[Current]) -> int:
+    """The number of workers after all unfinished scalers."""
+    target = view.table.workers.keys()
+    number = len(target)
+    for each in waiting:
+        names = frozenset(each.names(view.job.observed.ref.name)) if each.has_begun else frozenset()
+        if each.kind == "ScaleIn":
+            number -= len(names & target) if names else each.scaler.count if each.scaler else 0
+        elif not names:
+            number += each.scaler.count if each.scaler else 0
+    return number
+
+
+def _first_name(job: Observed) -> str:
+    return f"{job.ref.name}-scale-{job.generation}"
+
+
+def _scaler(
+    view: View, type_: ResourceType, content: Mapping[str, Any], *, is_tried_again: bool = False
+) -> Create | None:
+    """The scaler that an edit makes; None when it exists and only the status was not written. A
+    scaler of the user that has the name is passed over, because the name can be guessed.
+
+    Args: is_tried_again: whether a scaler that has ended is passed over, too
+    """
+    job = view.job.observed
+    spec = {"selector": {"name": job.ref.name}, **content}
+    name = _first_name(job)
+    number = 1
+    while True:
+        numbered = name if number == 1 else f"{name}-{number}"
+        made = objects.child(job, type_, name=numbered, role="scaler", content={"spec": spec})
+        ref = ref_of(type_, made.object)
+        existing = job.scalers.get(ref)
+        is_over = is_tried_again and existing is not None and has_ended(existing)
+        if existing is not None and not is_over and _is_ours(job, existing, made.object):
+            return None
+        if existing is None and not _was_refused(job, ref):
+            return made
+        number += 1
+
+
+def _is_ours(job: Observed, existing: Object, made: Object) -> bool:
+    """Whether the job made the existing scaler, and for the same change."""
+    marks = mapping(existing["metadata"].get("annotations"))
+    is_same = marks.get(SPEC_HASH) == made["metadata"]["annotations"][SPEC_HASH]
+    return is_same and children.is_adopted(job, existing)
+
+
+def _was_refused(job: Observed, ref: ObjectRef) -> bool:
+    """Whether the API has refused a scaler of this name, because a scaler of another job has it. In
+    the plan of the refusal itself the name stays the same.
+    """
+    stalled = status.condition(job, STALLED)
+    is_conflict = job.refusal is None and stalled.get("reason") == _NAME_CONFLICT
+    return is_conflict and str(stalled.get("message")).startswith(f"{ref} ")

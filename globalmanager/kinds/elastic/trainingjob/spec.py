@@ -1,0 +1,292 @@
+"""Reads and checks the spec of a TrainingJob."""
+
+import enum
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from edgeai.api import templates
+from edgeai.api.elastic import LAUNCHER, WORKER
+from edgeai.api.resources import Object
+from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec, shown
+from edgeai.api.status import mapping
+from edgeai.api.templates import Template
+from edgeai.api.training import (
+    MAX_REPLICAS,
+    CleanPods,
+    RestartPolicy,
+)
+from edgeai.api.trainingjob import (
+    AttachMode,
+    ElasticForm,
+    JobRestartPolicy,
+    TrainingJobSpec,
+    WorkerForm,
+)
+from globalmanager.kinds.shared.constraints import Constraint, Given, check, check_form
+
+PATH: Final = "spec.etReplicaSpecs"
+MAX_INDEX: Final = 9999
+"""Of a worker. A worker that replaces another one has a new index."""
+MAX_SLOTS: Final = 1000
+DEFAULT_BACKOFF_LIMIT: Final = 6
+MAX_QUEUED: Final = 100
+SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
+"""Annotation of a job: "true" suspends the job, and any other value resumes the job."""
+SSH_SECRET: Final = "arena.kubeflow.org/ssh-secret"
+"""Annotation of a job: the name of the user's own Secret with the files of ~/.ssh."""
+_GPU: Final = "nvidia.com/gpu"
+
+
+class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The decoded spec, with all defaults."""
+
+    launcher: Template
+    worker: Template
+    worker_bytes: int
+    """Size of the template of a worker as JSON."""
+    replicas: int
+    """The number of workers at the start."""
+    min_replicas: int | None
+    """The launcher starts when this number of workers is ready. None: all workers."""
+    max_replicas: int | None
+    max_queued: int | None
+    """So many workers of an elastic job wait for room. None: the job is not elastic."""
+    worker_policy: RestartPolicy
+    attach_mode: AttachMode
+    slots: int
+    clean_pods: CleanPods
+    restarts: int
+    """How often the launcher may be started again. 0 for the policy Never."""
+    is_suspended: bool
+    start_fault: InvalidSpec | None
+    """Why a job with these numbers of workers cannot start. Later `replicas` only asks for a
+    scaler, which tells the fault (`scalers`)."""
+    limits_fault: InvalidSpec | None
+    """Why the limits cannot hold. A job that has started goes on with its number of workers."""
+    ssh_secret: str
+    """The user's own Secret; "" when the job gets a Secret."""
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.max_queued is not None
+
+
+def read(object_: Object) -> TrainingJob:
+    """The accepted spec, with all defaults. Raises: InvalidSpec"""
+    check_form(object_, CONSTRAINTS)
+    spec = parse_spec(object_, TrainingJobSpec)
+    given = Given(object_, spec, {})
+    check(given, CONSTRAINTS)
+    launcher, worker = spec.et_replica_specs.launcher, spec.et_replica_specs.worker
+    replicas = 1 if worker.replicas is None else worker.replicas
+    is_restarted = spec.restart_policy is JobRestartPolicy.ON_FAILURE
+    limit = DEFAULT_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
+    marks = _annotations(object_)
+    return TrainingJob(
+        launcher=launcher.template,
+        worker=worker.template,
+        worker_bytes=len(msgspec.json.encode(worker.template)),
+        replicas=replicas,
+        min_replicas=worker.min_replicas,
+        max_replicas=worker.max_replicas,
+        max_queued=_max_queued(spec.elastic),
+        worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
+        attach_mode=spec.launcher_attach_mode or AttachMode.SSH,
+        slots=_slots(spec),
+        clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
+        restarts=limit if is_restarted else 0,
+        start_fault=_fault(given, _check_bounds, _check_elastic),
+        limits_fault=_fault(given, _check_limits, _check_elastic),
+        is_suspended=marks.get(SUSPENDED) == "true",
+        ssh_secret=str(marks.get(SSH_SECRET, "")),
+    )
+
+
+def _annotations(object_: Object) -> dict[str, Any]:
+    return dict(mapping(object_["metadata"].get("annotations")))
+
+
+def _max_queued(elastic: ElasticForm | None) -> int | None:
+    return None if elastic is None else elastic.max_queued or 1
+
+
+def _slots(spec: TrainingJobSpec) -> int:
+    if spec.slots_per_worker is not None:
+        return spec.slots_per_worker
+    container = spec.et_replica_specs.worker.template["spec"]["containers"][0]
+    limits = mapping(mapping(container.get("resources")).get("limits"))
+    text = str(limits.get(_GPU, ""))
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    return min(int(text), MAX_SLOTS) or 1 if is_number else 1
+
+
+# ---- what must hold -----------------------------------------------------------------------------
+
+
+def _check_name(given: Given) -> None:
+    check_service_name(given.object["metadata"]["name"], f"-{WORKER}-{MAX_INDEX}")
+
+
+def _check_templates(given: Given) -> None:
+    for role in (LAUNCHER, WORKER):
+        template = getattr(given.spec.et_replica_specs, role).template
+        templates.check(template, f"{PATH}.{role}.template")
+
+
+def _check_bounds(given: Given) -> None:
+    if given.spec.elastic is not None:  # the room decides how many workers there are at the start
+        return
+    worker: WorkerForm = given.spec.et_replica_specs.worker
+    low, high = worker.min_replicas, worker.max_replicas
+    number = 1 if worker.replicas is None else worker.replicas
+    if low is not None and low > number:
+        problem = f"is {low}, above the number of workers at the start, {number}"
+        raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise replicas")
+    if high is not None and high < number:
+        problem = f"is {high}, below the number of workers at the start, {number}"
+        raise InvalidSpec(f"{PATH}.worker.maxReplicas", problem, "raise it, or lower replicas")
+
+
+def _check_limits(given: Given) -> None:
+    worker: WorkerForm = given.spec.et_replica_specs.worker
+    low, high = worker.min_replicas, worker.max_replicas
+    if low is not None and high is not None and low > high:
+        problem = f"is {low}, above maxReplicas, {high}"
+        raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise maxReplicas")
+
+
+def _fault(given: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
+    """The first fault."""
+    try:
+        for each in checks:
+            each(given)
+    except InvalidSpec as error:
+        return error
+    return None
+
+
+def _check_elastic(given: Given) -> None:
+    worker: WorkerForm = given.spec.et_replica_specs.worker
+    low, high = worker.min_replicas, worker.max_replicas
+    if given.spec.elastic is None:
+        return
+    if low is None or high is None:
+        missing = "minReplicas" if low is None else "maxReplicas"
+        problem = "is missing, but spec.elastic needs it"
+        raise InvalidSpec(f"{PATH}.worker.{missing}", problem, "add it, or remove spec.elastic")
+    _check_limits(given)
+    if worker.restart_policy is RestartPolicy.NEVER:
+        problem = "is Never, but spec.elastic replaces workers that lose their room"
+        remedy = "use ExitCode, or remove spec.elastic"
+        raise InvalidSpec(f"{PATH}.worker.restartPolicy", problem, remedy)
+
+
+def _check_ssh_secret(given: Given) -> None:
+    name = _annotations(given.object).get(SSH_SECRET)
+    if name is not None:
+        check_object_name(str(name), f"metadata.annotations[{shown(SSH_SECRET)}]", "Secret")
+
+
+def _one_of(values: type[enum.StrEnum]) -> str:
+    names = [str(value) for value in values]
+    return " or ".join([", ".join(names[:-1]), names[-1]])
+
+
+CONSTRAINTS: Final = (
+    Constraint(
+        field="metadata.name",
+        rule="a DNS label, short enough to begin the names of all Services",
+        check=_check_name,
+    ),
+    Constraint(
+        field='metadata.annotations["arena.kubeflow.org/ssh-secret"]',
+        rule="the name of a Secret",
+        check=_check_ssh_secret,
+    ),
+    Constraint(
+        field=f"{PATH}.launcher.replicas",
+        rule="1",
+        schema={"minimum": 1, "maximum": 1},
+    ),
+    Constraint(
+        field=f"{PATH}.worker.replicas",
+        rule=f"a number from 1 to {MAX_REPLICAS}",
+        schema={"minimum": 1, "maximum": MAX_REPLICAS},
+    ),
+    Constraint(
+        field=f"{PATH}.worker.minReplicas",
+        rule=f"a number from 1 to {MAX_REPLICAS}",
+        schema={"minimum": 1, "maximum": MAX_REPLICAS},
+    ),
+    Constraint(
+        field=f"{PATH}.worker.maxReplicas",
+        rule=f"a number from 1 to {MAX_REPLICAS}",
+        schema={"minimum": 1, "maximum": MAX_REPLICAS},
+    ),
+    Constraint(
+        field=f"{PATH}.worker",
+        rule="such that minReplicas <= replicas <= maxReplicas at the start of the job, without "
+        "spec.elastic",
+    ),
+    Constraint(
+        field=f"{PATH}.worker",
+        rule="such that minReplicas <= maxReplicas",
+        cel="!has(self.minReplicas) || !has(self.maxReplicas)"
+        " || self.minReplicas <= self.maxReplicas",
+    ),
+    Constraint(
+        field="spec.elastic",
+        rule="beside minReplicas <= maxReplicas of the workers, and not with their restartPolicy "
+        "Never",
+        cel=(
+            "!has(self.elastic) || (has(self.etReplicaSpecs.worker.minReplicas)"
+            " && has(self.etReplicaSpecs.worker.maxReplicas)"
+            " && (!has(self.etReplicaSpecs.worker.restartPolicy)"
+            " || self.etReplicaSpecs.worker.restartPolicy != 'Never'))"
+        ),
+        cel_field="spec",
+    ),
+    Constraint(
+        field="spec.elastic.maxQueued",
+        rule=f"a number from 1 to {MAX_QUEUED}",
+        schema={"minimum": 1, "maximum": MAX_QUEUED},
+    ),
+    Constraint(
+        field=f"{PATH}.worker.restartPolicy",
+        rule=_one_of(RestartPolicy),
+        schema={"enum": sorted(RestartPolicy)},
+    ),
+    Constraint(
+        field=PATH,
+        rule="the templates of launcher and worker; every container has an image",
+        check=_check_templates,
+    ),
+    Constraint(
+        field="spec.launcherAttachMode",
+        rule=_one_of(AttachMode),
+        schema={"enum": sorted(AttachMode)},
+    ),
+    Constraint(
+        field="spec.slotsPerWorker",
+        rule=f"a number from 1 to {MAX_SLOTS}",
+        schema={"minimum": 1, "maximum": MAX_SLOTS},
+    ),
+    Constraint(
+        field="spec.cleanPodPolicy",
+        rule=_one_of(CleanPods),
+        schema={"enum": sorted(CleanPods)},
+    ),
+    Constraint(
+        field="spec.restartPolicy",
+        rule=_one_of(JobRestartPolicy),
+        schema={"enum": sorted(JobRestartPolicy)},
+    ),
+    Constraint(
+        field="spec.backoffLimit",
+        rule=f"a number from 0 to {2**31 - 1}",
+        schema={"minimum": 0, "maximum": 2**31 - 1},
+    ),
+)
+"""What must hold for the spec of a TrainingJob."""

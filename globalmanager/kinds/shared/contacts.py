@@ -1,0 +1,86 @@
+"""Condition EdgeConnected: whether the LocalControllers that a job depends on are in contact.
+
+The condition informs users. No plan acts on the condition.
+"""
+
+import math
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+from edgeai.api.status import Finding, Truth, parse_time
+from edgeai.ids import NodeName
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared import status
+
+EDGE_CONNECTED: Final = "EdgeConnected"
+_MAX_NAMED: Final = 10
+
+
+def edge_connected(
+    observed: Observed, nodes: Collection[NodeName], now: datetime
+) -> tuple[Finding | None, float | None]:
+    """The condition, and the seconds until the next check; (None, None) without nodes.
+
+    A node is lost when it has had no session for `contact_grace_s`. Just after its start the
+    GlobalManager knows nothing of a node. Such a node has the same time, counted from the moment
+    when the condition became Unknown. When the condition says that a node is lost, the node stays
+    lost until it has a session again.
+    """
+    if not nodes:
+        return None, None
+    left_s = {node: _grace_left_s(observed, node, now) for node in sorted(nodes)}
+    lost = [node for node, seconds in left_s.items() if seconds <= 0]
+    if lost:
+        return _lost(lost), None
+    pending = {node: seconds for node, seconds in left_s.items() if seconds < math.inf}
+    if pending:
+        return _pending(observed, list(pending)), min(pending.values())
+    return Finding(EDGE_CONNECTED, Truth.TRUE, "Connected", f"in contact: {_named(nodes)}"), None
+
+
+def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
+    contact = observed.contacts.get(node)
+    if contact is not None and contact.connected:
+        return math.inf
+    since = contact.since if contact is not None else _waiting_since(observed, now)
+    if since is None:
+        return 0.0
+    return observed.settings.contact_grace_s - (now - since).total_seconds()
+
+
+def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
+    """The time since which the job waits for contact; None when the grace time is over."""
+    known = status.condition(observed, EDGE_CONNECTED)
+    if known.get("status") == Truth.FALSE:
+        return None
+    if known.get("status") != Truth.UNKNOWN:
+        return now
+    return parse_time(known.get("lastTransitionTime")) or now
+
+
+def _lost(nodes: list[NodeName]) -> Finding:
+    message = (
+        f"no session with the LocalController of {_named(nodes)}; its workers go on and their "
+        "reports wait there: check the node, its network and its LocalController"
+    )
+    return Finding(EDGE_CONNECTED, Truth.FALSE, "NoContact", message)
+
+
+def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
+    """The condition during the grace time. The condition keeps its value, but it is Unknown for a
+    node that never had a session with this GlobalManager.
+    """
+    known = status.condition(observed, EDGE_CONNECTED)
+    is_unheard = any(node not in observed.contacts for node in nodes)
+    if is_unheard or known.get("status") not in (Truth.TRUE, Truth.FALSE):
+        message = f"waiting for the LocalController of {_named(nodes)} to connect"
+        return Finding(EDGE_CONNECTED, Truth.UNKNOWN, "AwaitingContact", message)
+    reason, message = str(known.get("reason", "")), str(known.get("message", ""))
+    return Finding(EDGE_CONNECTED, Truth(known["status"]), reason, message)
+
+
+def _named(nodes: Collection[NodeName]) -> str:
+    names = sorted(nodes)
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

@@ -1,0 +1,192 @@
+"""The conditions of a training job, in the order and with the words of the Kubeflow operators.
+
+The et-operator for elastic training has the same list with further words. A condition that changes
+moves to the end of the list, so the last condition is the job's state. `kubectl get` and the client
+libraries read the last one. Exactly one of Succeeded and Failed can be there, and it is final.
+Source: kubeflow/training-operator 1.9, pkg/util/status.go.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from edgeai.api.status import MAX_MESSAGE_CHARS, Finding, Truth, mappings, parse_time
+from edgeai.faults.faults import STALLED, Fault, is_same_summary, summary
+from edgeai.text import printable, shortened
+from edgeai.times import rfc3339
+from globalmanager.contract import Event, Observed, Severity
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.lifecycle import first_time
+
+
+class State(enum.StrEnum):
+    """The type of a condition."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+_SKEW: Final = timedelta(seconds=5)
+"""Clocks of two GlobalManagers may differ so much."""
+ENDS: Final = (State.SUCCEEDED, State.FAILED)
+_EXCLUDES: Final[Mapping[str, str]] = {
+    State.RUNNING: State.RESTARTING,
+    State.RESTARTING: State.RUNNING,
+}
+
+
+class Conditions:
+    """The list of conditions while a plan changes it.
+
+    Args:
+        kind: the beginning of the reasons: "TFJob"
+        states: the types of the conditions. Conditions of other types are dropped
+    """
+
+    def __init__(
+        self,
+        observed: Observed,
+        kind: str,
+        now: datetime,
+        *,
+        states: Iterable[str] = tuple(State),
+    ) -> None:
+        types = tuple(states)  # the type of an entry can be anything, also unhashable
+        entries = mappings(status.of(observed).get("conditions"))
+        self._entries = [dict(entry) for entry in entries if entry.get("type") in types]
+        self.last_stall = status.condition(observed, STALLED)
+        """The condition Stalled in the status; empty when the job has not stalled."""
+        self._observed = observed
+        self._kind = kind
+        self._now = now
+        self.events: list[Event] = []
+        """The events of the conditions that have become true, or false for a reason."""
+
+    @property
+    def has_ended(self) -> bool:
+        return any(self.is_true(end) for end in ENDS)
+
+    def is_true(self, state: str) -> bool:
+        return self.get(state).get("status") == Truth.TRUE
+
+    def get(self, state: str) -> Mapping[str, Any]:
+        return next((entry for entry in self._entries if entry["type"] == state), {})
+
+    def set(
+        self,
+        state: str,
+        message: str,
+        *,
+        truth: Truth = Truth.TRUE,
+        cause: str = "",
+    ) -> None:
+        """Set a condition. A condition with the same status and reason stays as it is, and an ended
+        job keeps all its conditions.
+
+        Args:
+            cause: the end of the reason; the condition's own type when it is empty. The reason is
+                for example "TFJobRunning"
+        """
+        message = printable(message)[:MAX_MESSAGE_CHARS]
+        reason = f"{self._kind}{cause or state}"
+        known = dict(self.get(state))
+        if self.has_ended or (known.get("status"), known.get("reason")) == (truth, reason):
+            return
+        at = rfc3339(self._now)
+        since = known.get("lastTransitionTime") if known.get("status") == truth else None
+        entry = {
+            "type": str(state),
+            "status": str(truth),
+            "reason": reason,
+            "message": message,
+            "lastUpdateTime": at,
+            "lastTransitionTime": since or at,
+        }
+        gone = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
+        kept = [one for one in self._entries if one["type"] not in gone]
+        if state in ENDS:
+            kept = [self._stopped(one) if one["type"] == State.RUNNING else one for one in kept]
+        self._entries = [*kept, entry]
+        severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
+        self.events.append(Event(severity, reason, message))
+
+    def resume(self, text: str) -> str:
+        """End a suspension. Returns: when the job was first worked on, or was last resumed
+
+        Args: text: the job in messages: "TFJob mnist"
+        """
+        if self.is_true(State.SUSPENDED):
+            message = f"{text} is resumed."
+            self.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
+            return rfc3339(self._now)
+        return str(first_time(self._observed, "startTime", self._now, is_due=True))
+
+    def stall(self, faults: Sequence[Fault]) -> None:
+        """Set the condition Stalled. Without this call, or without faults, the job does not have
+        the condition. It is the first in the list, so the last one is still the job's state.
+
+        Args: faults: in causal order; the condition has the reason of the first one
+        """
+        if not faults:
+            return
+        reason, message = faults[0].reason, shortened(summary(faults), MAX_MESSAGE_CHARS)
+        last = self.last_stall
+        last_message = str(last.get("message", ""))
+        update = parse_time(last.get("lastUpdateTime"))
+        is_ahead = update is not None and update > self._now + _SKEW  # written by another clock
+        is_same = last_message == message or is_same_summary(last_message, faults)
+        if not is_ahead and last.get("reason") == reason and is_same:
+            self._entries = [dict(last), *self._entries]
+            return
+        at = rfc3339(self._now)
+        entry = {
+            "type": STALLED,
+            "status": str(Truth.TRUE),
+            "reason": reason,
+            "message": message,
+            "lastUpdateTime": at,
+            "lastTransitionTime": last.get("lastTransitionTime") or at,
+        }
+        self._entries = [entry, *self._entries]
+        # Other faults come and go beside the first one, which is what the job waits for.
+        is_other = last.get("reason") != reason or not last_message.startswith(faults[0].subject)
+        if is_ahead or is_other:
+            self.events.append(Event(Severity.WARNING, f"{self._kind}{STALLED}", message))
+
+    def tell_first(self, finding: Finding) -> None:
+        """Put a condition before all others, so the last one is still the job's state. A job that
+        no call tells of does not have the condition. The engine records the event.
+        """
+        known = status.condition(self._observed, finding.type)
+        message = printable(finding.message)[:MAX_MESSAGE_CHARS]
+        at = rfc3339(self._now)
+        is_same = (known.get("reason"), known.get("message")) == (finding.reason, message)
+        entry = {
+            "type": finding.type,
+            "status": str(finding.truth),
+            "reason": finding.reason,
+            "message": message,
+            "lastUpdateTime": at,
+            "lastTransitionTime": known.get("lastTransitionTime") or at,
+        }
+        self._entries = [dict(known) if is_same else entry, *self._entries]
+
+    def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
+        """The condition Running of a job that has ended."""
+        if running.get("status") == Truth.FALSE:
+            return dict(running)
+        at = rfc3339(self._now)
+        return {**running, "status": "False", "lastUpdateTime": at, "lastTransitionTime": at}
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        return self._entries
+
+
+def has_ended(observed: Observed) -> bool:
+    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in ENDS)

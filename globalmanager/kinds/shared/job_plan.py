@@ -1,0 +1,53 @@
+"""The plan of a training job, and the reasons of its events, in the words of the operators."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from edgeai.api.resources import ResourceType
+from edgeai.times import rfc3339
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.shared import overridden, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.job_conditions import Conditions
+from globalmanager.kinds.shared.lifecycle import Timers
+
+
+def event_reason(action: str, type_: ResourceType) -> str:
+    """The reason of the event about an action of the engine, in the words of the operator."""
+    what = "Job" if type_.kind.endswith("Job") else type_.kind
+    words = {"Created": f"SuccessfulCreate{what}", "Deleted": f"SuccessfulDelete{what}"}
+    return words.get(action, action)
+
+
+def written_plan(
+    observed: Observed,
+    conditions: Conditions,
+    fields: Mapping[str, Any],
+    now: datetime,
+    *,
+    stages: Stages = (),
+    timers: Timers = Timers(),  # noqa: B008 - frozen
+) -> Plan:
+    """A plan with this status, for the training kinds. The condition Overridden tells the children
+    that somebody else sets again after each correction.
+
+    Args: fields: the fields of .status beside observedGeneration and conditions
+    """
+    contested = overridden.finding(observed, stages)
+    if contested is not None:
+        conditions.tell_first(contested)
+    wanted = {
+        "observedGeneration": observed.generation,
+        "conditions": conditions.listed,
+        **fields,
+    }
+    changed = status.replacing_subtree(observed, wanted)
+    if changed is not None:
+        changed = {**changed, "lastReconcileTime": rfc3339(now)}
+    return Plan(
+        stages=stages,
+        status=changed,
+        events=tuple(conditions.events),
+        requeue_after_s=timers.next_s,
+    )

@@ -1,0 +1,133 @@
+"""The metadata of every object that the GlobalManager creates: labels, owner, hash of the content.
+
+The labels tell users and Services which job owns an object. The hash tells whether the job wants
+another content than before. Fields that the API server has filled in do not change the hash.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from edgeai.api.objects import (
+    LABEL_KIND,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    LABEL_ROLE,
+    MANAGER,
+    SPEC_HASH,
+)
+from edgeai.api.resources import Object, ResourceType
+from edgeai.labels import LABEL_UID
+from globalmanager.contract import Create, Observed
+from globalmanager.kinds.shared import sedna
+from globalmanager.kinds.shared.quantities import are_equal
+
+_HASH_CHARS: Final = 16
+
+
+def job_labels(observed: Observed, role: str) -> dict[str, str]:
+    return {
+        LABEL_UID: observed.uid,
+        LABEL_MANAGED_BY: MANAGER,
+        LABEL_KIND: str(observed.type),
+        LABEL_NAME: observed.ref.name,
+        LABEL_ROLE: role,
+    }
+
+
+def selector(observed: Observed, role: str) -> dict[str, str]:
+    """The labels that select the pods of a role. A Deployment's selector is immutable, so these
+    labels stay the same for the whole life of the job.
+    """
+    return {LABEL_UID: observed.uid, LABEL_ROLE: role}
+
+
+def owner_reference(observed: Observed) -> dict[str, Any]:
+    return {
+        "apiVersion": observed.type.api_version,
+        "kind": observed.type.kind,
+        "name": observed.ref.name,
+        "uid": observed.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def child(
+    observed: Observed,
+    type_: ResourceType,
+    *,
+    name: str,
+    role: str,
+    content: Mapping[str, Any],
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Create:
+    """One child as the job wants it.
+
+    Args:
+        content: all fields but identity and metadata: {"spec": …}, {"data": …}, {"rules": …}
+        labels: labels in addition to the labels of every child
+        annotations: all annotations of the child; None: only the hash of labels and content
+    """
+    marks = {**job_labels(observed, role), **sedna.labels(observed, role), **(labels or {})}
+    if annotations is None:
+        # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of
+        # the GlobalManager replaces no child.
+        hashed = content["spec"] if content.keys() == {"spec"} else content
+        annotations = {SPEC_HASH: content_hash([marks, hashed])}
+    metadata = {
+        "name": name,
+        "namespace": observed.ref.namespace,
+        "labels": marks,
+        **({"annotations": dict(annotations)} if annotations else {}),
+        "ownerReferences": [owner_reference(observed)],
+    }
+    identity = {"apiVersion": type_.api_version, "kind": type_.kind}
+    return Create(type_, {**identity, "metadata": metadata, **content})
+
+
+def content_hash(content: Any) -> str:
+    """16 hex digits. The order of keys in the JSON does not change the hash."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
+
+
+# ---- drift --------------------------------------------------------------------------------------
+
+_METADATA: Final = ("labels", "annotations")
+"""The fields of .metadata that belong to the job. The API server owns the other fields."""
+
+
+def differences(
+    desired: Object, existing: Object, *, leave: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields in which `existing` differs from the object that the job wants: path -> existing
+    value.
+
+    Fields that `desired` does not have are ignored. An empty value equals a missing field, because
+    the API server drops empty values. A quantity equals the same quantity in another notation.
+
+    Args: leave: fields of .spec that a person or another controller may set
+    """
+    parts = {key: value for key, value in desired.items() if key not in ("apiVersion", "kind")}
+    metadata, spec = parts.pop("metadata", {}), parts.pop("spec", None)
+    parts["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
+    if spec is not None:
+        parts["spec"] = {field: value for field, value in spec.items() if field not in leave}
+    found = (_differences(wanted, existing.get(key), key) for key, wanted in parts.items())
+    return {path: known for each in found for path, known in each}
+
+
+def _differences(wanted: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if wanted == known:  # most children are as the job wants them, and this comparison is fast
+        return
+    if isinstance(wanted, Mapping) and isinstance(known, Mapping):
+        for key, value in wanted.items():
+            yield from _differences(value, known.get(key), f"{path}.{key}")
+    elif isinstance(wanted, list) and isinstance(known, list) and len(wanted) == len(known):
+        for index, (one, other) in enumerate(zip(wanted, known, strict=True)):
+            yield from _differences(one, other, f"{path}[{index}]")
+    elif (wanted or known) and not are_equal(path, wanted, known):
+        yield path, known

@@ -1,0 +1,67 @@
+"""Condition Overridden: somebody else sets fields of a child again after each correction.
+
+Pure. The engine counts the corrections and says which children are overridden
+(Observed.overridden).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from edgeai.api.resources import ObjectRef, ref_of
+from edgeai.api.status import Finding, Truth
+from globalmanager.contract import Observed, Replace
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.children import Stages
+
+OVERRIDDEN: Final = "Overridden"
+# The message of a condition has 1024 characters, and the remedy is at its end.
+_MAX_CHILDREN_NAMED: Final = 2
+_MAX_FIELDS_NAMED: Final = 2
+_MAX_FIELD_CHARS: Final = 80
+
+
+def finding(observed: Observed, stages: Stages) -> Finding | None:
+    """The condition, as long as such children differ from what the job wants; None when all is as
+    the job wants.
+
+    Args: stages: of the plan. The plan still names each correction that the engine leaves out
+    """
+    drifted = [
+        ref_of(action.type, action.object)
+        for stage in stages
+        for action in stage
+        if isinstance(action, Replace) and action.is_drift
+    ]
+    left = [ref for ref in drifted if ref in observed.overridden]
+    if left:
+        message = describe({ref: observed.overridden[ref] for ref in left})
+        return Finding(OVERRIDDEN, Truth.TRUE, "SetByOthers", message)
+    known = status.condition(observed, OVERRIDDEN)
+    if drifted and known.get("status") == Truth.TRUE:
+        # This GlobalManager has just started and does not know yet who is overridden.
+        words = str(known.get("reason", "")), str(known.get("message", ""))
+        return Finding(OVERRIDDEN, Truth.TRUE, *words)
+    return None
+
+
+def describe(children: Mapping[ObjectRef, Sequence[str]]) -> str:
+    """What is overridden and what a user can do.
+
+    Args: children: child -> paths of its fields
+    """
+    told = [
+        f"{ref.type.kind} {ref.name} ({_listed(fields)})"
+        for ref, fields in list(children.items())[:_MAX_CHILDREN_NAMED]
+    ]
+    more = len(children) - len(told)
+    return (
+        f"left as it is: {', '.join(told)}{f' and {more} more children' if more else ''}; the API "
+        "server, an admission webhook or another controller sets this again after each correction: "
+        "find out who does so (managedFields in kubectl get -o yaml), or change the job"
+    )
+
+
+def _listed(fields: Sequence[str]) -> str:
+    more = len(fields) - _MAX_FIELDS_NAMED
+    named = ", ".join(field[:_MAX_FIELD_CHARS] for field in fields[:_MAX_FIELDS_NAMED])
+    return f"{named} and {more} more" if more > 0 else named

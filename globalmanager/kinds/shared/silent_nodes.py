@@ -1,0 +1,53 @@
+"""Pods whose node is silent for Kubernetes, and what the LocalController of the node says instead.
+
+A kubelet without contact leaves the last status of its pods in the Kubernetes API. The node
+controller marks these pods, and changes nothing else of their status.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from edgeai.api.pod_state import node_of, phase_of
+from edgeai.api.resources import Object
+from edgeai.api.status import condition_of, parse_time, worker_entries
+from edgeai.ids import NodeName
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared import status
+
+NODE_NOT_READY: Final = "NodeNotReady"
+_ENDED: Final = ("Succeeded", "Failed")
+_BY_NODE_CONTROLLER: Final = ("", NODE_NOT_READY, "NodeLost")
+
+
+def silent_since(pod: Object) -> datetime | None:
+    """Since when the kubelet of a running pod has no contact; None when it has contact.
+
+    The node controller then sets the condition Ready to False. It leaves the reason and
+    ContainersReady as they were. A kubelet itself always gives a reason.
+    """
+    if phase_of(pod) in _ENDED:
+        return None
+    ready = condition_of(pod, "Ready")
+    is_marked = (
+        ready.get("status") in ("False", "Unknown")
+        and str(ready.get("reason") or "") in _BY_NODE_CONTROLLER
+        and condition_of(pod, "ContainersReady").get("status") != "False"
+    )
+    if not is_marked and phase_of(pod) != "Unknown":
+        return None
+    mark, creation = ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp")
+    return parse_time(mark) or parse_time(creation)
+
+
+def is_in_session(observed: Observed, pod: Object) -> bool:
+    """Whether the LocalController of the pod's node has a session."""
+    contact = observed.contacts.get(NodeName(node_of(pod)))
+    return contact is not None and contact.connected
+
+
+def last_report(observed: Observed, pod: Object) -> Mapping[str, Any]:
+    """The entry of .status.workers that the node of the pod reported; empty without a report."""
+    node = node_of(pod)
+    entries = worker_entries(status.of(observed)).values()
+    return next((entry for entry in entries if entry.get("node") == node), {})

@@ -1,0 +1,130 @@
+"""Rules for the fields of .status that plans write: conditions, and the events of conditions.
+
+Two writers share .status: the reports of edges fill `workers` (see
+worker_status), and plans write all other fields. Nothing here reads a clock. When only a time has
+changed, nothing is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from edgeai import times
+from edgeai.api.specs import InvalidSpec
+from edgeai.api.status import (
+    MAX_MESSAGE_CHARS,
+    STARTING,
+    SUCCEEDED,
+    WAITING,
+    Finding,
+    Truth,
+    condition_of,
+    mapping,
+    parse_time,
+)
+from edgeai.text import printable
+from globalmanager.contract import Event, Observed, Severity
+
+ACCEPTED: Final = "Accepted"
+
+
+def of(observed: Observed) -> Mapping[str, Any]:
+    return mapping(observed.object.get("status"))
+
+
+def condition(observed: Observed, type_: str) -> Mapping[str, Any]:
+    """The condition as it was last written. Empty when the job has no such condition."""
+    return condition_of(observed.object, type_)
+
+
+def accepted(note: str = "") -> Finding:
+    """Condition Accepted for a spec that the GlobalManager can carry out."""
+    return Finding(ACCEPTED, Truth.TRUE, "Valid", note or "the spec can be carried out")
+
+
+def rejected(error: InvalidSpec) -> Finding:
+    """Condition Accepted for a wrong spec. The message names the field, the fault and the
+    remedy.
+    """
+    message = f"{error}. What runs already is left as it is."
+    return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)
+
+
+def conditions(
+    observed: Observed, findings: Iterable[Finding], now: datetime
+) -> list[dict[str, Any]]:
+    """The whole list of conditions. The list has only these findings, so the list cannot grow."""
+    return [_condition(observed, finding, now) for finding in findings]
+
+
+def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:
+    known = condition(observed, finding.type)
+    since = known.get("lastTransitionTime")
+    unmoved = known.get("status") == finding.truth and parse_time(since)
+    return {
+        "type": finding.type,
+        "status": str(finding.truth),
+        "reason": finding.reason,
+        "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
+        "lastTransitionTime": since if unmoved else times.rfc3339(now),
+        "observedGeneration": observed.generation,
+    }
+
+
+def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]:
+    """An event for each condition that became True, or that is False for a new reason."""
+    made = (_event(condition(observed, finding.type), finding) for finding in findings)
+    return tuple(event for event in made if event is not None)
+
+
+def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
+    turned = known.get("status") != finding.truth
+    if finding.truth is Truth.TRUE and known and turned:
+        return Event(Severity.NORMAL, finding.reason, finding.message)
+    new_reason = turned or known.get("reason") != finding.reason
+    if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
+        severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
+        return Event(severity, finding.reason, finding.message)
+    return None
+
+
+def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """`wanted` for Plan.status; None when .status already has the same values."""
+    current = of(observed)
+    is_written = all(current.get(key) == value for key, value in wanted.items())
+    return None if is_written else wanted
+
+
+def replacing_subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """As `subtree`, for a kind that gives each map whole: keys that .status has beyond the map are
+    removed.
+    """
+    current = of(observed)
+    patches = {
+        key: replacement_patch(mapping(current.get(key)), value)
+        for key, value in wanted.items()
+        if isinstance(value, dict) and current.get(key) != value
+    }
+    return subtree(observed, {**wanted, **patches})
+
+
+def described(
+    observed: Observed, findings: Iterable[Finding], now: datetime
+) -> Mapping[str, Any] | None:
+    """Plan.status of a kind whose status has only conditions."""
+    wanted = {
+        "observedGeneration": observed.generation,
+        "conditions": conditions(observed, findings, now),
+    }
+    return subtree(observed, wanted)
+
+
+def replacement_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that replaces a stored map of .status by `wanted`. The value null removes a
+    field.
+    """
+    patch: dict[str, Any] = {key: None for key in stored if key not in wanted}
+    for key, value in wanted.items():
+        is_map = isinstance(value, dict)
+        patch[key] = replacement_patch(mapping(stored.get(key)), value) if is_map else value
+    return patch

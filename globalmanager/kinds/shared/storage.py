@@ -1,0 +1,305 @@
+"""Where a worker's pod finds the data of a URL, and which volumes and containers bring the data
+there.
+
+A URL without a scheme is a path on the worker's node. The pod mounts the directory of the path
+below /home/data, read-only unless the worker writes the data. The settings say which directories
+may be mounted. For an s3, http or https URL, an init container fetches the data into /downloads.
+For an output path, Kubernetes creates a missing directory on the node. An output URL goes to the
+worker, which sends the data itself.
+
+Sedna defines the layout and the environment variables, so Sedna's worker images find their models.
+Credentials are references to Secrets. Of a Secret, this module reads two annotations, in which
+Sedna's users write the S3 server.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from common.node_paths import obstacle
+from edgeai.api.resources import Object
+from edgeai.api.specs import InvalidSpec, shown
+from globalmanager.contract import STORAGE_ANNOTATIONS, WorkerSettings
+
+HOST_DATA: Final = "/home/data"
+DOWNLOADS: Final = "/downloads"
+SCHEMES: Final = ("s3", "http", "https")
+ENDPOINT: Final = "S3_ENDPOINT_URL"
+CREDENTIAL_KEYS: Final = (ENDPOINT, "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+
+_HOST_AND_PORT: Final = re.compile(
+    r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
+)
+_USER_INFO: Final = re.compile(r"//[^/]*@")
+# So the container is allowed in namespaces of the level "restricted". The user of the container is
+# that of the pod, because the data belongs to this user.
+_FETCH_CONTEXT: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_DOWNLOADS_VOLUME: Final = "edgeai-downloads"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that a worker needs. `env` names the variable that tells the worker where the data
+    is.
+    """
+
+    env: str
+    url: str
+    credential: str = ""
+    """Name of a Secret with ACCESS_KEY_ID and SECRET_ACCESS_KEY, and with S3_ENDPOINT_URL for a
+    server other than AWS. "" for no Secret."""
+    endpoint: str = ""
+    """URL of the S3 server, where the Secret names the server in its annotations."""
+    is_output: bool = False
+    """True when the worker writes the data."""
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a pod spec, in the form of the Kubernetes API."""
+
+    env: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    init_containers: tuple[dict[str, Any], ...] = ()
+
+
+def _shown(url: str) -> str:
+    """The URL for a message, without the password."""
+    return shown(_USER_INFO.sub("//…@", url))
+
+
+def check_url(url: str, path: str = "spec.url") -> None:
+    """Raises: InvalidSpec unless a worker could use the URL's data"""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidSpec(path, f"{_shown(url)} is no URL ({error})", "correct it") from error
+    if parts.scheme:
+        _check_remote(url, parts, path)
+    else:
+        _check_host_path(url, path)
+
+
+def check_place(url: str, settings: WorkerSettings, path: str = "spec.url") -> None:
+    """Check that the settings let a pod mount the directory of the URL. `check_url` has accepted
+    the URL. Raises: InvalidSpec
+    """
+    if not urlsplit(url).scheme:
+        check_directory(mounted(url), settings, path)
+
+
+def fault_of_place(url: str, settings: WorkerSettings) -> InvalidSpec | None:
+    """As `check_place`, with the fault as the result."""
+    try:
+        check_place(url, settings)
+    except InvalidSpec as error:
+        return error
+    return None
+
+
+def check_directory(directory: str, settings: WorkerSettings, path: str) -> None:
+    """Raises: InvalidSpec unless the settings let a pod mount this directory of a node"""
+    wrong = obstacle(_normal(directory), settings.node_path_prefixes)
+    if wrong:
+        problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
+        remedy = "move the data, or name its directory in --node-path-prefixes of the GlobalManager"
+        raise InvalidSpec(path, problem, remedy)
+
+
+def check_bucket_url(url: str, path: str) -> None:
+    """Raises: InvalidSpec unless `url` names an object in an S3 bucket"""
+    if not url.startswith("s3://"):
+        problem = f"{_shown(url)} is not in a bucket"
+        raise InvalidSpec(path, problem, "write it like s3://bucket/key")
+    check_url(url, path)
+
+
+def _check_remote(url: str, parts: SplitResult, path: str) -> None:
+    if parts.scheme not in SCHEMES:
+        remedy = f"use {', '.join(SCHEMES)} or the path of a file on the node"
+        raise InvalidSpec(path, f"scheme of {_shown(url)} is not supported", remedy)
+    if not parts.netloc or not parts.path.strip("/"):
+        raise InvalidSpec(path, f"{_shown(url)} names no file", "give host or bucket, and path")
+    if ".." in parts.path.split("/"):
+        raise InvalidSpec(path, f"{_shown(url)} has a '..'", "write the path without it")
+
+
+def _check_host_path(url: str, path: str) -> None:
+    # Kubernetes refuses '..' in a hostPath. For a file in / the pod would mount the whole node.
+    if not url.startswith("/") or ".." in url.split("/") or _is_in_root(url):
+        problem = f"{_shown(url)} is no absolute path of a file within a directory of the node"
+        raise InvalidSpec(path, problem, "write it like /models/small/model.onnx")
+
+
+def _is_in_root(url: str) -> bool:
+    """Whether the path is / or a file directly in /."""
+    path = _normal(url)
+    return path == "/" or (mounted(url) == path and "." in path)
+
+
+def mounted(url: str) -> str:
+    """The directory of the node that the pod mounts for a path: the parent of the path.
+
+    A path directly below / counts as a directory, as in Sedna's examples.
+    """
+    parent = posixpath.dirname(_normal(url))
+    return _normal(url) if parent == "/" else parent
+
+
+def _normal(path: str) -> str:
+    # normpath keeps two leading slashes, because POSIX does not define their meaning.
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
+    """The parts of a pod spec that bring `sources` into the pod. `check_url` has accepted their
+    URLs.
+    """
+    local = [source for source in sources if not urlsplit(source.url).scheme]
+    remote = [source for source in sources if urlsplit(source.url).scheme]
+    sent = [source for source in remote if source.is_output]
+    on_host = _host_paths(local)
+    fetched = _downloads([source for source in remote if not source.is_output], settings)
+    places = {source.env: _path_in_pod(source.url) for source in sources}
+    places |= {source.env: source.url for source in sent}
+    keys = {
+        entry["name"]: entry
+        for source in sent
+        for entry in credentials(source.credential, source.endpoint)
+    }
+    named = ({"name": name, "value": path} for name, path in places.items())
+    return Placement(
+        env=(*named, *on_host.env, *keys.values()),
+        volumes=on_host.volumes + fetched.volumes,
+        mounts=on_host.mounts + fetched.mounts,
+        init_containers=fetched.init_containers,
+    )
+
+
+def joined(*placements: Placement) -> Placement:
+    return Placement(
+        env=tuple(each for placement in placements for each in placement.env),
+        volumes=tuple(each for placement in placements for each in placement.volumes),
+        mounts=tuple(each for placement in placements for each in placement.mounts),
+        init_containers=tuple(
+            each for placement in placements for each in placement.init_containers
+        ),
+    )
+
+
+def credentials(secret: str, endpoint: str) -> tuple[dict[str, Any], ...]:
+    """Environment variables for a worker that uses a bucket itself. Empty when `secret` is "".
+
+    Args: endpoint: URL of the S3 server; "" when the Secret may have it as a key
+    """
+    given = {ENDPOINT: {"value": endpoint}} if endpoint else {}
+    return tuple(
+        {"name": key, **given.get(key, _from_key(secret, key))} for key in CREDENTIAL_KEYS if secret
+    )
+
+
+def _from_key(secret: str, key: str) -> dict[str, Any]:
+    return {"valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}}}
+
+
+def endpoint(secret: Object) -> str:
+    """URL of the S3 server that the Secret's annotations name, as Sedna reads them; "" when they
+    name no server.
+
+    Raises: InvalidSpec when the annotation is no host with or without a port
+    Source: Sedna v0.7, globalmanager/runtime/secret_injector.go
+    """
+    given = (secret["metadata"].get("annotations") or {}).get(STORAGE_ANNOTATIONS[0], "")
+    if not given:
+        return ""
+    scheme, separator, host = given.rpartition("://")
+    if not separator:
+        use_https = secret["metadata"]["annotations"].get(STORAGE_ANNOTATIONS[1])
+        scheme = "http" if use_https == "0" else "https"
+    if scheme not in ("http", "https") or not _HOST_AND_PORT.fullmatch(host):
+        path = f"metadata.annotations.{STORAGE_ANNOTATIONS[0]}"
+        raise InvalidSpec(
+            path, f"{_shown(given)} is no S3 server", "write it like host or host:9000"
+        )
+    return f"{scheme}://{host}"
+
+
+def secrets(sources: Iterable[Source]) -> list[str]:
+    """The names of the Secrets that `sources` need. One container can use the keys of one Secret
+    only, so the caller must report more than one name as a conflict.
+    """
+    remote = (source for source in sources if urlsplit(source.url).scheme)
+    return sorted({source.credential for source in remote if source.credential})
+
+
+def _path_in_pod(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.scheme:
+        return HOST_DATA + _normal(url)
+    return posixpath.join(DOWNLOADS, parts.netloc.rpartition("@")[2] + _normal(parts.path))
+
+
+def _host_paths(sources: Sequence[Source]) -> Placement:
+    if not sources:
+        return Placement()
+    parents = dict.fromkeys(mounted(source.url) for source in sources)
+    named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
+    made = {mounted(source.url) for source in sources if source.is_output}
+    mounts = (
+        {
+            "name": name,
+            "mountPath": HOST_DATA + parent,
+            **({} if parent in made else {"readOnly": True}),
+        }
+        for name, parent in named
+    )
+    return Placement(
+        env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
+        volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),
+        mounts=tuple(mounts),
+    )
+
+
+def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
+    """A hostPath volume. When the directory is missing, `make` creates it. Without `make`, the pod
+    waits.
+    """
+    type_ = "DirectoryOrCreate" if make else "Directory"
+    return {"name": name, "hostPath": {"path": path, "type": type_}}
+
+
+def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
+    if not sources:
+        return Placement()
+    mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
+    credentials = secrets(sources)
+    fetch: dict[str, Any] = {
+        "name": "storage-initializer",
+        "image": settings.storage_initializer_image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [word for source in sources for word in _fetched_to(source.url)],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _FETCH_CONTEXT,
+        "volumeMounts": [mount],
+    }
+    if credentials:
+        fetch["envFrom"] = [{"secretRef": {"name": name}} for name in credentials]
+    servers = [source.endpoint for source in sources if source.endpoint]
+    if servers:
+        fetch["env"] = [{"name": ENDPOINT, "value": servers[0]}]
+    return Placement(
+        volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),
+        mounts=({**mount, "readOnly": True},),
+        init_containers=(fetch,),
+    )
+
+
+def _fetched_to(url: str) -> tuple[str, str]:
+    return url, posixpath.dirname(_path_in_pod(url))

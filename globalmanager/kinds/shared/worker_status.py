@@ -1,0 +1,292 @@
+"""Folds the reports of edges into .status.workers, within bounds that the reporters cannot exceed.
+
+A count never falls, whatever a LocalController says. A stale report changes nothing. Nothing here
+reads a clock. When only a time has changed, nothing is written.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from common.wire import TERMINAL
+from edgeai.api.status import MAX_MESSAGE_CHARS, mapping, worker_entries
+from edgeai.ids import WorkerName
+from edgeai.text import printable
+from globalmanager.contract import ReportRefused, WorkerReport
+from globalmanager.kinds.shared.status import replacement_patch
+from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
+
+MAX_WORKERS: Final = 2000  # in one object
+MAX_FORMER_NODES: Final = 16  # of one worker; the counts of further nodes become one sum
+OTHER_NODES: Final = "others"
+
+# Budgets of .status.workers, in bytes as the API stores them. etcd takes 1.5 MiB for an object with
+# its spec and with metadata.managedFields, which repeats every key.
+MAX_WORKERS_BYTES: Final = 768 * 1024
+"""Of all workers of one object."""
+FULL_ENTRIES_BYTES: Final = 512 * 1024
+"""Of all workers of one object. Beyond this size, an entry has no `reason` and no `details`, so
+that the counts of further workers have room."""
+MAX_NODE_BYTES: Final = 128 * 1024
+"""Of one node's workers of one object: a node with greedy reports leaves room for other nodes."""
+MAX_WORKER_BYTES: Final = 32 * 1024
+"""Of one worker. The budgets of its fields are together smaller than this."""
+_COUNTS_BYTES: Final = 4 * 1024
+_ELSEWHERE_BYTES: Final = 8 * 1024
+_DETAILS_BYTES: Final = 12 * 1024
+_REASON_BYTES: Final = 2 * 1024
+_PHASE_BYTES: Final = 512
+
+_MAX_ENTRIES: Final = 32
+_MAX_KEY_CHARS: Final = 64
+_MAX_VALUE_CHARS: Final = 256
+_MAX_COUNT: Final = 2**53
+
+
+def total(status: Mapping[str, Any], count: str) -> int | None:
+    """Sum of one taskInfo count over all workers and all their nodes; 0..2**53. None when no worker
+    has told the count.
+    """
+    infos = (info for entry in worker_entries(status).values() for info in _infos(entry))
+    told = [_count(info[count]) for info in infos if _is_number(info.get(count))]
+    return min(sum(told), _MAX_COUNT) if told else None
+
+
+def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield mapping(entry.get("taskInfo"))
+    yield from map(mapping, mapping(entry.get("countedElsewhere")).values())
+
+
+def _count(value: Any) -> int:
+    return int(min(max(value, 0), _MAX_COUNT)) if _is_number(value) else 0
+
+
+def _is_number(value: Any) -> bool:
+    """Whether JSON keeps the number exactly: finite, and within the integers of a double."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
+
+
+def fold(
+    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
+) -> dict[str, Any] | None:
+    """The merge patch that puts `report` under .status.workers; None when nothing changes.
+
+    Args, Raises: see `folded`, which also defines a stale report
+    """
+    entry = folded(status, report, keep_greatest=keep_greatest)
+    return None if entry is None else entry_patch(status, report.worker, entry)
+
+
+def folded(
+    status: Mapping[str, Any],
+    report: WorkerReport,
+    *,
+    keep_greatest: bool = True,
+    counts: Collection[str] = (),
+) -> dict[str, Any] | None:
+    """The report's entry of .status.workers; None when the report is stale or changes nothing.
+
+    A report is stale when the entry has a higher attempt from the same ledger, or a later report of
+    the same attempt, or when the entry says that the same attempt has ended. A report from another
+    ledger is never stale. The other ledger is on another node, or the node has lost its old ledger.
+    From a former node only the counts are taken when the entry is of another node.
+
+    Args:
+        keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
+            entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
+            counts of each former node as `countedElsewhere`
+        counts: names of totals in taskInfo. They never fall within one ledger, whatever its
+            LocalController says
+
+    Raises: ReportRefused when .status.workers has no room for the report
+    """
+    known = worker_entries(status)
+    entry = known.get(report.worker, {})
+    if is_stale(entry, report):
+        return None
+    if report.worker not in known and len(known) >= MAX_WORKERS:
+        raise ReportRefused(f"status.workers has {len(known)} workers, no more are kept")
+    if report.is_former and entry.get("node", report.node) != report.node:
+        wanted = _with_counts_of_former_node(entry, report)
+    else:
+        wanted = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
+    if _without_clocks(wanted) == _without_clocks(entry):
+        return None
+    kept = _within_budget(known, report, wanted)
+    return None if _without_clocks(kept) == _without_clocks(entry) else kept
+
+
+def _replaced(
+    entry: Mapping[str, Any],
+    report: WorkerReport,
+    *,
+    keep_greatest: bool,
+    counts: Collection[str],
+) -> dict[str, Any]:
+    """The entry after the report of the node that the worker belongs to."""
+    counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
+    ours = worker_entry(report, counted)
+    if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
+        ours["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), ours["taskInfo"], counts)
+    # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
+    # run again.
+    theirs = {key: value for key, value in entry.items() if key not in ours}
+    return {**theirs, **_without_empty_fields(ours)}
+
+
+def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
+    """The entry of the worker's present node, with the counts that its former node now tells."""
+    elsewhere = dict(mapping(entry.get("countedElsewhere")))
+    before, counts = _numbers(elsewhere.get(report.node)), _numbers(report.body.task_info)
+    elsewhere[report.node] = _greatest(before, counts)
+    return {**entry, "countedElsewhere": _merged(elsewhere)}
+
+
+def _not_fallen(
+    known: Mapping[str, Any], new: Mapping[str, Any], counts: Collection[str]
+) -> dict[str, Any]:
+    greater = {
+        name: known[name]
+        for name in counts
+        if name in known and _count(known[name]) > _count(new.get(name))
+    }
+    return {**new, **greater}
+
+
+def _within_budget(
+    known: Mapping[str, Mapping[str, Any]], report: WorkerReport, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """`wanted`, or `wanted` without its texts where room is short. Raises: ReportRefused"""
+    size = stored_bytes(wanted)
+    before = stored_bytes(known.get(report.worker, {}))
+    others = stored_bytes(known) - before
+    if size <= before or others + size <= MAX_NODE_BYTES:
+        return wanted
+    of_node = stored_bytes(
+        {
+            name: entry
+            for name, entry in known.items()
+            if entry.get("node") == report.node and name != report.worker
+        }
+    )
+    if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
+        return wanted
+    lean = {key: value for key, value in wanted.items() if key not in ("details", "reason")}
+    size = stored_bytes(lean)
+    is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
+    if size <= before or is_in_budget:
+        return lean
+    raise ReportRefused(
+        f"status.workers is full: its entries have {others} of {MAX_WORKERS_BYTES} bytes, those of "
+        f"node {report.node} have {of_node} of {MAX_NODE_BYTES}, and worker {report.worker} needs "
+        f"{size} more"
+    )
+
+
+def entry_patch(
+    status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The merge patch of .status that replaces the worker's entry by `entry`."""
+    return {"workers": {worker: replacement_patch(worker_entries(status).get(worker, {}), entry)}}
+
+
+class Counted(NamedTuple):
+    """Counts of the same worker in other ledgers than the report's ledger."""
+
+    before: Mapping[str, Any]
+    """Counts of an earlier ledger of the report's node."""
+    elsewhere: Mapping[str, Any]
+    """Counts of former nodes: node -> counts."""
+
+
+NOTHING_COUNTED: Final = Counted({}, {})
+
+
+def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
+    elsewhere = dict(mapping(entry.get("countedElsewhere")))
+    if entry.get("node", report.node) != report.node:
+        before = _numbers(elsewhere.pop(report.node, {}))
+        elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
+        return Counted(before, _merged(elsewhere))
+    is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
+    return Counted(_numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere)
+
+
+def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
+    """At most MAX_FORMER_NODES entries, and fewer where these would be too large. One more entry
+    has the summed counts of further nodes.
+    """
+    while len(elsewhere) > MAX_FORMER_NODES or (
+        elsewhere.keys() - {OTHER_NODES} and stored_bytes(elsewhere) > _ELSEWHERE_BYTES
+    ):
+        node = next(name for name in elsewhere if name != OTHER_NODES)
+        counts, others = mapping(elsewhere.pop(node)), mapping(elsewhere.get(OTHER_NODES))
+        names = {**others, **counts}
+        sums = {n: _count(others.get(n)) + _count(counts.get(n)) for n in names}
+        elsewhere[OTHER_NODES] = _bounded(sums, _COUNTS_BYTES)
+    return elsewhere
+
+
+def _numbers(counts: Any) -> dict[str, Any]:
+    return {name: value for name, value in mapping(counts).items() if _is_number(value)}
+
+
+def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
+    attempt = entry.get("attempt")
+    if entry.get("instance") != report.ledger_id or not isinstance(attempt, int):
+        return False
+    if report.attempt == attempt:
+        # A session that is over may still write a report here, after a newer session of the node
+        # has written a later report at another replica.
+        known = entry.get("revision")
+        is_older = isinstance(known, int) and 0 < report.revision <= known
+        return is_older or str(entry.get("status")) in TERMINAL
+    return report.attempt < attempt
+
+
+def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
+    """All fields of .status.workers.<worker> that a report fills, with bounded sizes.
+
+    The field observedAt is only for display.
+    """
+    body = report.body
+    counts = _numbers(body.task_info)
+    before = counted.before
+    details = {k: printable(value)[:_MAX_VALUE_CHARS] for k, value in body.details.items()}
+    return {
+        "node": report.node,
+        "instance": report.ledger_id,
+        "attempt": report.attempt,
+        **({"revision": report.revision} if report.revision else {}),
+        "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
+        "status": body.status,
+        "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
+        "taskInfo": _greatest(before, counts),
+        "countedBefore": _bounded(before, _COUNTS_BYTES),
+        "countedElsewhere": counted.elsewhere,
+        "details": _bounded(details, _DETAILS_BYTES),
+        "observedAt": cut(printable(body.observed_at), _MAX_KEY_CHARS),
+    }
+
+
+def _greatest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+    greatest = {key: max(n, counts.get(key, n)) for key, n in before.items()}
+    return _bounded({**counts, **greatest}, _COUNTS_BYTES)
+
+
+def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A worker's entry of .status.workers without the fields that have no content."""
+    return {key: value for key, value in entry.items() if value not in ("", {})}
+
+
+def _bounded(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
+    shown = {printable(key): value for key, value in entries.items()}
+    named = [item for item in shown.items() if len(item[0]) <= _MAX_KEY_CHARS]
+    return fitting(dict(named[:_MAX_ENTRIES]), max_bytes)
+
+
+def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry without the times that change with every report."""
+    details = {k: v for k, v in mapping(entry.get("details")).items() if k != "updateTime"}
+    rest = {key: value for key, value in entry.items() if key not in ("observedAt", "details")}
+    return {**rest, "details": details}

@@ -1,0 +1,155 @@
+"""The changes of a training job's children: while the job runs, is suspended or has ended.
+
+`plan` decides in which of these states the job is.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from edgeai.api.objects import is_being_deleted, is_made_elsewhere
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import AUTOSCALERS, PODS, SERVICES, Object, ObjectRef
+from edgeai.api.training import CleanPods, RestartScope
+from globalmanager.contract import Action, Create, Delete, Observed, UpdateRule
+from globalmanager.kinds.shared import children, lifecycle
+from globalmanager.kinds.shared.attempts import attempt_of
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.lifecycle import Timers, own_pods
+from globalmanager.kinds.shared.new_pods import backoff_left_s, new_pods
+from globalmanager.kinds.training import gangs, replicas, waiting
+from globalmanager.kinds.training import history as histories
+from globalmanager.kinds.training.framework import Replicas
+from globalmanager.kinds.training.present import Present
+
+OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
+"""Type of the children of all training kinds -> what a plan does with a child that differs."""
+FOLLOWS: Final = {**gangs.FOLLOWS, **replicas.FOLLOWS}
+"""Type -> label selectors of the children that the Kubeflow operators made."""
+_RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}
+_DISRUPTED_S: Final = 10.0
+"""Least age of a pod that has lost its room and is made again."""
+
+
+def living_job_changes(job: Present) -> tuple[Stages, Timers]:
+    """The changes towards one pod and one Service of each replica, with the PodGroup and the
+    framework's own children, and the waits until further changes.
+    """
+    observed, spec, history = job.observed, job.spec, job.history
+    members = list(replicas.names(observed.ref.name, spec))
+    pods = histories.pods_by_name(observed)
+    deletions, timers = _replacements(job, pods)
+    absent = [entry for entry in members if entry[0] not in pods]
+    absent = [entry for entry in absent if entry[0] not in history.finished]
+    is_too_large = replicas.is_too_large(observed, spec)
+    if is_too_large and not observed.children:
+        return (), timers
+    if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
+        absent = []
+    room = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
+    timers = timers.add(room.wait_s if absent else None)
+    desired = [
+        *_companions(job),
+        *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
+        *(_pod(job, *entry) for entry in absent[: room.most]),
+    ]
+    # Neither superfluous nor to be made again: pods that exist, and replicas that have finished.
+    stable = history.finished.union(name for name, _, _ in members if name in pods)
+    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
+    settled |= _services_made_elsewhere(observed, pods, stable)
+    stages = children.reconcile(observed, desired, _RULES, settled=settled)
+    if pods:
+        return children.new_pods_last((deletions, *stages)), timers
+    # A job that cannot have all its Services starts none of its pods.
+    return tuple(stage for stage in stages if stage), timers
+
+
+def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
+    """The deletions of pods that have lost their room, or belong to an earlier attempt, and the
+    waits until further ones.
+    """
+    observed, spec, history = job.observed, job.spec, job.history
+    members = [entry for entry in replicas.names(observed.ref.name, spec) if entry[0] in pods]
+    disrupted = {
+        name: pods[name]
+        for name, replica, _ in members
+        if waiting.has_lost_room(observed, spec, replica.type, pods[name])
+    }
+    deletions, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
+    for name, _, _ in members:
+        attempt = history.attempt(name)
+        if name in disrupted or attempt_of(pods[name]) >= attempt:
+            continue
+        wait_s = backoff_left_s(pods[name], attempt, job.now)
+        timers = timers.add(wait_s)
+        if wait_s <= 0 and not is_being_deleted(pods[name]):
+            deletions = (*deletions, lifecycle.deletion(pods[name]))
+    return deletions, timers
+
+
+def _companions(job: Present) -> list[Create]:
+    """The PodGroup and the framework's own children, where the API server has their types."""
+    gang = gangs.of(job.observed.settings)
+    groups = [] if gang is None else [gangs.pod_group(gang, job.observed, job.spec)]
+    creates = [*groups, *job.spec.framework.companions(job.observed)]
+    return [create for create in creates if create.type not in job.observed.absent]
+
+
+def _pod(job: Present, name: str, replica: Replicas, index: int) -> Create:
+    gang = gangs.of(job.observed.settings)
+    if gang is not None:
+        replica = gangs.with_gang(gang, job.observed.ref.name, replica)
+    attempt = job.history.attempt(name)
+    return replicas.pod(job.observed, job.spec, replica, index, attempt=attempt)
+
+
+def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:
+    """Whether the whole job restarts and a pod from before is still there. A new process would join
+    the old ones and end with them.
+    """
+    return job.spec.policy.restart_scope is RestartScope.JOB and any(
+        name in pods and attempt_of(pods[name]) < job.history.attempt(name)
+        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
+
+
+def _services_made_elsewhere(
+    observed: Observed, pods: Mapping[str, Object], kept: Collection[str]
+) -> set[ObjectRef]:
+    """The Services that another controller made, and that stay. Such a Service selects only a pod
+    of the same controller, so the plan replaces the Service together with the pod.
+
+    Args: kept: the replicas that get no new pod
+    """
+    return {
+        ref
+        for ref, child in observed.children.items()
+        if ref.type == SERVICES
+        and ref.name in kept
+        and is_made_elsewhere(child)
+        and (ref.name not in pods or is_made_elsewhere(pods[ref.name]))
+    }
+
+
+def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+    """The deletions of the pods that `policy` names, of the Services that no pod needs, and of all
+    other children.
+    """
+    others = lifecycle.deletions(observed, besides=(PODS, SERVICES))
+    return (*others, *lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
+
+
+def _services(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
+    """The deletions of Services that no pod needs. A pod that stays keeps its Service."""
+    done = {
+        pod["metadata"]["name"]
+        for pod in own_pods(observed)
+        if phase_of(pod) in ("Succeeded", "Failed")
+    }
+    kept = {CleanPods.ALL: frozenset[str](), CleanPods.RUNNING: done}.get(policy)
+    if kept is None:
+        return ()
+    return tuple(
+        Delete(ref, child["metadata"]["uid"])
+        for ref, child in observed.children.items()
+        if ref.type == SERVICES and ref.name not in kept and not is_being_deleted(child)
+    )

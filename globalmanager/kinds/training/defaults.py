@@ -1,0 +1,37 @@
+"""Fills in what the spec of a training job leaves out. Nothing of it is written into the object."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping
+from edgeai.api.training import ReplicaForm, RunPolicy
+from globalmanager.kinds.training.framework import Framework, Replicas
+
+
+def replicas_of(framework: Framework, given: Mapping[str, ReplicaForm]) -> tuple[Replicas, ...]:
+    """The replicas of all types that the spec has, in the framework's order."""
+    return tuple(
+        Replicas(
+            type=type_,
+            count=1 if given[type_].replicas is None else given[type_].replicas or 0,
+            policy=given[type_].restart_policy or framework.restart_policy,
+            template=given[type_].template,
+            template_bytes=len(msgspec.json.encode(given[type_].template)),
+        )
+        for type_ in framework.types
+        if type_ in given
+    )
+
+
+def readable_policy(object_: Object) -> RunPolicy:
+    """The fields of the run policy that can be read, for a job whose spec is wrong. Total."""
+    kept = {}
+    for key, value in mapping(mapping(object_.get("spec")).get("runPolicy")).items():
+        try:
+            msgspec.convert({key: value}, RunPolicy)
+        except msgspec.ValidationError:
+            continue
+        kept[key] = value
+    return msgspec.convert(kept, RunPolicy)

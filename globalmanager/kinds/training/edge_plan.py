@@ -1,0 +1,322 @@
+"""plan of a training job whose replicas may be out of contact: on edge nodes, and on lost nodes.
+
+`plan` of the package knows nothing of contact. This module shows it the pods as they are by the
+best word on each:
+
+- What the LocalController of a pod's node reports as the pod's end counts, also when the pod's
+  status is stale because the kubelet has no contact.
+- A replica is out of contact when neither its kubelet nor the LocalController of its node has
+  contact. For the grace time of the job the replica counts as what it was. Nothing is deleted or
+  made anew. The condition EdgeConnected names the replica on an edge node.
+- After the grace time the replica counts as lost, which is a failure without an exit code. Its pod
+  is deleted by force, because no kubelet confirms the deletion.
+
+.status.outOfContact has the time at which a GlobalManager first saw a replica out of contact. So a
+restart of the GlobalManager neither shortens the grace time nor begins it anew.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from edgeai.api import deletions
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.pod_state import node_of, phase_of
+from edgeai.api.resources import PODS, Object, ObjectRef
+from edgeai.api.status import Finding, Truth, condition_of, mapping, mappings, parse_time
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
+from globalmanager.contract import Action, Delete, Observed, Plan
+from globalmanager.kinds.shared import contacts, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.contacts import EDGE_CONNECTED
+from globalmanager.kinds.shared.job_conditions import ENDS, has_ended
+from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.silent_nodes import silent_since
+from globalmanager.kinds.training import edge_placement, plan, replicas
+from globalmanager.kinds.training.edge_reports import Word, word_of
+
+_ENDED: Final = ("Succeeded", "Failed")
+_NODE_LOST: Final = "NodeLost"
+_ACCEPTED_WITHIN_S: Final = 60.0
+_MAX_NAMED: Final = 10
+
+
+class _Pods(NamedTuple):
+    """The pods of a job by the best word on each."""
+
+    observed: Observed
+    out: Mapping[str, datetime]
+    """Replica -> since when it is out of contact. Replicas that are lost by now included."""
+    lost: frozenset[str]
+    unconfirmed: frozenset[ObjectRef]
+    """Pods that have ended, or are lost, without a kubelet that could confirm a deletion."""
+
+
+def plan_across_edge(observed: Observed, now: datetime) -> Plan:
+    """The next steps of the job."""
+    if has_ended(observed):
+        return plan.plan(_with_final_words(observed), now)
+    if observed.invalid is not None or not plan.is_ours(observed):
+        return plan.plan(observed, now)
+    pods = _pods(observed, now)
+    made = plan.plan(_without_contact_condition(pods.observed), now)
+    found, waits = _finding(pods, now)
+    made = msgspec.structs.replace(made, stages=_with_forced_deletions(pods, observed, made.stages))
+    return _completed(observed, pods, made, found, waits, now)
+
+
+# ---- the best word on each pod ------------------------------------------------------------------
+
+
+def _with_final_words(observed: Observed) -> Observed:
+    """The pods of a job that has ended. A pod that has ended by the word of its node stays, where
+    the job keeps such pods.
+    """
+    shown = {
+        ref: _told(pod, word)
+        for ref, pod in _own_pods(observed)
+        if not is_being_deleted(pod)
+        and (word := word_of(observed, pod)) is not None
+        and _outranks(pod, word)
+    }
+    return _replaced(observed, shown) if shown else observed
+
+
+def _pods(observed: Observed, now: datetime) -> _Pods:
+    grace = timedelta(seconds=edge_placement.grace_s(observed))
+    shown: dict[ObjectRef, Object] = {}
+    out: dict[str, datetime] = {}
+    lost: set[str] = set()
+    unconfirmed: set[ObjectRef] = set()
+    for ref, pod in _own_pods(observed):
+        if deletions.is_confirmed(pod):  # no kubelet has a say any more
+            continue
+        word = word_of(observed, pod)
+        is_silent = silent_since(pod) is not None
+        if word is not None and _outranks(pod, word):
+            shown[ref] = _told(pod, word)
+            unconfirmed.update({ref} if is_silent else ())
+        elif (since := _out_since(observed, pod, word, now)) is not None:
+            out[ref.name] = since
+            shown[ref] = _kept(pod)
+            if now - since >= grace:
+                lost.add(ref.name)
+                unconfirmed.add(ref)
+                shown[ref] = _lost(pod, since)
+    seen = _replaced(observed, shown) if shown else observed
+    return _Pods(seen, out, frozenset(lost), frozenset(unconfirmed))
+
+
+def _own_pods(observed: Observed) -> Iterable[tuple[ObjectRef, Object]]:
+    return ((ref, pod) for ref, pod in observed.children.items() if ref.type == PODS)
+
+
+def _replaced(observed: Observed, pods: Mapping[ObjectRef, Object]) -> Observed:
+    return msgspec.structs.replace(observed, children={**observed.children, **pods})
+
+
+def _outranks(pod: Object, word: Word) -> bool:
+    """Whether the word of the node counts more than the pod's status.
+
+    A status that has no exit code may be from a controller that gave the pod up. A pod that a
+    kubelet deletes ends because of the deletion, so its end says nothing about the training.
+    """
+    if not word.is_final or (phase_of(pod) in _ENDED and _has_exit_code(pod)):
+        return False
+    return not is_being_deleted(pod) or silent_since(pod) is not None
+
+
+def _has_exit_code(pod: Object) -> bool:
+    entries = mapping(pod.get("status")).get("containerStatuses")
+    states = [mapping(entry.get("state")) for entry in mappings(entries)]
+    return any("exitCode" in mapping(state.get("terminated")) for state in states)
+
+
+def _unaccepted_since(pod: Object) -> datetime | None:
+    """When the kubelet should have accepted the pod at the latest; None when the kubelet has done
+    so. A kubelet that accepts a pod writes its startTime.
+
+    None also for a pod that no scheduler has bound: its template names the node, so another pod
+    would wait for the same kubelet.
+    """
+    is_accepted = "startTime" in mapping(pod.get("status")) or phase_of(pod) != "Pending"
+    is_bound = condition_of(pod, "PodScheduled").get("status") == "True"
+    created = parse_time(pod["metadata"].get("creationTimestamp"))
+    if is_accepted or created is None or not is_bound:
+        return None
+    return created + timedelta(seconds=_ACCEPTED_WITHIN_S)
+
+
+def _out_since(
+    observed: Observed, pod: Object, word: Word | None, now: datetime
+) -> datetime | None:
+    """Since when the replica is out of contact; None when it is in contact.
+
+    A node whose LocalController has not been heard of since the start of this GlobalManager may
+    connect any moment, so its silence counts from now.
+    """
+    silent = silent_since(pod)
+    contact = observed.contacts.get(NodeName(node_of(pod)))
+    if contact is not None and contact.connected:
+        return None
+    if silent is None and contact is not None:
+        silent = _unaccepted_since(pod)
+    if silent is None or silent > now:
+        return None
+    recorded = mapping(status.of(observed).get("outOfContact")).get(pod["metadata"]["name"])
+    if (since := parse_time(recorded)) is not None:
+        return max(since, silent)  # a GlobalManager that restarts goes on with the same time
+    if contact is not None:
+        return max(silent, contact.since)
+    # Without a session since the start of this GlobalManager. A node that never sent a word has no
+    # LocalController, so only the silence of its kubelet counts.
+    return silent if word is None else now
+
+
+def _told(pod: Object, word: Word) -> Object:
+    """The pod as its node says that it has ended."""
+    phase = "Succeeded" if word.status == "completed" else "Failed"
+    ends = [
+        {"name": name, "state": {"terminated": {"exitCode": code, "message": word.reason}}}
+        for name, code in word.exit_codes.items()
+    ]
+    told = {"phase": phase, "message": word.reason, "containerStatuses": ends}
+    return {**_kept(pod), "status": {**mapping(pod.get("status")), **told}}
+
+
+def _lost(pod: Object, since: datetime) -> Object:
+    message = f"no contact since {rfc3339(since)}, longer than the job's grace time"
+    told = {"phase": "Failed", "reason": _NODE_LOST, "message": message, "containerStatuses": []}
+    return {**_kept(pod), "status": {**mapping(pod.get("status")), **told}}
+
+
+def _kept(pod: Object) -> Object:
+    """The pod without a deletion, which no kubelet carries out."""
+    dropped = ("deletionTimestamp", "deletionGracePeriodSeconds")
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in dropped}
+    return {**pod, "metadata": metadata}
+
+
+# ---- the plan -----------------------------------------------------------------------------------
+
+
+def _with_forced_deletions(pods: _Pods, observed: Observed, stages: Stages) -> Stages:
+    """The stages. A deletion that no kubelet confirms is forced, and no pod is deleted twice."""
+    changed = (tuple(_actions(pods, observed, stage)) for stage in stages)
+    return tuple(stage for stage in changed if stage)
+
+
+def _actions(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterator[Action]:
+    for action in stage:
+        if not isinstance(action, Delete) or action.ref.type != PODS:
+            yield action
+        elif action.ref in pods.unconfirmed:
+            yield Delete(action.ref, action.uid, is_forced=True)
+        elif not is_being_deleted(observed.children[action.ref]):
+            yield action
+
+
+def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
+    """The condition EdgeConnected, and the waits until it or a replica's state changes. None for a
+    job that has no replica on a node with a LocalController.
+    """
+    observed = pods.observed
+    at_edge = {
+        ref.name: NodeName(node_of(pod))
+        for ref, pod in _own_pods(observed)
+        if phase_of(pod) not in _ENDED
+        and (node_of(pod) in observed.contacts or word_of(observed, pod) is not None)
+    }
+    found, contact_in_s = contacts.edge_connected(observed, {*at_edge.values()}, now)
+    grace = timedelta(seconds=edge_placement.grace_s(observed))
+    waiting = {name: since for name, since in pods.out.items() if name not in pods.lost}
+    moments = [
+        *(since + grace for since in waiting.values()),
+        *filter(None, (_unaccepted_since(pod) for _, pod in _own_pods(observed))),
+    ]
+    timers = Timers().add(contact_in_s, *((moment - now).total_seconds() for moment in moments))
+    told = {name: since for name, since in waiting.items() if name in at_edge}
+    if told:
+        message = _out_text(told, grace)
+        found = Finding(EDGE_CONNECTED, Truth.FALSE, "ReplicasOutOfContact", message)
+    warning = edge_placement.warning(observed)
+    if found is not None and warning:
+        found = msgspec.structs.replace(found, message=f"{found.message}; {warning}")
+    return found, timers
+
+
+def _out_text(waiting: Mapping[str, datetime], grace: timedelta) -> str:
+    named = [
+        f"{name} since {rfc3339(since)}, lost at {rfc3339(since + grace)}"
+        for name, since in sorted(waiting.items())[:_MAX_NAMED]
+    ]
+    more = f" and {len(waiting) - _MAX_NAMED} more" if len(waiting) > _MAX_NAMED else ""
+    return f"out of contact, the job goes on: {'; '.join(named)}{more}"
+
+
+def _completed(
+    observed: Observed,
+    pods: _Pods,
+    made: Plan,
+    found: Finding | None,
+    waits: Timers,
+    now: datetime,
+) -> Plan:
+    """The plan with what this module adds to the status."""
+    known = status.of(observed)
+    conditions = _states((made.status or known).get("conditions", known.get("conditions")))
+    is_over = any(one.get("type") in ENDS and one.get("status") == "True" for one in conditions)
+    events = made.events
+    if found is not None and not is_over:
+        (condition,) = status.conditions(observed, [found], now)
+        condition.pop("observedGeneration")
+        conditions = [condition, *conditions]  # the last condition is the state of the job
+        events = (*events, *status.events(observed, [found]))
+    out = {} if is_over else {name: rfc3339(since) for name, since in pods.out.items()}
+    added = {
+        "conditions": conditions,
+        **_map(known, "outOfContact", dict(sorted(out.items()))),
+        **_workers_left_out(observed),
+    }
+    if made.status is not None:
+        wanted: Mapping[str, Any] | None = {**made.status, **added}
+    else:
+        wanted = status.subtree(observed, added)
+    timers = waits.add(made.requeue_after_s)
+    return msgspec.structs.replace(
+        made, status=wanted, events=events, requeue_after_s=timers.next_s
+    )
+
+
+def _map(known: Mapping[str, Any], field: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The patch of a map in .status. An empty map is removed."""
+    if known.get(field) == (wanted or None):
+        return {}
+    return {field: status.replacement_patch(mapping(known.get(field)), wanted) if wanted else None}
+
+
+def _workers_left_out(observed: Observed) -> dict[str, Any]:
+    """A patch that removes the entries of replicas that the spec no longer has."""
+    known = mapping(status.of(observed).get("workers"))
+    if not known:
+        return {}
+    names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
+    gone = [name for name in known if name not in names]
+    return {"workers": dict.fromkeys(gone)} if gone else {}
+
+
+def _without_contact_condition(observed: Observed) -> Observed:
+    """The job without the condition that this module writes."""
+    known = status.of(observed)
+    if not status.condition(observed, EDGE_CONNECTED):
+        return observed
+    stripped = {**known, "conditions": _states(known.get("conditions"))}
+    return msgspec.structs.replace(observed, object={**observed.object, "status": stripped})
+
+
+def _states(conditions: Any) -> list[Mapping[str, Any]]:
+    """The conditions without EdgeConnected."""
+    return [entry for entry in mappings(conditions) if entry.get("type") != EDGE_CONNECTED]

@@ -1,0 +1,187 @@
+"""What the LocalControllers of edge nodes watch of a training job, and what their reports say.
+
+The containers of a training job report nothing themselves. The LocalController watches the pods of
+its node and reports how each pod does. Such a report counts only for the pod that it names by its
+uid, and only from the node to which this pod is bound. So a report of an earlier pod, or of another
+node, changes nothing for the job.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from common.wire import (
+    EXIT_CODES,
+    POD_CREATED_AT,
+    POD_UID,
+    TERMINAL,
+    THE_NODE_ITSELF,
+    AssignmentBody,
+    WorkerGrant,
+)
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.pod_state import node_of
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping, worker_entries
+from edgeai.ids import NodeName, WorkerName, is_subdomain
+from globalmanager.contract import Assignment, Observed, ReportRefused, WorkerReport, task_key
+from globalmanager.kinds.shared import status as rules
+from globalmanager.kinds.shared import worker_status
+from globalmanager.kinds.shared.lifecycle import own_pods
+from globalmanager.kinds.shared.stored import cut, stored_bytes
+from globalmanager.kinds.training import replicas
+from globalmanager.kinds.training.framework import KubeflowJob
+
+MAX_WORKERS_BYTES: Final = 512 * 1024
+"""Of .status.workers in JSON. Kubernetes stores objects of at most 1.5 MiB."""
+_MAX_REASON_BYTES: Final = 256
+_MAX_DETAIL_BYTES: Final = {POD_UID: 64, POD_CREATED_AT: 40, EXIT_CODES: 512}
+_MAX_ID_CHARS: Final = 64
+_ESCAPED_BY_THE_API: Final = b"<>&"  # Kubernetes stores each of these bytes as six bytes
+_CODE: Final = re.compile(r"([a-z0-9-]{1,63})=([0-9]{1,3})\Z")
+
+
+# ---- what a node must hold ----------------------------------------------------------------------
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, for each node that has a pod of the job. A pod that has ended counts too:
+    its LocalController may still have to report the end.
+    """
+    if is_being_deleted(observed.object):
+        return {}
+    pods = own_pods(observed)
+    named = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
+    if not named:
+        return {}
+    if observed.spec is None:
+        grants = {node: _grants(pods, node) for node in named}
+    else:
+        grants = _grants_of_spec(observed, observed.spec, named)
+    # Nodes with the same grants share one body, so that the body is encoded once.
+    ref, bodies = observed.ref, {}
+    for workers in grants.values():
+        if id(workers) not in bodies:
+            bodies[id(workers)] = AssignmentBody(
+                namespace=ref.namespace, name=ref.name, workers=workers
+            )
+    key, uid, version = task_key(ref), observed.uid, observed.generation
+    return {
+        node: Assignment(key, uid, version, bodies[id(grants[node])]) for node in sorted(grants)
+    }
+
+
+def _grants_of_spec(
+    observed: Observed, spec: KubeflowJob, nodes: set[NodeName]
+) -> dict[NodeName, dict[WorkerName, WorkerGrant]]:
+    """Node -> the replicas that may run there. Nodes that no template names share one dict.
+
+    The replicas depend only on the generation and the node, because the version of an assignment is
+    the generation. So a replica whose template names no node has a grant on every node of the job.
+    """
+    by_place: dict[str, dict[WorkerName, WorkerGrant]] = {}
+    for each in spec.replicas:
+        place = str(each.template["spec"].get("nodeName") or "")
+        granted = by_place.setdefault(place, {})
+        for index in range(each.count):
+            granted[replicas.name_of(observed.ref.name, each.type, index)] = THE_NODE_ITSELF
+    free = by_place.pop("", {})
+    return {node: free | by_place[node] if node in by_place else free for node in nodes}
+
+
+def _grants(pods: list[Object], node: str) -> dict[WorkerName, WorkerGrant]:
+    """The replicas whose pods are on the node, for a job whose spec is not accepted."""
+    names = (WorkerName(pod["metadata"]["name"]) for pod in pods if node_of(pod) == node)
+    return dict.fromkeys(sorted(names), THE_NODE_ITSELF)
+
+
+# ---- what a report changes ----------------------------------------------------------------------
+
+
+def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
+    """The merge patch of .status for one report. None when the report changes nothing.
+
+    Raises: ReportRefused when .status.workers has no room for the report
+    """
+    workers = worker_entries(status)
+    known = workers.get(report.worker, {})
+    if _is_stale(known, report):
+        return None
+    entry = _entry(report)
+    if _without_time(entry) == _without_time(known):
+        return None
+    others = {name: other for name, other in workers.items() if name != report.worker}
+    left_bytes = MAX_WORKERS_BYTES - stored_bytes(others)
+    if stored_bytes({report.worker: entry}) > left_bytes:
+        entry.pop("reason", None)
+    if stored_bytes({report.worker: entry}) > left_bytes:
+        raise ReportRefused(f"status.workers is full: its entries have {MAX_WORKERS_BYTES} bytes")
+    return worker_status.entry_patch(status, report.worker, entry)
+
+
+def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
+    """Whether the entry already says more: about a younger pod, or about the end of the same
+    pod.
+    """
+    before, new = mapping(known.get("details")), report.body.details
+    if before.get(POD_UID) == new.get(POD_UID):
+        return worker_status.is_stale(known, report)
+    return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
+
+
+def _entry(report: WorkerReport) -> dict[str, Any]:
+    body = report.body
+    details = {
+        key: cut(body.details[key], limit)
+        for key, limit in _MAX_DETAIL_BYTES.items()
+        if key in body.details
+    }
+    entry: dict[str, Any] = {
+        "node": report.node,
+        "instance": report.ledger_id[:_MAX_ID_CHARS],
+        "attempt": report.attempt,
+        "status": body.status,
+        "reason": cut(body.reason, _MAX_REASON_BYTES),
+        "details": details,
+        "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
+    }
+    return {key: value for key, value in entry.items() if value not in ("", {})}
+
+
+def _without_time(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "observedAt"}
+
+
+# ---- what a report says of a pod ----------------------------------------------------------------
+
+
+class Word(NamedTuple):
+    """What the LocalController of a pod's node has said last about this pod."""
+
+    status: str
+    reason: str
+    exit_codes: Mapping[str, int]
+    """Container -> exit code, of a pod that has ended."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in TERMINAL
+
+
+def word_of(observed: Observed, pod: Object) -> Word | None:
+    """None when the LocalController of the pod's node has not reported this very pod."""
+    workers = mapping(rules.of(observed).get("workers"))
+    entry = mapping(workers.get(pod["metadata"]["name"]))
+    node, uid = node_of(pod), pod["metadata"].get("uid")
+    if not node or not uid or entry.get("node") != node:
+        return None
+    details = mapping(entry.get("details"))
+    if details.get(POD_UID) != uid:
+        return None
+    codes = _exit_codes(details.get(EXIT_CODES))
+    return Word(str(entry.get("status", "")), str(entry.get("reason", "")), codes)
+
+
+def _exit_codes(text: Any) -> dict[str, int]:
+    parts = (_CODE.match(part) for part in text.split(",")) if isinstance(text, str) else ()
+    return {part[1]: int(part[2]) for part in parts if part}

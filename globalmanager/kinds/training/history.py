@@ -1,0 +1,179 @@
+"""What a training job remembers of its pods: who is done, and how often each replica started anew.
+
+Pods disappear: the garbage collector removes finished ones, nodes are lost, people delete them. So
+the status keeps what the pods told. A failure is first counted in the status. Only then, in a later
+plan, the failed pod is deleted, because its attempt is lower than the attempt that the status asks
+for. So a crash between the two steps loses no failure and counts none twice. A pod that is being
+deleted tells nothing: its processes end because of the deletion, with any exit code.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping, mappings
+from edgeai.api.training import RestartPolicy, RestartScope
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.attempts import MAX_RESTARTS, attempt_of
+from globalmanager.kinds.shared.lifecycle import own_pods
+from globalmanager.kinds.training import replicas, waiting
+from globalmanager.kinds.training.framework import Framework, KubeflowJob, Replicas
+
+_RETRYABLE_FROM = 128  # exit codes of 128 + number say that a signal ended the process
+_EARLIER = "earlier"
+"""Stands in .status.containerRestarts for all pods that are gone."""
+
+
+class History(NamedTuple):
+    """Names are names of replicas, which are also the names of their pods."""
+
+    finished: frozenset[str]
+    restarts: Mapping[str, int]
+    job_restarts: int
+    container_restarts: Mapping[str, int] = {}
+    """Uid of a pod -> how often the node has started its containers again. Empty for a job without
+    a backoff limit."""
+
+    def attempt(self, name: str) -> int:
+        """The attempt that the pod of this replica must have."""
+        return self.restarts.get(name, 0) + self.job_restarts
+
+    @property
+    def total(self) -> int:
+        """The restarts of all replicas and containers. A restart of the whole job counts once."""
+        containers = sum(self.container_restarts.values())
+        return sum(self.restarts.values()) + self.job_restarts + containers
+
+    def after(self, failed: list["Failure"], scope: RestartScope | None) -> "History":
+        """The history after a restart of these replicas, or of the whole job.
+
+        The next attempt is above the attempt of each failed pod, also when somebody has reset the
+        status. So each failure counts once.
+        """
+        if scope is RestartScope.JOB:
+            known = [attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed]
+            number = max(self.job_restarts, *known) + 1
+            return self._replace(finished=frozenset(), job_restarts=number)
+        counted = {
+            one.name: max(self.attempt(one.name), attempt_of(one.pod)) - self.job_restarts + 1
+            for one in failed
+        }
+        return self._replace(restarts={**self.restarts, **counted})
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The status fields. None removes a field."""
+        return {
+            "finished": sorted(self.finished) or None,
+            "restarts": dict(sorted(self.restarts.items())) or None,
+            "jobRestarts": self.job_restarts or None,
+            "containerRestarts": dict(sorted(self.container_restarts.items())) or None,
+        }
+
+
+class Failure(NamedTuple):
+    """A replica whose pod has failed."""
+
+    name: str
+    type: str
+    pod: Object
+    exit_code: int | None
+    """None when the pod has no exit code, for example because the node evicted the pod."""
+    is_retryable: bool
+
+
+def known(observed: Observed, spec: KubeflowJob) -> History:
+    """The history of the replicas that the spec has, with what the pods have told since."""
+    names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
+    told = status.of(observed)
+    listed = told.get("finished")
+    entries = listed if isinstance(listed, list) else ()
+    finished = {name for name in entries if isinstance(name, str) and name in names}
+    restarts = {
+        name: _count(number)
+        for name, number in mapping(told.get("restarts")).items()
+        if name in names and _count(number)
+    }
+    history = History(frozenset(finished), restarts, _count(told.get("jobRestarts")))
+    succeeded = {
+        name
+        for name, pod in pods_by_name(observed).items()
+        if name in names
+        and phase_of(pod) == "Succeeded"
+        and not is_being_deleted(pod)
+        and attempt_of(pod) >= history.attempt(name)
+    }
+    is_limited = spec.policy.backoff_limit is not None
+    return history._replace(
+        finished=history.finished | succeeded,
+        container_restarts=_container_restarts(observed) if is_limited else {},
+    )
+
+
+def _count(value: Any) -> int:
+    """A status can hold anything."""
+    return value if type(value) is int and 0 < value <= MAX_RESTARTS else 0
+
+
+def pods_by_name(observed: Observed) -> dict[str, Object]:
+    return {pod["metadata"]["name"]: pod for pod in own_pods(observed)}
+
+
+def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Failure]:
+    """The failed pods of the present attempt. The history has the earlier attempts already. A
+    replica of an elastic job that lost its room is no failure.
+    """
+    pods = pods_by_name(observed)
+    return [
+        _failure(spec.framework, name, each, pods[name])
+        for name, each, _ in replicas.names(observed.ref.name, spec)
+        if name in pods
+        and name not in history.finished
+        and phase_of(pods[name]) == "Failed"
+        and not is_being_deleted(pods[name])
+        and attempt_of(pods[name]) >= history.attempt(name)
+        and not waiting.has_lost_room(observed, spec, each.type, pods[name])
+    ]
+
+
+def _failure(framework: Framework, name: str, each: Replicas, pod: Object) -> Failure:
+    code = exit_code(framework, pod)
+    is_retryable = {
+        RestartPolicy.ALWAYS: True,
+        RestartPolicy.ON_FAILURE: True,
+        RestartPolicy.NEVER: False,
+        RestartPolicy.EXIT_CODE: code is None or code >= _RETRYABLE_FROM,
+    }[each.policy]
+    return Failure(name, each.type, pod, code, is_retryable)
+
+
+def exit_code(framework: Framework, pod: Object) -> int | None:
+    """The exit code of the container that trains; None when the pod does not tell a code."""
+    name = replicas.trainer(framework, pod).get("name")
+    for container in mappings(mapping(pod.get("status")).get("containerStatuses")):
+        code = mapping(mapping(container.get("state")).get("terminated")).get("exitCode")
+        if container.get("name") == name and isinstance(code, int):
+            return code
+    return None
+
+
+def _container_restarts(observed: Observed) -> dict[str, int]:
+    """The numbers of the status, with those of the present pods. The numbers of pods that are gone
+    become one sum, so the map stays small.
+    """
+    told = {
+        uid: _count(number)
+        for uid, number in mapping(status.of(observed).get("containerRestarts")).items()
+    }
+    earlier = told.pop(_EARLIER, 0)
+    present: dict[str, int] = {}
+    for pod in own_pods(observed):
+        uid = pod["metadata"]["uid"]
+        containers = mappings(mapping(pod.get("status")).get("containerStatuses"))
+        number = sum(_count(container.get("restartCount")) for container in containers)
+        present[uid] = max(told.pop(uid, 0), number)
+    present[_EARLIER] = min(earlier + sum(told.values()), MAX_RESTARTS)
+    return {uid: number for uid, number in present.items() if number}

@@ -1,0 +1,165 @@
+"""One training job at one moment, and what a plan reads from it: numbers, restarts, status fields.
+
+Nothing here decides anything.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from edgeai.api import pod_state
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping
+from globalmanager.contract import Event, Observed, Severity
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.attempts import attempt_of
+from globalmanager.kinds.shared.job_conditions import Conditions, State
+from globalmanager.kinds.shared.room import has_room, told
+from globalmanager.kinds.training import history as histories
+from globalmanager.kinds.training import replicas, waiting
+from globalmanager.kinds.training.framework import Counts, KubeflowJob
+from globalmanager.kinds.training.history import Failure, History
+
+NOT_ELASTIC: Final = "NotElastic"
+
+
+class Present(NamedTuple):
+    """One job at one moment."""
+
+    observed: Observed
+    spec: KubeflowJob
+    now: datetime
+    conditions: Conditions
+    history: History
+
+    @property
+    def text(self) -> str:
+        """The job in messages: "TFJob mnist"."""
+        return f"{self.spec.framework.kind} {self.observed.ref.name}"
+
+
+# ---- restarts -----------------------------------------------------------------------------------
+
+
+def is_restarting(job: Present) -> bool:
+    """Whether a replica that failed does not run again yet. A pod of the present attempt that has
+    failed stays so: its type is tolerant.
+    """
+    pods = histories.pods_by_name(job.observed)
+    return job.conditions.is_true(State.RESTARTING) and any(
+        job.history.attempt(name) > 0
+        and name not in job.history.finished
+        and (name not in pods or not _has_come_up(pods[name], job.history.attempt(name)))
+        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
+
+
+def _has_come_up(pod: Object, attempt: int) -> bool:
+    """Whether the pod of this attempt runs, or has ended."""
+    return phase_of(pod) != "Pending" and attempt_of(pod) >= attempt
+
+
+def history_after(job: Present, failed: list[Failure]) -> History:
+    """The history with the failures that are retried."""
+    retried = [one for one in failed if one.is_retryable]
+    return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
+
+
+# ---- the numbers of pods ------------------------------------------------------------------------
+
+
+def counts(job: Present) -> dict[str, Counts]:
+    """Type -> numbers, of all types that the spec has."""
+    pods = histories.pods_by_name(job.observed)
+    found = {}
+    for each in job.spec.replicas:
+        names = [
+            replicas.name_of(job.observed.ref.name, each.type, index) for index in range(each.count)
+        ]
+        present = [pods[name] for name in names if name in pods]
+        found[each.type] = Counts(
+            wanted=each.count,
+            active=sum(phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in present),
+            succeeded=sum(name in job.history.finished for name in names),
+            failed=sum(phase_of(pod) == "Failed" for pod in present),
+        )
+    return found
+
+
+def has_enough(job: Present) -> bool:
+    """Whether so many replicas of an elastic job run that others may wait for room."""
+    elastic = job.spec.elastic
+    return elastic is not None and counts(job)[elastic.type].active >= elastic.least
+
+
+def elastic(job: Present) -> dict[str, Any]:
+    """The field elastic of .status."""
+    known = mapping(status.of(job.observed).get("elastic"))
+    pods = histories.pods_by_name(job.observed)
+    if job.spec.elastic is None:
+        if _has_lost_room(job):
+            return {}  # the field tells that these replicas start again
+        if job.spec.not_elastic:
+            return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
+        return no_longer_elastic(job)
+    named = [
+        name
+        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+        if each.type == job.spec.elastic.type and name not in job.history.finished
+    ]
+    waits = [name for name in named if not (name in pods and has_room(pods[name]))]
+    fields: dict[str, Any] = {
+        "ready": counts(job)[job.spec.elastic.type].active,
+        "waiting": len(waits),
+        **told([pods[name] for name in waits if name in pods], known),
+    }
+    return {"elastic": fields}
+
+
+def _has_lost_room(job: Present) -> bool:
+    """Whether a replica of an elastic job, or of one that was elastic, is to start again."""
+    pods = histories.pods_by_name(job.observed)
+    return any(
+        name in pods and waiting.has_lost_room(job.observed, job.spec, each.type, pods[name])
+        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+    )
+
+
+def not_elastic(job: Present) -> tuple[Event, ...]:
+    """The event about a job that is not elastic although its user asks for this. The field elastic
+    of .status has the same words, so the event comes once, also when only an annotation was
+    changed.
+    """
+    known = mapping(status.of(job.observed).get("elastic"))
+    is_told = known.get("reason") == NOT_ELASTIC or _has_lost_room(job)
+    if not job.spec.not_elastic or is_told:
+        return ()
+    return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
+
+
+def no_longer_elastic(job: Present) -> dict[str, Any]:
+    """The field elastic of .status of a job that has no replicas, or that is not elastic."""
+    return {"elastic": None} if "elastic" in status.of(job.observed) else {}
+
+
+def statuses(
+    job: Present, counts: Mapping[str, Counts], end: State | None = None
+) -> dict[str, Any]:
+    """The numbers as the status shows them. Of a job that has succeeded, an active replica counts
+    as succeeded.
+    """
+    framework, name = job.spec.framework, job.observed.ref.name
+    entries = {}
+    for type_, each in counts.items():
+        is_done = end is State.SUCCEEDED
+        numbers = {
+            "active": 0 if is_done else each.active,
+            "succeeded": each.succeeded + (each.active if is_done else 0),
+            "failed": each.failed,
+        }
+        labels = replicas.type_labels(name, framework, type_)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        key = job.spec.status_keys.get(type_, type_)
+        entries[key] = {state: n for state, n in numbers.items() if n} | {"selector": selector}
+    return {**framework.marks, framework.statuses_field: entries}

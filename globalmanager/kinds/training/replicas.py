@@ -1,0 +1,204 @@
+"""The pods and Services of a training job: one of each for every replica.
+
+The names are `job-type-index`, the type in lower case. They are the same in every attempt of a
+replica, and they are known before any pod exists. An annotation tells the attempt of a pod.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from edgeai.api.objects import NOT_MANAGED
+from edgeai.api.resources import PODS, SERVICES, Object
+from edgeai.api.training import RestartPolicy, RestartScope
+from edgeai.ids import WorkerName
+from edgeai.labels import LABEL_WORKER
+from globalmanager.contract import Create, Observed, UpdateRule
+from globalmanager.kinds.shared import children, objects
+from globalmanager.kinds.shared.attempts import _LABEL, ATTEMPT, OPERATOR_NAME
+from globalmanager.kinds.shared.replication import replica_labels, replica_name
+from globalmanager.kinds.training import edge_placement
+from globalmanager.kinds.training.framework import EnvVar, Framework, KubeflowJob, Replicas
+
+JOB_NAME: Final = f"{_LABEL}job-name"
+REPLICA_TYPE: Final = f"{_LABEL}replica-type"
+REPLICA_INDEX: Final = f"{_LABEL}replica-index"
+JOB_ROLE: Final = f"{_LABEL}job-role"
+_OF_OPERATORS: Final = (
+    # the training operator since 1.5
+    f"{OPERATOR_NAME} in (pytorchjob-controller,tfjob-controller),{NOT_MANAGED}",
+    # the operators before: tf-operator, pytorch-operator, the first training operators
+    f"group-name=kubeflow.org,!{OPERATOR_NAME},{NOT_MANAGED}",
+)
+FOLLOWS: Final = {SERVICES: _OF_OPERATORS, PODS: _OF_OPERATORS}
+_IDENTIFYING: Final = ("job-name", "replica-type", "replica-index")
+"""The ends of the labels by which the older operators' Services select a pod."""
+OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
+
+
+def name_of(job: str, type_: str, index: int) -> WorkerName:
+    return replica_name(job, type_.lower(), index)
+
+
+def names(job: str, spec: KubeflowJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
+    """(name, type, index) of each replica, in the order of types and indices."""
+    for each in spec.replicas:
+        for index in range(each.count):
+            yield name_of(job, each.type, index), each, index
+
+
+def is_too_large(observed: Observed, spec: KubeflowJob) -> bool:
+    """Whether all pods of the job together would be larger than a job may be."""
+    return spec.template_bytes > observed.settings.job_template_bytes
+
+
+def type_labels(job: str, framework: Framework, type_: str) -> dict[str, str]:
+    """The labels that all pods of a type have, as users of the Kubeflow operators select them."""
+    return {
+        OPERATOR_NAME: framework.operator,
+        JOB_NAME: job,
+        REPLICA_TYPE: type_.lower(),
+    }
+
+
+def is_leader(spec: KubeflowJob, type_: str, index: int) -> bool:
+    """Whether the replica has the label job-role=master: the one of a leading type, or else the
+    first worker.
+    """
+    leaders = spec.framework.leaders
+    leading = [each.type for each in spec.replicas if each.type in leaders and each.count]
+    return type_ in leading if leading else (type_, index) == ("Worker", 0)
+
+
+def service(
+    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, present: Object | None
+) -> Create:
+    """The headless Service of a replica, with the ports of the container that trains. Labels and
+    selector are those of the training operator, so each of the two can go on with the other's
+    Services and pods.
+
+    Args: present: the pod of the replica. A pod of an older operator has other labels, and the
+        Service selects it by these
+    """
+    selector = {
+        **type_labels(observed.ref.name, spec.framework, each.type),
+        REPLICA_INDEX: str(index),
+    }
+    marks = present["metadata"].get("labels") or {} if present is not None else selector
+    if "job-name" in marks and not selector.items() <= marks.items():
+        selector = {key: value for key, value in marks.items() if key.endswith(_IDENTIFYING)}
+    return children.service(
+        observed,
+        name=name_of(observed.ref.name, each.type, index),
+        role=each.type.lower(),
+        ports=ports(spec.framework, each.template),
+        selector=selector,
+        labels=selector,
+        headless=True,
+    )
+
+
+def ports(framework: Framework, template: Any) -> dict[str, int]:
+    """The ports of the container that trains: name -> number, each number once, because a Service
+    has a number only once. The framework's own port is added when the container does not have it.
+    """
+    given = trainer(framework, template).get("ports") or []
+    own = next(
+        (port["containerPort"] for port in given if port.get("name") == framework.port_name),
+        framework.port,
+    )
+    names = {
+        port["containerPort"]: port.get("name") or f"port-{port['containerPort']}"
+        for port in reversed(given)
+    }
+    named = {names[number]: number for number in (port["containerPort"] for port in given)}
+    return {name: n for name, n in named.items() if n != own} | {framework.port_name: own}
+
+
+def port_of(framework: Framework, each: Replicas) -> int:
+    """The number of the framework's port in the pods of this type."""
+    return ports(framework, each.template)[framework.port_name]
+
+
+def trainer(framework: Framework, template: Any) -> Object:
+    """The container that trains. Total for a valid template."""
+    containers: list[Object] = template["spec"]["containers"]
+    return next((one for one in containers if one["name"] == framework.container), containers[0])
+
+
+def pod(
+    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, *, attempt: int
+) -> Create:
+    """The pod of a replica.
+
+    The template's own variables keep their place. A variable of the framework is appended, and
+    replaces a variable of the same name, as the last one of a name counts in Kubernetes.
+    """
+    framework, role = spec.framework, each.type.lower()
+    given = each.template
+    env = framework.environment(observed, each.type, index)
+    containers = [
+        _container(framework, one, env, is_trainer=one is trainer(framework, given))
+        for one in given["spec"]["containers"]
+    ]
+    before = [
+        *framework.init_containers(observed, each.type, index),
+        *(given["spec"].get("initContainers") or []),
+    ]
+    tolerated = edge_placement.tolerations(observed, given)
+    metadata = given.get("metadata") or {}
+    marks = {
+        **(metadata.get("labels") or {}),
+        **objects.job_labels(observed, role),
+        **replica_labels(role, index),
+        **type_labels(observed.ref.name, framework, each.type),
+        REPLICA_INDEX: str(index),
+        LABEL_WORKER: name_of(observed.ref.name, each.type, index),
+        **({JOB_ROLE: "master"} if is_leader(spec, each.type, index) else {}),
+    }
+    template = {
+        "metadata": {
+            "labels": marks,
+            "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
+        },
+        "spec": {
+            **given["spec"],
+            **({"initContainers": before} if before else {}),
+            "containers": containers,
+            **({"tolerations": tolerated} if tolerated else {}),
+            "restartPolicy": str(_policy_of_pods(spec, each)),
+        },
+    }
+    name = name_of(observed.ref.name, each.type, index)
+    made = children.pod(observed, name=name, role=role, template=template, is_kept=True)
+    return children.without_token(made) if edge_placement.chooses_edge(given) else made
+
+
+def _policy_of_pods(spec: KubeflowJob, each: Replicas) -> RestartPolicy:
+    """What the node does with the containers of a pod.
+
+    Where a failure restarts the whole job, the node must not start one container again.
+    """
+    is_whole = spec.policy.restart_scope is RestartScope.JOB
+    if each.policy is RestartPolicy.EXIT_CODE:
+        return RestartPolicy.NEVER
+    if each.policy is RestartPolicy.ON_FAILURE and is_whole:
+        return RestartPolicy.NEVER
+    return each.policy
+
+
+def _container(
+    framework: Framework, given: Object, env: list[EnvVar], *, is_trainer: bool
+) -> Object:
+    container = given
+    if is_trainer:
+        known = given.get("ports") or []
+        numbers = {port["containerPort"] for port in known}
+        is_named = any(port.get("name") == framework.port_name for port in known)
+        if not is_named and framework.port not in numbers:
+            added = {"name": framework.port_name, "containerPort": framework.port}
+            container = {**container, "ports": [*known, added]}
+    if env and (is_trainer or framework.sets_every_container):
+        ours = {variable["name"] for variable in env}
+        theirs = [one for one in given.get("env") or [] if one["name"] not in ours]
+        container = {**container, "env": [*theirs, *env]}
+    return container

@@ -1,0 +1,99 @@
+"""TF_CONFIG: the cluster of a TFJob and the task of one replica, as TensorFlow reads them.
+
+Source: kubeflow/training-operator 1.9, pkg/controller.v1/tensorflow/tensorflow.go. The text is the
+same byte for byte.
+"""
+
+import json
+from typing import Any, Final
+
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared.pods import literal
+from globalmanager.kinds.training.framework import EnvVar, KubeflowJob
+from globalmanager.kinds.training.replicas import name_of, port_of
+
+CHIEF: Final = "Chief"
+EVALUATOR: Final = "Evaluator"
+MASTER: Final = "Master"
+PS: Final = "PS"
+WORKER: Final = "Worker"
+_NAME: Final = "TF_CONFIG"
+MAX_BYTES: Final = 128 * 1024 - len(f"{_NAME}=\0")
+"""Linux starts no program with a longer text in an environment variable (MAX_ARG_STRLEN)."""
+_MAX_AFFIXES: Final = 48
+"""Characters of one host in TF_CONFIG beside the names of job and namespace and the domain."""
+
+
+def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
+    """TF_CONFIG; nothing for the only replica of a job."""
+    spec: KubeflowJob = observed.spec
+    if spec.total == 1:
+        return []
+    hosts = _hosts(observed, spec)
+    task = {"type": type_.lower(), "index": index}
+    if spec.spec.enable_dynamic_worker:
+        cluster = _sparse(hosts, type_.lower(), index)
+        return [_variable({"cluster": cluster, "task": task})]
+    return [_variable({"cluster": hosts, "task": task, "environment": "cloud"})]
+
+
+def environment_without_evaluator(observed: Observed, type_: str, index: int) -> list[EnvVar]:
+    """As `environment`, but the evaluators are no members of the cluster, and the only replica of a
+    job gets the variable too.
+    """
+    spec: KubeflowJob = observed.spec
+    hosts = _hosts(observed, spec)
+    hosts.pop(EVALUATOR.lower(), None)
+    task = {"type": type_.lower(), "index": index}
+    return [_variable({"cluster": hosts, "task": task, "environment": "cloud"})]
+
+
+def fault(observed: Observed) -> InvalidSpec | None:
+    """The fault of a job whose TF_CONFIG is so long that no container could start."""
+    spec: KubeflowJob = observed.spec
+    names = len(observed.ref.name) + len(observed.ref.namespace)
+    domain = len(observed.settings.cluster_domain)
+    if (spec.total + 1) * (names + domain + _MAX_AFFIXES) <= MAX_BYTES:
+        return None
+    texts = (
+        variable["value"]
+        for each in spec.replicas
+        if each.count
+        for variable in spec.framework.environment(observed, each.type, each.count - 1)
+    )
+    longest = max(map(len, texts), default=0)
+    if longest <= MAX_BYTES:
+        return None
+    problem = (
+        f"has {spec.total} replicas, whose names make {_NAME} {longest} bytes long; Linux starts "
+        f"no program with more than {MAX_BYTES}"
+    )
+    return InvalidSpec("spec.tfReplicaSpecs", problem, "use fewer replicas or a shorter job name")
+
+
+def _hosts(observed: Observed, spec: KubeflowJob) -> dict[str, list[str]]:
+    """Type in lower case -> host:port of each replica, the types in the order of the alphabet."""
+    job, domain = observed.ref, observed.settings.cluster_domain
+    suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")
+    hosts = {}
+    for each in sorted(spec.replicas, key=lambda each: each.type.lower()):
+        end = f"{suffix}:{port_of(spec.framework, each)}"  # the same for all of a type
+        names = (name_of(job.name, each.type, index) for index in range(each.count))
+        hosts[each.type.lower()] = [name + end for name in names]
+    return hosts
+
+
+def _sparse(hosts: dict[str, list[str]], type_: str, index: int) -> dict[str, Any]:
+    """The cluster as one replica of a job with dynamic workers needs it: a worker knows itself and
+    all parameter servers, a parameter server knows itself, the others know nobody.
+    """
+    if type_ == PS.lower():
+        return {"worker": {}, "ps": [hosts["ps"][index]]}
+    if type_ == WORKER.lower():
+        return {"worker": {str(index): hosts["worker"][index]}, "ps": hosts.get("ps", [])}
+    return {"worker": {}, "ps": []}
+
+
+def _variable(config: dict[str, Any]) -> EnvVar:
+    return literal(_NAME, json.dumps(config, separators=(",", ":")))

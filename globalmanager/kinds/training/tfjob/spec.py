@@ -1,0 +1,105 @@
+"""Reads and checks the spec of a TFJob."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from edgeai.api.resources import Object
+from edgeai.api.specs import InvalidSpec, parse_spec
+from edgeai.api.tfjob import SuccessPolicy, TFJobSpec
+from edgeai.api.training import CleanPods, ReplicaForm
+from globalmanager.kinds.shared.constraints import Constraint, Given, check, check_form
+from globalmanager.kinds.training import defaults, validation
+from globalmanager.kinds.training.framework import Framework, KubeflowJob
+from globalmanager.kinds.training.tfjob import profiles
+from globalmanager.kinds.training.tfjob.cluster import MAX_BYTES, WORKER
+
+PATH = "spec.tfReplicaSpecs"
+
+
+def read(object_: Object) -> KubeflowJob:
+    """The accepted spec, with all defaults. Raises: InvalidSpec"""
+    framework = profiles.of(object_)
+    check_form(object_, CONSTRAINTS)
+    spec = parse_spec(object_, TFJobSpec)
+    given = _spelled(spec.tf_replica_specs, framework)
+    check(Given(object_, spec, given), CONSTRAINTS)
+    policy = spec.run_policy
+    if policy.clean_pod_policy is None:
+        policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
+    replicas = defaults.replicas_of(framework, given)
+    return KubeflowJob(
+        framework=framework,
+        replicas=replicas,
+        policy=policy,
+        spec=spec,
+        status_keys=profiles.status_keys(framework, spec.tf_replica_specs),
+        tolerant=frozenset({WORKER} if spec.enable_dynamic_worker else ()),
+    )
+
+
+def _spelled(given: Mapping[str, ReplicaForm], framework: Framework) -> dict[str, ReplicaForm]:
+    """The replicas under the framework's own spelling of their types. Unknown types stay.
+
+    Raises: InvalidSpec when two keys are one type
+    """
+    known = {type_.lower(): type_ for type_ in framework.types} | profiles.ALIASES
+    found: dict[str, ReplicaForm] = {}
+    for key, form in given.items():
+        type_ = known.get(key.lower(), key)
+        if type_ in found:
+            raise InvalidSpec(PATH, f"has the replica type {type_} twice", "remove one of them")
+        found[type_] = form
+    return found
+
+
+# ---- what must hold -----------------------------------------------------------------------------
+
+
+def _check_leaders(given: Given) -> None:
+    leading = [type_ for type_ in profiles.V1.leaders if type_ in given.replicas]
+    if len(leading) > 1:
+        problem = f"has {' and '.join(leading)}, which both lead the job"
+        raise InvalidSpec(PATH, problem, "give one of them")
+    for type_ in leading:
+        count = given.replicas[type_].replicas
+        if count is not None and count > 1:
+            problem = f"is {count}, but only one replica can lead the job"
+            raise InvalidSpec(f"{PATH}.{type_}.replicas", problem, "set it to 1")
+
+
+CONSTRAINTS: Final = (
+    *validation.of_replicas(PATH, profiles.V1.types, profiles.V1.container),
+    Constraint(
+        field=PATH,
+        rule="a map with each type once, in any upper and lower case; not both Chief and Master",
+        cel="!('Chief' in self && 'Master' in self)",
+        check=_check_leaders,
+    ),
+    Constraint(
+        field=PATH,
+        rule="a map in which Chief and Master have at most 1 replica",
+        cel=(
+            "['Chief', 'Master'].all(name, !(name in self) || !has(self[name].replicas)"
+            " || self[name].replicas <= 1)"
+        ),
+    ),
+    Constraint(
+        field="spec.successPolicy",
+        rule="empty or AllWorkers",
+        schema={"enum": sorted(SuccessPolicy)},
+    ),
+    Constraint(
+        field=PATH,
+        rule=f"few enough replicas, with short enough names, for a TF_CONFIG of {MAX_BYTES} bytes",
+        # `cluster.fault` checks it, because the domain of the cluster is part of the names
+    ),
+    *validation.OF_RUN_POLICY,
+    Constraint(
+        field="spec.cleanPodPolicy",
+        rule="All, Running or None; counts where runPolicy.cleanPodPolicy is missing",
+        schema={"enum": sorted(CleanPods)},
+    ),
+)
+"""What must hold for the spec of a TFJob."""

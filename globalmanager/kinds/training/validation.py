@@ -1,0 +1,151 @@
+"""The constraints that all training kinds share. The webhooks of the Kubeflow operators have them.
+
+The kinds' `types` add their own rows. Source: kubeflow/training-operator 1.9, pkg/webhooks. The
+tables in docs/kinds are made from these rows.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from edgeai.api import templates
+from edgeai.api.specs import InvalidSpec, check_service_name, parse, shown
+from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy, RestartScope
+from globalmanager.kinds.shared.constraints import ANY, Constraint, Given
+
+MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_POLICY: Final = "spec.runPolicy"
+_MAX: Final = 2**31 - 1
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    container_port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    name: str | None = None
+
+
+class _Trainer(msgspec.Struct):
+    ports: list[_Port] | None = None
+
+
+def of_replicas(path: str, types: Sequence[str], container: str) -> tuple[Constraint, ...]:
+    """The rows about names, replica types and templates.
+
+    Args:
+        path: of the map of replicas: "spec.tfReplicaSpecs"
+        types: the replica types that the kind knows
+        container: name of the container that trains
+    """
+    return (
+        Constraint(
+            field="metadata.name",
+            rule="a DNS label, short enough to begin the names of all Services",
+            check=_check_name,
+        ),
+        Constraint(
+            field=path,
+            rule=f"a map with at least one of {', '.join(types)}, and nothing else",
+            schema={"minProperties": 1, "maxProperties": len(types)},
+            check=lambda given: _check_types(given, types, path),
+        ),
+        Constraint(
+            field=f"{path}.{ANY}.replicas",
+            rule=f"a number from 0 to {MAX_REPLICAS}",
+            schema={"minimum": 0, "maximum": MAX_REPLICAS},
+        ),
+        Constraint(
+            field=f"{path}.{ANY}.restartPolicy",
+            rule=_one_of(RestartPolicy),
+            schema={"enum": sorted(RestartPolicy)},
+        ),
+        Constraint(
+            field=f"{path}.{ANY}.template",
+            rule=(
+                f"a pod template with a container named {container}, whose ports have numbers; "
+                "every container has an image"
+            ),
+            check=lambda given: _check_templates(given, container, path),
+        ),
+    )
+
+
+def _one_of(values: Sequence[str] | type[RestartPolicy | RestartScope | CleanPods]) -> str:
+    names = [str(value) for value in values]
+    return " or ".join([", ".join(names[:-1]), names[-1]])
+
+
+def _number(name: str, least: int) -> Constraint:
+    return Constraint(
+        field=f"{_POLICY}.{name}",
+        rule=f"a number from {least} to {_MAX}",
+        schema={"minimum": least, "maximum": _MAX},
+    )
+
+
+OF_RUN_POLICY: Final = (
+    Constraint(
+        field=f"{_POLICY}.cleanPodPolicy",
+        rule=_one_of(CleanPods),
+        schema={"enum": sorted(CleanPods)},
+    ),
+    _number("ttlSecondsAfterFinished", 0),
+    _number("activeDeadlineSeconds", 1),
+    _number("backoffLimit", 0),
+    Constraint(
+        field=f"{_POLICY}.restartScope",
+        rule=_one_of(RestartScope),
+        schema={"enum": sorted(RestartScope)},
+    ),
+    Constraint(
+        field=f"{_POLICY}.managedBy",
+        rule=f"{_one_of(MANAGERS)}; a job of the latter is not touched",
+        schema={"enum": sorted(MANAGERS)},
+    ),
+    Constraint(
+        field=f"{_POLICY}.managedBy",
+        rule="the same for the whole life of the job; a job that has pods keeps its manager",
+        cel=(
+            "(has(self.runPolicy) && has(self.runPolicy.managedBy) ? self.runPolicy.managedBy : '')"
+            " == (has(oldSelf.runPolicy) && has(oldSelf.runPolicy.managedBy)"
+            " ? oldSelf.runPolicy.managedBy : '')"
+        ),
+        cel_field="spec",
+    ),
+    _number("schedulingPolicy.minAvailable", 0),
+    _number("schedulingPolicy.scheduleTimeoutSeconds", 0),
+    Constraint(
+        field=f"{_POLICY}.schedulingPolicy.queue",
+        rule="the same for the whole life of the job",
+        cel="self == oldSelf",
+        is_checked=False,
+    ),
+)
+
+
+def _check_name(given: Given) -> None:
+    suffixes = [
+        f"-{type_.lower()}-{max((1 if form.replicas is None else form.replicas) - 1, 0)}"
+        for type_, form in given.replicas.items()
+    ]
+    check_service_name(given.object["metadata"]["name"], max(suffixes, key=len, default=""))
+
+
+def _check_types(given: Given, types: Sequence[str], path: str) -> None:
+    for type_ in given.replicas:
+        if type_ not in types:
+            problem = f"does not know the replica type {shown(type_)}"
+            raise InvalidSpec(path, problem, f"use {', '.join(types)}")
+
+
+def _check_templates(given: Given, container: str, path: str) -> None:
+    for type_, form in given.replicas.items():
+        place = f"{path}.{type_}.template"
+        templates.check(form.template, place)
+        containers = form.template["spec"]["containers"]
+        names = [one["name"] for one in containers]
+        if container not in names:
+            problem = f"has no container named {container}"
+            remedy = "name the container that trains so"
+            raise InvalidSpec(f"{place}.spec.containers", problem, remedy)
+        index = names.index(container)
+        parse(containers[index], _Trainer, f"{place}.spec.containers[{index}]")

@@ -1,0 +1,28 @@
+"""The pods of an elastic job that wait for room in the cluster, and how its status tells them.
+
+A pod that pends is the queue: the scheduler of the cluster starts the pod when there is room.
+"""
+
+from edgeai.api import pod_state
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.training.framework import KubeflowJob
+
+
+def has_lost_room(observed: Observed, spec: KubeflowJob, type_: str, pod: Object) -> bool:
+    """Whether the failed pod of an elastic job was evicted or preempted, or its node was lost. The
+    replica starts again under its index as soon as there is room, also when the job has just ceased
+    to be elastic.
+    """
+    if spec.elastic is not None:
+        is_elastic = spec.elastic.type == type_
+    else:
+        is_elastic = was_elastic(observed) and type_ not in spec.framework.leaders
+    return is_elastic and pod_state.is_disrupted(pod)
+
+
+def was_elastic(observed: Observed) -> bool:
+    """Whether the job was elastic when its status was last written."""
+    return "ready" in mapping(status.of(observed).get("elastic"))
