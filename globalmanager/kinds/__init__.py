@@ -6,24 +6,21 @@ A package in the folder of a family is a kind: it exports `KIND`. To add a kind,
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 from globalmanager.contract import Kind
 
-FAMILIES: Final = ("edge", "elastic", "training")
+
+def _packages(path: Iterable[str], name: str) -> list[str]:
+    modules = pkgutil.iter_modules(path, f"{name}.")
+    return [module.name for module in modules if module.ispkg]
 
 
 def _kinds() -> tuple[Kind, ...]:
-    packages = [
-        f"{__name__}.{family}.{module.name}"
-        for family in FAMILIES
-        for path in __path__
-        for module in pkgutil.iter_modules([f"{path}/{family}"])
-        if module.ispkg
-    ]
-    by_name = sorted(packages, key=lambda package: package.rpartition(".")[2])
-    kinds: list[Kind] = [importlib.import_module(package).KIND for package in by_name]
+    families = map(importlib.import_module, _packages(__path__, __name__))
+    packages = [name for family in families for name in _packages(family.__path__, family.__name__)]
+    by_kind = sorted(packages, key=lambda name: name.rpartition(".")[2])
+    kinds: list[Kind] = [importlib.import_module(name).KIND for name in by_kind]
     check_types(kinds)
     return tuple(kinds)
 

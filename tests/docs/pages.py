@@ -67,7 +67,7 @@ def copy_with(page: str, directory: Path) -> Copy:
     shutil.copytree(Path(globalmanager.__file__).parent, package, ignore=ignore)
     for name, content in blocks.items():
         if name.endswith(".py"):
-            (package / name).parent.mkdir(exist_ok=True)
+            (package / name).parent.mkdir(parents=True, exist_ok=True)
             (package / name).write_text(content, encoding="utf-8")
     command = [sys.executable, "-c", _GENERATE]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from globalmanager.kinds import KINDS, check_types
 
 
 def test_every_folder_is_a_kind() -> None:
-    folders = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/__init__.py")}
+    folders = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/*/__init__.py")}
     assert {kind.singular for kind in KINDS} == folders
 
 

@@ -16,7 +16,7 @@ from tests.globalmanager.builders import at
 from tests.runtimes import INSTALL_S, python_with
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
-DRIVER: Final = Path(__file__).parents[1] / "horovod_driver.py"
+DRIVER: Final = Path(__file__).parents[2] / "horovod_driver.py"
 SLOTS: Final = 2
 
 

@@ -19,7 +19,7 @@ from globalmanager.manifests import crds
 from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 
-EXAMPLES = Path(__file__).parents[3] / "edgeai" / "demo"
+EXAMPLES = Path(__file__).parents[4] / "edgeai" / "demo"
 TABLES = ((PYTORCH, OF_PYTORCH), (TF, OF_TF))
 
 

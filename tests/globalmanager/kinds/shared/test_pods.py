@@ -155,7 +155,7 @@ def test_node(given: WorkerForm, node: str) -> None:
 # ---- tolerations --------------------------------------------------------------------------------
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-ITS_LOCAL_CONTROLLER = Path(__file__).parents[3] / "deploy/base/localcontroller/daemonset.yaml"
+ITS_LOCAL_CONTROLLER = Path(__file__).parents[4] / "deploy/base/localcontroller/daemonset.yaml"
 
 
 def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
