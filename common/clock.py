@@ -25,6 +25,13 @@ class Clock:
         return time.thread_time()
 
 
+class LoopClock(Clock):
+    """Its seconds are those of the running event loop, which sleeps with the machine."""
+
+    def elapsed(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
 SYSTEM_CLOCK: Final = Clock()
 
 

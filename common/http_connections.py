@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
+from prometheus_client import Counter
 
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBuckets
@@ -47,7 +48,7 @@ class BoundedConnections:
     Args:
         limit: most open connections
         server: name of the server, for the log
-        on_cut: called for each connection that ended because there was no room
+        cuts: counts the connections that ended because there was no room
         arrivals: rate of the connections of one address. A connection beyond it ends at once. None:
             any rate
     """
@@ -57,13 +58,13 @@ class BoundedConnections:
         limit: int,
         *,
         server: str,
-        on_cut: Callable[[], None],
+        cuts: Counter,
         arrivals: TokenBuckets | None = None,
     ) -> None:
         self._connections: Connections[_Connection] = Connections(limit=limit)
         self._of_handler: dict[web.RequestHandler, _Connection] = {}
         self._server = server
-        self._on_cut = on_cut
+        self._cuts = cuts
         self._arrivals = arrivals
         self._warning = RateLimitedWarning("too many connections, closed one")
 
@@ -73,12 +74,12 @@ class BoundedConnections:
     def add(self, connection: "_Connection", address: str) -> bool:
         """Make room for a new connection. Returns: whether there is room"""
         if not self._may_arrive(address):
-            self._on_cut()
+            self._cuts.inc()
             self._warning.log(server=self._server, newcomer=address)
             return False
         victim = self._connections.add(connection, address)
         if victim is not None:
-            self._on_cut()
+            self._cuts.inc()
             self._warning.log(server=self._server, newcomer=address)
         if victim is connection:
             return False

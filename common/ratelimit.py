@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
+
+from prometheus_client import Counter
 
 from common.rate_limited_warning import RateLimitedWarning
 from edgeai.errors import Overloaded
@@ -139,16 +140,14 @@ class WaitingRoom:
 
     Args:
         limit: most requests that wait, of all sources together
-        on_delay: called for each request that waits
+        delays: counts the requests that wait
     """
 
-    def __init__(
-        self, buckets: TokenBuckets, *, limit: int, server: str, on_delay: Callable[[], None]
-    ) -> None:
+    def __init__(self, buckets: TokenBuckets, *, limit: int, server: str, delays: Counter) -> None:
         self._buckets = buckets
         self._limit = limit
         self._server = server
-        self._on_delay = on_delay
+        self._delays = delays
         self._requests = 0
         self._closed = asyncio.Event()
         self._warning = RateLimitedWarning("too many requests from one source, delaying them")
@@ -169,7 +168,7 @@ class WaitingRoom:
         self._warning.log(server=self._server, source=source)
         if self._requests >= self._limit:
             raise Overloaded(self._server, wait_s)
-        self._on_delay()
+        self._delays.inc()
         self._requests += 1
         try:
             with contextlib.suppress(TimeoutError):

@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from common.clock import LoopClock
 from common.http_connections import BoundedConnections, BoundedListener, Divert, server_logger
 from common.logs import get_logger
 from common.settings import split_address
@@ -120,15 +121,13 @@ async def _run_with(
     if traces is not None:
         stack.push_async_callback(traces.close)
     ledger.on_commit, ledger.on_refusal = metrics.count_commit, metrics.count_refusal
-    heartbeats = Heartbeats(
-        silence_factor=settings.worker_silence_factor, now=asyncio.get_running_loop().time
-    )
+    heartbeats = Heartbeats(silence_factor=settings.worker_silence_factor, clock=LoopClock())
     link, relay = _links(settings, ledger, metrics, traces)
     worker_api = HttpServer(
         WorkerApi(ledger, heartbeats, metrics).app(),
         metrics,
         api="workers",
-        divert=Proxy(ledger, relay.carrier, metrics).divert,
+        divert=Proxy(ledger, relay, metrics).divert,
     )
     status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
@@ -170,12 +169,7 @@ def _links(
         ),
     )
     delays = default_delays(min_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
-    relay = RelayLink(
-        endpoint,
-        is_connected=lambda: link.state.connected,
-        timing=settings.timing,
-        max_streams=MAX_STREAMS,
-    )
+    relay = RelayLink(endpoint, timing=settings.timing, max_streams=MAX_STREAMS)
     link = Link(
         endpoint,
         ledger,
@@ -184,7 +178,7 @@ def _links(
         delays=delays,
         credential_check_s=settings.credential_check_s,
         credential_lost_s=settings.credential_lost_s,
-        on_session_over=relay.cut,
+        relay=relay,
         traces=None if traces is None else TaskTraces(traces, NodeName(settings.node_name)),
     )
     return link, relay
@@ -236,7 +230,7 @@ class HttpServer:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._connections = BoundedConnections(
-            max_connections, server=api, on_cut=metrics.connections_cut.labels(api=api).inc
+            max_connections, server=api, cuts=metrics.connections_cut.labels(api=api)
         )
         self._divert = divert
         metrics.connections.labels(api=api).set_function(lambda: len(self._connections))

@@ -64,7 +64,7 @@ class RestServer:
         self._connections = BoundedConnections(
             limits.connections,
             server="REST API",
-            on_cut=metrics.connections_cut.inc,
+            cuts=metrics.connections_cut,
             arrivals=AddressBuckets(
                 qps=limits.arrivals * limits.per_address_per_s,
                 burst=limits.arrivals * limits.per_address_burst,
@@ -131,7 +131,7 @@ class RequestRate:
             buckets,
             limit=limits.connections,
             server="REST API",
-            on_delay=metrics.requests_delayed.inc,
+            delays=metrics.requests_delayed,
         )
 
     @web.middleware

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from common import wire
+from common.clock import SYSTEM_CLOCK, Clock
 from common.wire import WorkerStatus
 from edgeai import times
 from edgeai.errors import EdgeAIError
@@ -60,7 +61,7 @@ class Ledger:
     """Create a ledger with `open`. It belongs to the event loop in which it was opened."""
 
     def __init__(
-        self, file: LedgerFile, view: LedgerView, *, now: times.Clock, executor: Executor
+        self, file: LedgerFile, view: LedgerView, *, clock: Clock, executor: Executor
     ) -> None:
         self.view = view  # the state after the newest commit
         # set by `app`, for metrics
@@ -68,9 +69,9 @@ class Ledger:
         self.on_refusal: Callable[[EdgeAIError], None] | None = None
         self._file = file
         self._is_short = False  # the last write found no space
-        self._now = now
+        self._clock = clock
         self._change = asyncio.Event()  # set at the next change of `view`, then replaced
-        self._writer = LedgerWriter(file, view, self._on_commit, self._on_refusal, executor)
+        self._writer = LedgerWriter(file, view, self, executor)
 
     @classmethod
     async def open(
@@ -79,7 +80,7 @@ class Ledger:
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
-        now: times.Clock = times.utc_now,
+        clock: Clock = SYSTEM_CLOCK,
         executor: Executor | None = None,
         new_id: Callable[[], str] = random_id,
     ) -> "Ledger":
@@ -103,7 +104,7 @@ class Ledger:
         except BaseException:
             executor.shutdown(wait=False)
             raise
-        return cls(file, view, now=now, executor=executor)
+        return cls(file, view, clock=clock, executor=executor)
 
     async def close(self) -> None:
         """Commit all waiting operations and unlock the directory. Idempotent."""
@@ -225,14 +226,14 @@ class Ledger:
     # ---------------------------------------------------------------------------------------------
 
     def _observed_at(self) -> str:
-        return times.rfc3339(self._now())
+        return times.rfc3339(self._clock.utcnow())
 
-    def _on_refusal(self, error: EdgeAIError) -> None:
+    def note_refusal(self, error: EdgeAIError) -> None:
         self._is_short = self._is_short or isinstance(error, LedgerFull)
         if self.on_refusal is not None:
             self.on_refusal(error)
 
-    def _on_commit(self, commit: LedgerCommit) -> None:
+    def note_commit(self, commit: LedgerCommit) -> None:
         self._is_short = self._is_short and commit.changes == 0
         if self.on_commit is not None:
             self.on_commit(commit)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -54,11 +54,19 @@ class LedgerCommit(msgspec.Struct, frozen=True):
     duration_s: float
 
 
+class LedgerObserver(Protocol):
+    """Gets its calls on the event loop."""
+
+    def note_commit(self, commit: LedgerCommit) -> None:
+        """The futures of the commit resolve next."""
+
+    def note_refusal(self, error: EdgeAIError) -> None:
+        """An operation had no effect."""
+
+
 class LedgerWriter:
     """
     Args:
-        on_commit: called on the event loop before the futures of the commit resolve
-        on_refusal: called on the event loop with the error of an operation that had no effect
         executor: runs one call after the other; nothing else uses `file` from now on
     """
 
@@ -66,14 +74,12 @@ class LedgerWriter:
         self,
         file: LedgerFile,
         view: LedgerView,
-        on_commit: Callable[[LedgerCommit], None],
-        on_refusal: Callable[[EdgeAIError], None],
+        observer: LedgerObserver,
         executor: Executor,
     ) -> None:
         self._file = file
         self._view = view  # as of the last commit; used in the executor only
-        self._on_commit = on_commit
-        self._on_refusal = on_refusal
+        self._observer = observer
         self._executor = executor
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # of the next two
@@ -198,13 +204,13 @@ class LedgerWriter:
     def _deliver(
         self, commit: LedgerCommit, batch: list[PendingLedgerOperation], results: list[Any]
     ) -> None:
-        self._on_commit(commit)
+        self._observer.note_commit(commit)
         self._resolve(batch, results)
 
     def _resolve(self, batch: list[PendingLedgerOperation], results: list[Any]) -> None:
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, EdgeAIError):
-                self._on_refusal(result)
+                self._observer.note_refusal(result)
             if pending.outcome.done():
                 continue  # the caller was cancelled
             if isinstance(result, EdgeAIError):

@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
 from common import wire
+from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import get_logger
 from common.session import Timing
 from common.tasks import TaskGroup
@@ -40,6 +41,7 @@ from localcontroller.link.credentials import (
 )
 from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
 from localcontroller.traces import TaskTraces
 
@@ -109,8 +111,7 @@ class Link:
             started together do not reconnect together
         credential_lost_s: the link ends after the files have been unusable for this time
         send_s, retry_commit_s: see Conversation
-        on_session_over: called when a session has ended, or a dial has opened none
-        now: UTC, for LinkState
+        relay: may open while a session is open; None: there is no relay
         uniform: draws a float in [low, high]
         traces: None when no traces are sent
     """
@@ -127,8 +128,8 @@ class Link:
         credential_lost_s: float = 300.0,
         send_s: float = SEND_S,
         retry_commit_s: float = RETRY_COMMIT_S,
-        on_session_over: Callable[[], None] = lambda: None,
-        now: times.Clock = times.utc_now,
+        relay: RelayLink | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         traces: TaskTraces | None = None,
     ) -> None:
@@ -142,8 +143,8 @@ class Link:
         self._credential_lost_s = credential_lost_s
         self._send_s = send_s
         self._retry_commit_s = retry_commit_s
-        self._on_session_over = on_session_over
-        self._now = now
+        self._relay = relay
+        self._clock = clock
         self._uniform = uniform
         self._presented_digest = b""  # digest of the credential that the last dial presented
         self._is_rejected = False  # the credential was rejected, and no session opened since
@@ -151,7 +152,7 @@ class Link:
         self._problem = ""  # what is wrong with the files now
         self.loss = ""  # why the credential is lost; "": the credential is not lost
         self.waits_for = ""  # why no dial is possible yet; "": the files were usable once
-        self.state = LinkState(connected=False, since=times.rfc3339(self._now()))
+        self.state = LinkState(connected=False, since=times.rfc3339(self._clock.utcnow()))
 
     async def run(self) -> None:
         """Dial, run the session, wait, and repeat. Raises: CredentialLost"""
@@ -283,7 +284,7 @@ class Link:
 
         If the GlobalManager accepts the token, this node's clock is wrong.
         """
-        problem = self._endpoint.credentials.problem(self._now())
+        problem = self._endpoint.credentials.problem(self._clock.utcnow())
         if problem is not None and problem.is_expiry and not self._is_rejected:
             return None
         return problem
@@ -392,10 +393,12 @@ class Link:
         self._metrics.connects.labels(outcome="welcomed").inc()
         self._is_rejected, self._is_in_reach = False, True
         self._metrics.is_connected.set(1)
+        if self._relay is not None:
+            self._relay.is_allowed = True
         self.state = msgspec.structs.replace(
             self.state,
             connected=True,
-            since=times.rfc3339(self._now()),
+            since=times.rfc3339(self._clock.utcnow()),
             session=welcome.session,
             epoch=welcome.epoch,
             protocol_version=welcome.version,
@@ -425,7 +428,8 @@ class Link:
         )
         self._is_rejected = self._is_rejected or self._is_in_reach
         self._set_disconnected()
-        self._on_session_over()
+        if self._relay is not None:
+            self._relay.cut()
         self.state = msgspec.structs.replace(
             self.state,
             failures=self.state.failures + 1,
@@ -435,10 +439,12 @@ class Link:
 
     def _set_disconnected(self) -> None:
         self._metrics.is_connected.set(0)
+        if self._relay is not None:
+            self._relay.is_allowed = False
         self.state = msgspec.structs.replace(
             self.state,
             connected=False,
-            since=times.rfc3339(self._now()) if self.state.connected else self.state.since,
+            since=times.rfc3339(self._clock.utcnow()) if self.state.connected else self.state.since,
             session="",
             protocol_version=0,
         )

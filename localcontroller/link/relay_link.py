@@ -6,7 +6,6 @@ a worker learns at once that the cloud is out of reach.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, NoReturn
 
 from websockets.exceptions import WebSocketException
@@ -30,7 +29,6 @@ IDLE_S: Final = 60.0
 
 class RelayLink:
     """Args:
-    is_connected: whether the session is open now
     idle_s: the relay closes after this time without a stream
     """
 
@@ -38,14 +36,13 @@ class RelayLink:
         self,
         endpoint: Endpoint,
         *,
-        is_connected: Callable[[], bool],
         timing: Timing,
         max_streams: int,
         carrier_timing: CarrierTiming = CarrierTiming(),  # noqa: B008 - frozen
         idle_s: float = IDLE_S,
     ) -> None:
         self._endpoint = endpoint
-        self._is_connected = is_connected
+        self.is_allowed = False  # a session with the GlobalManager is open
         self._timing = timing
         self._max_streams = max_streams
         self._carrier_timing = carrier_timing
@@ -62,7 +59,7 @@ class RelayLink:
         """The open relay. Opens the relay first if there is none. Raises: StreamRefused"""
         if self._carrier is not None and self._carrier.is_live:
             return self._carrier
-        if not self._is_connected():
+        if not self.is_allowed:
             raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")
         if asyncio.get_running_loop().time() < self._not_before:
             raise StreamRefused(Refusal.UNREACHABLE, self._problem)

@@ -77,7 +77,7 @@ class WorkerApi:
         self._active_of: Counter[Grant | str] = Counter()
         self._refusals = 0  # requests that wait for their 503
         self._rates = WorkerApiRates(
-            rates, limit=max_requests, on_delay=metrics.worker_requests_delayed.inc
+            rates, limit=max_requests, delays=metrics.worker_requests_delayed
         )
 
     def app(self) -> web.Application:

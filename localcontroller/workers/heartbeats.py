@@ -9,11 +9,11 @@ restart every running worker that had promised heartbeats gets a new deadline.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from common.clock import Clock
 from common.logs import get_logger
 from common.wire import WorkerStatus
 from edgeai.errors import EdgeAIError, Unavailable
@@ -40,12 +40,12 @@ class Deadline(msgspec.Struct, frozen=True):
 
 
 class Heartbeats:
-    """Deadlines by worker. `now` returns seconds of a monotonic clock."""
+    """Deadlines by worker."""
 
-    def __init__(self, *, silence_factor: float, now: Callable[[], float]) -> None:
+    def __init__(self, *, silence_factor: float, clock: Clock) -> None:
         self.silence_factor = silence_factor
         self.news = asyncio.Event()  # set when a deadline is new, or earlier than before
-        self._now = now
+        self._clock = clock
         self._deadlines: dict[tuple[Uid, WorkerName], Deadline] = {}
 
     def expect(self, uid: Uid, worker: WorkerName, period_s: float) -> None:
@@ -53,7 +53,7 @@ class Heartbeats:
         if period_s <= 0:
             self.forget(uid, worker)
             return
-        due_s = self._now() + period_s * self.silence_factor
+        due_s = self._clock.elapsed() + period_s * self.silence_factor
         self._set(uid, worker, Deadline(period_s, due_s))
 
     def renew(self, uid: Uid, worker: WorkerName) -> None:
@@ -81,11 +81,15 @@ class Heartbeats:
     def postpone(self, uid: Uid, worker: WorkerName, deadline: Deadline, delay_s: float) -> None:
         """Let `deadline` pass again after `delay_s`, unless the worker has a newer deadline."""
         if (uid, worker) not in self._deadlines:
-            self._set(uid, worker, msgspec.structs.replace(deadline, due_s=self._now() + delay_s))
+            self._set(
+                uid,
+                worker,
+                msgspec.structs.replace(deadline, due_s=self._clock.elapsed() + delay_s),
+            )
 
     def take_missed(self) -> list[tuple[Uid, WorkerName, Deadline]]:
         """Remove and return the deadlines that have passed."""
-        now = self._now()
+        now = self._clock.elapsed()
         overdue = [item for item in self._deadlines.items() if item[1].due_s <= now]
         for key, _ in overdue:
             del self._deadlines[key]
@@ -94,7 +98,7 @@ class Heartbeats:
     def wait_s(self) -> float:
         """Seconds until the next deadline; 0 if a deadline has passed."""
         due_s = min((deadline.due_s for deadline in self._deadlines.values()), default=float("inf"))
-        return min(MAX_SLEEP_S, max(0.0, due_s - self._now()))
+        return min(MAX_SLEEP_S, max(0.0, due_s - self._clock.elapsed()))
 
     def _set(self, uid: Uid, worker: WorkerName, deadline: Deadline) -> None:
         old = self._deadlines.get((uid, worker))

@@ -12,6 +12,7 @@ import contextlib
 from collections import OrderedDict
 from typing import Final
 
+from common.clock import LoopClock
 from common.ratelimit import TokenBucket
 from common.wire import TERMINAL
 from edgeai.errors import Overloaded, Unavailable
@@ -46,7 +47,7 @@ class Intake:
         )
         self._open: dict[WorkerKey, _Batch] = {}  # batches that still take messages
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
-        self._speakers = Speakers(asyncio.get_running_loop().time)
+        self._speakers = Speakers(LoopClock())
 
     async def record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> RecordedMessage:
         """Commit `message`, or a newer message of the same process that came before the commit.

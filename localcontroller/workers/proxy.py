@@ -11,8 +11,8 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, cast
 
 from common.http_connections import Place
 from common.relay.carrier import Carrier, StreamRefused
@@ -65,16 +65,20 @@ _STATUS: Final = {
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
+class Relay(Protocol):
+    async def carrier(self) -> Carrier:
+        """The open relay. Opens the relay first if there is none. Raises: StreamRefused"""
+
+
 class Proxy:
     """Args:
-    carrier: the open relay; dials it when there is none. Raises: StreamRefused
     head_s: limit for the arrival of a whole head
     """
 
     def __init__(
         self,
         ledger: Ledger,
-        carrier: Callable[[], Awaitable[Carrier]],
+        relay: Relay,
         metrics: Metrics,
         *,
         max_streams: int = MAX_STREAMS,
@@ -82,12 +86,12 @@ class Proxy:
         rates: RequestRates = RATES,
     ) -> None:
         self._ledger = ledger
-        self._carrier = carrier
+        self._relay = relay
         self._metrics = metrics
         self._max_streams = max_streams
         self.head_s = head_s
         self._rates = WorkerApiRates(
-            rates, limit=max_streams, on_delay=metrics.worker_requests_delayed.inc
+            rates, limit=max_streams, delays=metrics.worker_requests_delayed
         )
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
         self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""
@@ -164,7 +168,7 @@ class Proxy:
                     del self._streams[holder]
 
         try:
-            carrier = await self._carrier()
+            carrier = await self._relay.carrier()
             target = Target(request.host, request.port)
             stream = await carrier.open(grant.uid, WorkerName(request.user), target)
         except BaseException:

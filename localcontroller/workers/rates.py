@@ -4,10 +4,10 @@ A request costs about 0.3 ms, and the session with the cloud shares the process.
 that sends without pause nor a stranger may take the event loop from the other workers of the node.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from prometheus_client import Counter
 
 from common.ratelimit import TokenBuckets, WaitingRoom
 from edgeai.addresses import network_of
@@ -34,13 +34,13 @@ class RequestRates(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerApiRates:
     """Args:
     limit: most requests that wait, of all tasks, namespaces, or strangers
-    on_delay: called for each request that waits
+    delays: counts the requests that wait
     """
 
-    def __init__(self, rates: RequestRates, *, limit: int, on_delay: Callable[[], None]) -> None:
+    def __init__(self, rates: RequestRates, *, limit: int, delays: Counter) -> None:
         def room(per_s: float, burst: int) -> WaitingRoom:
             buckets = TokenBuckets(qps=per_s, burst=burst, max_wait_s=MAX_WAIT_S, part=_SERVER)
-            return WaitingRoom(buckets, limit=limit, server=_SERVER, on_delay=on_delay)
+            return WaitingRoom(buckets, limit=limit, server=_SERVER, delays=delays)
 
         self._tasks = room(rates.of_task_per_s, rates.of_task_burst)
         self._namespaces = room(rates.of_namespace_per_s, rates.of_namespace_burst)

@@ -6,9 +6,10 @@ twice. The knowledge is in memory, so after a start each process may still speak
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
+from common.clock import Clock
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES, MaySpeak, may_always_speak
 
@@ -19,17 +20,15 @@ WorkerKey = tuple[Uid, WorkerName]
 
 
 class Speakers:
-    """Args: now: seconds of a monotonic clock"""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._started_s = now()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_s = clock.elapsed()
         # The last message of each process, by instance. The worker that spoke last is at the end.
         self._last_s: OrderedDict[WorkerKey, dict[str, float]] = OrderedDict()
 
     def note(self, worker: WorkerKey, instances: Iterable[str]) -> MaySpeak:
         """Note that these processes have sent a message. Returns: which processes may speak"""
-        now = self._now()
+        now = self._clock.elapsed()
         since_s = now - SPEAKS_WITHIN_S
         last_s = self._last_s.pop(worker, {})
         spoke = {instance: at for instance, at in last_s.items() if at >= since_s}

@@ -1,11 +1,9 @@
 """A GlobalManager of the simulation: the shipped Core on the model of the API."""
 
-from datetime import datetime
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from common.clock import Clock
 from common.tasks import TaskGroup
 from edgeai.ids import NodeName
 from edgeai.kube.client import KubeClient
@@ -31,22 +29,6 @@ SETTINGS = Settings(
     # As long as any transport could take in this model, so that the fence alone ends a reign.
     node_path_prefixes=("/data",),
 )
-
-
-class WorldClock(Clock):
-    """Virtual time, in which computing takes none."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def elapsed(self) -> float:
-        return self._world.elapsed()
-
-    def utcnow(self) -> datetime:
-        return self._world.utcnow()
-
-    def processor(self) -> float:
-        return 0.0
 
 
 class Manager:
@@ -79,7 +61,7 @@ class Manager:
             identity=Identity(self.replica, self.process.name.rpartition("-")[2]),
             metrics=EngineMetrics(registry),
             edge_metrics=EdgeMetrics(registry),
-            clock=WorldClock(self.world),
+            clock=self.world,
         )
         root_key = await get_root_key(self._client, namespace=SETTINGS.system_namespace)
         async with TaskGroup() as tasks:

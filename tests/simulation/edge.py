@@ -88,12 +88,12 @@ class Controller:
             directory,
             max_bytes=MAX_BYTES,
             reserve_bytes=0,
-            now=self.world.utcnow,
+            clock=self.world,
             executor=_Thread(self.process, self.disk, self._on_frozen),
             new_id=lambda: self.world.new_id("ledger"),
         )
         metrics = Metrics()
-        heartbeats = Heartbeats(silence_factor=3.0, now=self.world.elapsed)
+        heartbeats = Heartbeats(silence_factor=3.0, clock=self.world)
         self.link = Link(
             SimulatedEndpoint(
                 addresses=Addresses(["ws://127.0.0.1:9000"]),
@@ -106,7 +106,7 @@ class Controller:
             timing=Timing(),
             delays=default_delays(min_s=1.0, max_s=30.0),
             credential_check_s=3600.0,
-            now=self.world.utcnow,
+            clock=self.world,
         )
         self.intake = Intake(ledger)
         self.ledger = ledger

@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from common.clock import Clock
+
 T = TypeVar("T")
 
 MAX_CALLBACKS: Final = 50_000  # of one turn of a process; more of them are an endless loop
@@ -38,7 +40,7 @@ class BrokenInvariant(AssertionError):
     """The run shows a state that edgeai promises never to have."""
 
 
-class World:
+class World(Clock):
     """The clock, the queue of events and the log of one run."""
 
     def __init__(self, seed: int, *, first_id: int = 1) -> None:
@@ -60,6 +62,9 @@ class World:
 
     def elapsed(self) -> float:
         return self.now
+
+    def processor(self) -> float:
+        return 0.0  # computing takes no virtual time
 
     def new_id(self, prefix: str) -> str:
         return f"{prefix}-{next(self._ids):05d}"

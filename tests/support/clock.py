@@ -1,6 +1,5 @@
 """Clocks of tests."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 from common import clock
@@ -23,13 +22,6 @@ class Clock(clock.Clock):
 
     def processor(self) -> float:
         return 0.0
-
-
-class LoopClock(clock.Clock):
-    """Goes as the event loop does, also where that skips waiting times."""
-
-    def elapsed(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 class AheadClock(clock.Clock):

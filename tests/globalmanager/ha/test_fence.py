@@ -14,7 +14,7 @@ from edgeai.kube.errors import NotLeading
 from edgeai.kube.guard import Shut
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.support.clock import Clock, LoopClock
+from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
 POD: Final = ObjectRef(PODS, "default", "p")
@@ -74,7 +74,7 @@ async def test_what_is_under_way_ends_when_it_is_shut(
 
 @pytest.mark.looptime
 async def test_a_longer_reign_holds_for_what_is_under_way() -> None:
-    fence = Fence(LoopClock())
+    fence = Fence(clock.LoopClock())
     fence.open_until(10.0)
     async with fence.passage():
         fence.open_until(100.0)

@@ -23,7 +23,8 @@ class Broken(Endpoint, frozen=True, kw_only=True):
 
 @contextlib.asynccontextmanager
 async def running(endpoint: Endpoint) -> AsyncIterator[RelayLink]:
-    link = RelayLink(endpoint, is_connected=lambda: True, timing=TIMING, max_streams=1)
+    link = RelayLink(endpoint, timing=TIMING, max_streams=1)
+    link.is_allowed = True
     task = asyncio.create_task(link.run())
     try:
         yield link

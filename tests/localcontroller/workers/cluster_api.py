@@ -138,7 +138,7 @@ async def watching(
 ) -> AsyncIterator[None]:
     """Args: limits: keyword arguments of PodWatch and `backoff`"""
     source = PodsSource(url=url, node=NodeName("edge-1"), token_file=token_file)
-    heartbeats = heartbeats or Heartbeats(silence_factor=3.0, now=Clock())
+    heartbeats = heartbeats or Heartbeats(silence_factor=3.0, clock=Clock())
     backoff = limits.pop("backoff", None) or Backoff(base_s=0.01, max_s=0.02)
     watch = PodWatch(source, ledger, heartbeats, backoff, **limits)
     task = asyncio.create_task(watch.run(), name="pods")

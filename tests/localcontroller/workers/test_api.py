@@ -51,7 +51,7 @@ class Node:
         self.port = 0
         self.commits: list[LedgerCommit] = []
         self.clock = Clock()
-        self.heartbeats = Heartbeats(silence_factor=3.0, now=self.clock)
+        self.heartbeats = Heartbeats(silence_factor=3.0, clock=self.clock)
         self.api = WorkerApi(ledger, self.heartbeats, self.metrics, **limits)
         self._session = session
         ledger.on_commit = self._on_commit

@@ -34,7 +34,7 @@ class Watch:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.clock = Clock()
-        self.heartbeats = Heartbeats(silence_factor=FACTOR, now=self.clock)
+        self.heartbeats = Heartbeats(silence_factor=FACTOR, clock=self.clock)
 
     async def post_message(self, worker: WorkerName = WORKER, **fields: Any) -> None:
         """What the worker API does with a message."""
@@ -216,7 +216,7 @@ async def test_silence_is_reported_once(tasks: Ledger) -> None:
 
 def test_a_message_renews_only_a_known_deadline() -> None:
     clock = Clock()
-    heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
+    heartbeats = Heartbeats(silence_factor=FACTOR, clock=clock)
     heartbeats.renew(UID, WORKER)
     assert heartbeats.wait_s() == MAX_SLEEP_S
     heartbeats.expect(UID, WORKER, PERIOD_S)
@@ -227,7 +227,7 @@ def test_a_message_renews_only_a_known_deadline() -> None:
 
 def test_a_deadline_that_a_message_set_during_the_retry_stays() -> None:
     clock = Clock()
-    heartbeats = Heartbeats(silence_factor=FACTOR, now=clock)
+    heartbeats = Heartbeats(silence_factor=FACTOR, clock=clock)
     heartbeats.expect(UID, WORKER, PERIOD_S)
     clock.now_s += 31
     ((uid, worker, deadline),) = heartbeats.take_missed()

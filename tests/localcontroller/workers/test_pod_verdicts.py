@@ -192,7 +192,7 @@ async def test_a_failed_pod_does_not_fail_a_worker_that_still_sends_messages(
     tasks: Ledger, api: ClusterApi
 ) -> None:
     """Everybody who may create pods in the namespace can create one like the worker's."""
-    heartbeats = Heartbeats(silence_factor=3.0, now=Clock())
+    heartbeats = Heartbeats(silence_factor=3.0, clock=Clock())
     await tasks.record(UID, WORKER, [worker_message(3, sequence=1, heartbeat_s=10.0)])
     heartbeats.expect(UID, WORKER, 10.0)
     async with watching(tasks, api.url, heartbeats=heartbeats):
@@ -209,7 +209,7 @@ async def test_a_worker_that_becomes_silent_gets_the_verdict_of_its_pod(
     tasks: Ledger, api: ClusterApi
 ) -> None:
     clock = Clock()
-    heartbeats = Heartbeats(silence_factor=3.0, now=clock)
+    heartbeats = Heartbeats(silence_factor=3.0, clock=clock)
     await tasks.record(UID, WORKER, [worker_message(3, sequence=1, heartbeat_s=10.0)])
     heartbeats.expect(UID, WORKER, 10.0)
     listening = asyncio.create_task(watch_heartbeats(tasks, heartbeats), name="heartbeats")

@@ -21,14 +21,15 @@ from tests.waiting import PATIENCE_S, async_eventually
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def no_relay() -> NoReturn:
-    raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")
+class NoRelay:
+    async def carrier(self) -> NoReturn:
+        raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")
 
 
 @contextlib.asynccontextmanager
 async def serving(tasks: Ledger, metrics: Metrics, **options: Any) -> AsyncIterator[int]:
     """A proxy whose cloud is out of reach. Gives its port."""
-    divert = Proxy(tasks, no_relay, metrics, **options).divert
+    divert = Proxy(tasks, NoRelay(), metrics, **options).divert
     server = HttpServer(web.Application(), metrics, api="workers", divert=divert)
     _, port = await server.start("127.0.0.1", 0)
     try:
