@@ -97,7 +97,7 @@ class Cluster:
             state.record_network(network.number)
             store = Store(state.database, now=self._now)
             stack.callback(store.close)
-            reaper = stack.enter_context(Reaper(self._settings.state_dir))
+            reaper = stack.enter_context(contextlib.closing(Reaper(self._settings.state_dir)))
             parts = _Parts(state, network, store, reaper, stack.enter_context(isolated))
             await self._serve(parts, ready)
 

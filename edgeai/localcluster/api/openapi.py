@@ -16,7 +16,12 @@ V2_DOCUMENT = b"\x0a\x032.0"
 """The OpenAPI version 2 document: `swagger: "2.0"` without schemas. kubectl reads this document for
 a `kind: List` and does not check the kinds that the document does not have. The API then checks
 each item."""
-_METADATA_SCHEMA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_METADATA_SCHEMA = {
+    "type": "object",
+    "description": "Metadata that all objects have.",
+    "x-kubernetes-preserve-unknown-fields": True,
+}
 _TOP_FIELDS = {
     "apiVersion": {"type": "string", "description": "The versioned schema of this object."},
     "kind": {"type": "string", "description": "The resource that this object represents."},
@@ -65,7 +70,7 @@ def document(resources: Iterable[Resource], path: str) -> Object | None:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.32.0"},
         "paths": operations,
-        "components": {"schemas": {_METADATA_SCHEMA: _metadata_schema(), **definitions}},
+        "components": {"schemas": {_METADATA: _METADATA_SCHEMA, **definitions}},
     }
 
 
@@ -90,7 +95,7 @@ def _schema(resource: Resource) -> Object:
     properties = _TOP_FIELDS | (schema.get("properties") or {})
     properties["metadata"] = {
         "description": "Standard object metadata.",
-        "allOf": [{"$ref": f"#/components/schemas/{_METADATA_SCHEMA}"}],
+        "allOf": [{"$ref": f"#/components/schemas/{_METADATA}"}],
         "default": {},
     }
     return schema | {
@@ -107,31 +112,6 @@ def _builtin_schema(resource: Resource) -> Object:
     return {
         "description": f"{resource.kind} ({resource.group_version}), a built-in kind.",
         "properties": {name: free | {"description": f"{name} of the object."} for name in names},
-    }
-
-
-def _metadata_schema() -> Object:
-    texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    text, number = {"type": "string"}, {"type": "integer", "format": "int64"}
-    time = {"type": "string", "format": "date-time"}
-    return {
-        "type": "object",
-        "description": "Metadata that all objects have.",
-        "properties": {
-            "name": text,
-            "generateName": text,
-            "namespace": text,
-            "labels": texts,
-            "annotations": texts,
-            "uid": text,
-            "resourceVersion": text,
-            "generation": number,
-            "creationTimestamp": time,
-            "deletionTimestamp": time,
-            "deletionGracePeriodSeconds": number,
-            "finalizers": {"type": "array", "items": text},
-            "ownerReferences": {"type": "array", "items": {"type": "object"}},
-        },
     }
 
 

@@ -19,13 +19,13 @@ from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.pods import is_ended
-from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, Object
+from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, Key, Object
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
 
 REFUSAL_RETRY_S = 5.0
-_Key = tuple[str, str]  # namespace and name of an object
 
 
 class DeploymentController:
@@ -35,7 +35,7 @@ class DeploymentController:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="deployment-controller", now=now)
-        self._queue: WorkQueue[_Key] = WorkQueue("deployments")
+        self._queue: WorkQueue[Key] = WorkQueue("deployments")
 
     async def run(self) -> None:
         unlisten = self._store.listen(self._changed)
@@ -47,11 +47,11 @@ class DeploymentController:
 
     def _add_all(self, namespace: str = "") -> None:
         for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
-            self._queue.add(_key(deployment))
+            self._queue.add(key_of(deployment))
 
     def _changed(self, change: Change) -> None:
         if change.resource is DEPLOYMENTS:
-            self._queue.add(_key(change.object))
+            self._queue.add(key_of(change.object))
         elif change.resource is PODS:
             namespace = change.object["metadata"]["namespace"]
             if owner := _controller(change.object):
@@ -59,12 +59,9 @@ class DeploymentController:
             elif _is_hashed(change.object) and change.type != "DELETED":
                 self._add_all(namespace)  # a Deployment may adopt the pod
 
-    async def _reconcile(self, key: _Key) -> float | None:
-        try:
-            deployment = self._store.get(DEPLOYMENTS, *key)
-        except errors.NotFound:
-            return None
-        if "deletionTimestamp" in deployment["metadata"]:
+    async def _reconcile(self, key: Key) -> float | None:
+        deployment = self._store.find(DEPLOYMENTS, *key)
+        if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
         self._claim(deployment)
         step = plan(deployment, self._pods(deployment))
@@ -145,7 +142,3 @@ def _controller(pod: Object) -> Object | None:
 
 def _is_hashed(pod: Object) -> bool:
     return bool((pod["metadata"].get("labels") or {}).get(HASH_LABEL))
-
-
-def _key(deployment: Object) -> _Key:
-    return deployment["metadata"]["namespace"], deployment["metadata"]["name"]

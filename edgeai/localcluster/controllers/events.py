@@ -49,35 +49,26 @@ class EventRecorder:
         content = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
         name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         now = rfc3339(self._now())
-        try:
-            event = self._store.get(EVENTS, namespace, name)
-        except errors.NotFound:
-            event = {
-                "metadata": {"name": name, "namespace": namespace},
-                "type": type_,
-                "reason": reason,
-                "message": message,
-                "source": self._source,
-                "reportingComponent": self._source["component"],
-                "involvedObject": _reference(about),
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            }
-            self._store.create(EVENTS, event)
+        if event := self._store.find(EVENTS, namespace, name):
+            event |= {"lastTimestamp": now, "count": event["count"] + 1}
+            self._store.update(EVENTS, event)
             return
-        event |= {"lastTimestamp": now, "count": event["count"] + 1}
-        self._store.update(EVENTS, event)
+        event = {
+            "metadata": {"name": name, "namespace": namespace},
+            "type": type_,
+            "reason": reason,
+            "message": message,
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+            "involvedObject": _reference(about),
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._store.create(EVENTS, event)
 
 
 def _reference(about: Object) -> Object:
-    metadata = about["metadata"]
-    reference = {
-        "apiVersion": about["apiVersion"],
-        "kind": about["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
-    if metadata.get("namespace"):
-        reference["namespace"] = metadata["namespace"]
-    return reference
+    names = {field: about["metadata"].get(field) for field in ("name", "uid", "namespace")}
+    head = {"apiVersion": about["apiVersion"], "kind": about["kind"]}
+    return head | {field: name for field, name in names.items() if name}

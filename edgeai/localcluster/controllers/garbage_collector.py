@@ -15,6 +15,7 @@ change concerns. The task never polls.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from common.logs import get_logger
 from edgeai.localcluster.objects import crds, errors, strategy
@@ -101,11 +102,8 @@ class GarbageCollector:
 
     def _terminating(self, resource: Resource, name: str) -> Object | None:
         """The namespace or CRD with this name if it is being deleted; else None."""
-        try:
-            holder = self._store.get(resource, "", name)
-        except errors.NotFound:
-            return None
-        return holder if "deletionTimestamp" in holder["metadata"] else None
+        holder = self._store.find(resource, "", name)
+        return holder if holder and "deletionTimestamp" in holder["metadata"] else None
 
     def _enqueue(self, uid: str) -> None:
         self._pending[uid] = None
@@ -192,27 +190,25 @@ class GarbageCollector:
 
     def _empty_namespace(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
-        content = [
-            (resource, object_)
-            for resource in self._store.registry.all_stored()
-            if resource.namespaced
-            for object_ in self._store.list(resource, namespace=name).items
-        ]
-        for resource, object_ in content:
-            if "deletionTimestamp" not in object_["metadata"]:
-                self._delete(resource, object_, "Background")
-        if not content:
+        resources = [r for r in self._store.registry.all_stored() if r.namespaced]
+        if self._delete_all(resources, namespace=name):
             namespace["spec"] = {}
             self._store.update(NAMESPACES, namespace, subresource=strategy.FINALIZE)
 
     def _empty_crd(self, crd: Object) -> None:
         resource = self._store.registry.stored(crd["metadata"]["name"])
-        content = self._store.list(resource).items if resource else []
-        for object_ in content:
-            if resource and "deletionTimestamp" not in object_["metadata"]:
-                self._delete(resource, object_, "Background")
-        if not content:
+        if self._delete_all([resource] if resource else []):
             self._remove_finalizer(CUSTOMRESOURCEDEFINITIONS, crd, crds.CLEANUP_FINALIZER)
+
+    def _delete_all(self, resources: Sequence[Resource], *, namespace: str = "") -> bool:
+        """Delete all objects of some resources. Returns: whether no object is left"""
+        is_empty = True
+        for resource in resources:
+            for object_ in self._store.list(resource, namespace=namespace).items:
+                is_empty = False
+                if "deletionTimestamp" not in object_["metadata"]:
+                    self._delete(resource, object_, "Background")
+        return is_empty
 
     def _remove_finalizer(self, resource: Resource, object_: Object, name: str) -> None:
         present = object_["metadata"].get("finalizers") or []

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from common.logs import get_logger
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.controllers.workqueue import WorkQueue
-from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.resources import NODES, PODS, Object
+from edgeai.localcluster.objects.resources import NODES, PODS, Key, Object
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.selectors import from_label_selector
 from edgeai.localcluster.objects.store import Change, Store
 from edgeai.times import Clock, rfc3339, utc_now
@@ -21,8 +21,6 @@ log = get_logger(__name__)
 
 CLOUD_LABEL = "node-role.kubernetes.io/cloud"
 EDGE_LABEL = "node-role.kubernetes.io/edge"
-
-_Key = tuple[str, str]  # namespace and name of an object
 
 
 def choose_node(pod: Object, nodes: Sequence[Object]) -> str | None:
@@ -99,7 +97,7 @@ class Scheduler:
         self._store = store
         self._now = now
         self._events = EventRecorder(store, component="default-scheduler", now=now)
-        self._queue: WorkQueue[_Key] = WorkQueue("scheduler")
+        self._queue: WorkQueue[Key] = WorkQueue("scheduler")
 
     async def run(self) -> None:
         unlisten = self._store.listen(self._changed)
@@ -111,18 +109,17 @@ class Scheduler:
 
     def _changed(self, change: Change) -> None:
         if change.resource is PODS and change.type != "DELETED":
-            self._queue.add(_key(change.object))
+            self._queue.add(key_of(change.object))
         elif change.resource is NODES:
             self._add_pods()
 
     def _add_pods(self) -> None:
         for pod in self._store.list(PODS).items:
-            self._queue.add(_key(pod))
+            self._queue.add(key_of(pod))
 
-    async def _reconcile(self, key: _Key) -> None:
-        try:
-            pod = self._store.get(PODS, *key)
-        except errors.NotFound:
+    async def _reconcile(self, key: Key) -> None:
+        pod = self._store.find(PODS, *key)
+        if pod is None:
             return
         nodes = self._store.list(NODES).items
         node_name = pod["spec"].get("nodeName")
@@ -178,7 +175,3 @@ def _is_abandoned(pod: Object, nodes: Iterable[Object]) -> bool:
     if "deletionTimestamp" in metadata:
         return bool(metadata.get("deletionGracePeriodSeconds"))
     return "startTime" in (pod.get("status") or {})
-
-
-def _key(pod: Object) -> _Key:
-    return pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -81,8 +81,6 @@ class ContainerSettings(msgspec.Struct, frozen=True):
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """The values and the callbacks that a container gets from its pod."""
 
-    policy: str
-    """Restart policy of the pod: Always, OnFailure or Never."""
     where: str
     """Names the pod in messages: "pod_namespace(uid)"."""
     pod_ip: str
@@ -110,17 +108,17 @@ class Container:
 
     Args:
         record: state of the container; after a restart of the cluster, the state before the restart
-        policy: restart policy of this container; "" means the policy of the pod
+        policy: restart policy of this container: Always, OnFailure or Never
     """
 
     def __init__(
-        self, spec: Object, record: ContainerRecord, context: PodContext, *, policy: str = ""
+        self, spec: Object, record: ContainerRecord, context: PodContext, policy: str
     ) -> None:
         self.record = record
         self._spec = spec
         self._name = str(spec["name"])
         self._pod = context
-        self._policy = policy or context.policy
+        self._policy = policy
         self._backoff = RestartBackoff(context.settings.restart_delays)
         self._process: ContainerProcess | None = None
         self._executions: list[ContainerExecution] = []  # commands of clients

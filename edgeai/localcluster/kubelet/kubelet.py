@@ -23,13 +23,12 @@ from edgeai.localcluster.kubelet.volumes import PodDirectory
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, LogQuery
 from edgeai.localcluster.objects.pods import is_ended
-from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Object
+from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Key, Object
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.selectors import Requirement, Selector
 from edgeai.localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
-
-_Key = tuple[str, str]  # namespace and name of an object
 
 
 class Kubelet:
@@ -46,7 +45,7 @@ class Kubelet:
         self._host = host
         self._store = host.store
         self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
-        self._queue: WorkQueue[_Key] = WorkQueue(self.name)
+        self._queue: WorkQueue[Key] = WorkQueue(self.name)
         self._pods: dict[str, Pod] = {}  # uid -> pod
         self._stopping = False
         self._idle = asyncio.Event()  # set while no pod runs
@@ -62,7 +61,7 @@ class Kubelet:
         try:
             on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
             for pod in self._store.list(PODS, selector=on_node).items:
-                self._queue.add(_key(pod))
+                self._queue.add(key_of(pod))
             async with TaskGroup() as tasks:
                 await self._queue.run(lambda key: self._reconcile(key, tasks))
         finally:
@@ -97,19 +96,19 @@ class Kubelet:
 
     def _changed(self, change: Change) -> None:
         if change.resource in (CONFIGMAPS, SECRETS):
-            namespace, name = _key(change.object)
+            namespace, name = key_of(change.object)
             for pod in self._pods.values():
                 if pod.key[0] == namespace and pod.mounts(change.resource, name):
                     self._queue.add(pod.key)
         if change.resource is not PODS:
             return
         if change.object["spec"].get("nodeName") == self._node:
-            self._queue.add(_key(change.object))
+            self._queue.add(key_of(change.object))
 
-    async def _reconcile(self, key: _Key, tasks: TaskGroup) -> None:
+    async def _reconcile(self, key: Key, tasks: TaskGroup) -> None:
         if self._stopping:
             return
-        pod = self._find(key)
+        pod = self._store.find(PODS, *key)
         uid = pod["metadata"]["uid"] if pod else ""
         for other_uid, other in self._pods.items():
             if other.key == key and other_uid != uid:
@@ -122,11 +121,6 @@ class Kubelet:
             self._delete(key, uid)
         elif not is_ended(pod):
             self._admit(pod, tasks)
-
-    def _find(self, key: _Key) -> Object | None:
-        with contextlib.suppress(errors.NotFound):
-            return self._store.get(PODS, *key)
-        return None
 
     def _observe(self, pod: Object) -> None:
         metadata = pod["metadata"]
@@ -154,7 +148,7 @@ class Kubelet:
             pod.release()
             self._queue.add(pod.key)  # _reconcile deletes the pod from the API
 
-    def _delete(self, key: _Key, uid: str) -> None:
+    def _delete(self, key: Key, uid: str) -> None:
         """Delete a pod, which has no process any more, from the API."""
         self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
         log.info("pod deleted", pod="/".join(key), node=self._node)
@@ -236,7 +230,3 @@ def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
     for path in pods_directory.iterdir():
         if path.name not in uids:
             PodDirectory(path).remove()
-
-
-def _key(pod: Object) -> _Key:
-    return pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -92,9 +92,10 @@ class Pod:
         self._status_timer: asyncio.TimerHandle | None = None
         context = self._context()
         # A successful init container must not run again, so Always means OnFailure here.
-        init_policy = "Never" if context.policy == "Never" else "OnFailure"
+        policy = str(pod["spec"].get("restartPolicy", "Always"))
+        init_policy = "Never" if policy == "Never" else "OnFailure"
         self._inits = self._containers("init", context, init_policy)
-        self._mains = self._containers("", context, context.policy)
+        self._mains = self._containers("", context, policy)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -291,9 +292,7 @@ class Pod:
     # Values and callbacks for the containers
 
     def _context(self) -> PodContext:
-        spec = self._object["spec"]
         return PodContext(
-            policy=str(spec.get("restartPolicy", "Always")),
             where=self._where,
             pod_ip=self._facts.pod_ip,
             grace_s=self.grace_s,
@@ -320,7 +319,7 @@ class Pod:
                 container,
                 ContainerRecord.restored(container, statuses.get(container["name"])),
                 context,
-                policy=policy,
+                policy,
             )
             for container in spec.get(field) or []
         ]
@@ -370,10 +369,7 @@ class Pod:
             raise ContainerConfigError(str(error)) from error
 
     def _look_up(self, resource: Resource, name: str) -> Object | None:
-        try:
-            return self._host.store.get(resource, self.key[0], name)
-        except errors.NotFound:
-            return None
+        return self._host.store.find(resource, self.key[0], name)
 
     def _open_log(self, container: str, run: int) -> LogWriter:
         """Open the log of a run. Delete the logs of all earlier runs except the latest one."""

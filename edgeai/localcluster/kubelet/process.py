@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from edgeai.localcluster.errors import ClusterError
 from edgeai.localcluster.kubelet.launch import Launch
@@ -79,12 +79,6 @@ class Reaper:
     def close(self) -> None:
         os.close(self.descriptor)
         self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def shim(reaper: Reaper, launch: Launch) -> tuple[str, ...]:

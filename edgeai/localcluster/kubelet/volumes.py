@@ -23,6 +23,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 from edgeai.localcluster.errors import ClusterError
@@ -220,41 +221,37 @@ class PodVolumes:
         return field_value(path, self._pod, *self._ips).encode()
 
 
+_HOST_PATH_TYPES: Final[dict[str, Callable[[Path], bool]]] = {
+    "Directory": Path.is_dir,
+    "DirectoryOrCreate": Path.is_dir,
+    "File": Path.is_file,
+    "FileOrCreate": Path.is_file,
+    "Socket": Path.is_socket,
+}
+
+
 def _host_path(name: str, source: Object) -> Path:
     """The path of a hostPath volume, after a check against the volume's type.
 
     The kubelet creates a missing path only for a type …OrCreate. Raises: MountError
     """
     path, kind = Path(str(source.get("path"))), str(source.get("type") or "")
-    is_kind: dict[str, Callable[[], bool]] = {
-        "Directory": path.is_dir,
-        "DirectoryOrCreate": path.is_dir,
-        "File": path.is_file,
-        "FileOrCreate": path.is_file,
-        "Socket": path.is_socket,
-        "": lambda: True,
-    }
-    if kind not in is_kind:
+    if kind and kind not in _HOST_PATH_TYPES:
         raise MountError(f'volume "{name}": the local cluster has no hostPath type {kind}')
     if not path.is_absolute():
         raise MountError(f'volume "{name}": hostPath {path} must be absolute')
     try:
-        _make_host_path(path, kind)
+        if kind == "DirectoryOrCreate":
+            path.mkdir(parents=True, exist_ok=True)
+        elif kind == "FileOrCreate":
+            path.touch(exist_ok=True)
     except OSError as error:
         raise MountError(f'volume "{name}": hostPath {path}: {error.strerror}') from error
-    if not is_kind[kind]():
+    if kind and not _HOST_PATH_TYPES[kind](path):
         noun = kind.removesuffix("OrCreate").lower()
         wrong = f"is not a {noun}" if path.exists() else f"does not exist, and must be a {noun}"
         raise MountError(f'volume "{name}": hostPath type check failed: {path} {wrong}')
     return path
-
-
-def _make_host_path(path: Path, kind: str) -> None:
-    """Create the path if its type asks for this. Raises: OSError"""
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch(exist_ok=True)
 
 
 def _exchange_files(path: Path, files: Mapping[str, tuple[bytes, int]], *, volume: str) -> None:

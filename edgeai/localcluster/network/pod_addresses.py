@@ -20,12 +20,11 @@ import msgspec
 from common.logs import get_logger
 from edgeai.localcluster.network.addresses import AddressesExhausted, AddressPool, PortPool
 from edgeai.localcluster.objects.pods import is_ended, is_selected
-from edgeai.localcluster.objects.resources import PODS, SERVICES, Object
+from edgeai.localcluster.objects.resources import PODS, SERVICES, Key, Object
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
-
-_Key = tuple[str, str]  # namespace and name of a Service
 
 
 class _Headless(msgspec.Struct):
@@ -59,8 +58,8 @@ class PodAddresses:
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
         self._pods = {_uid(pod): pod for pod in store.list(PODS).items}
         self._addresses: dict[str, str] = {}  # uid of a pod that runs -> address
-        self._services: dict[_Key, _Headless] = {}
-        self._former: dict[_Key, _Headless] = {}  # deleted Services, the oldest first
+        self._services: dict[Key, _Headless] = {}
+        self._former: dict[Key, _Headless] = {}  # deleted Services, the oldest first
         headless = [candidate for candidate in store.list(SERVICES).items if is_headless(candidate)]
         # Services with pods come first, so that no other Service takes the addresses of the pods.
         for service in sorted(headless, key=lambda candidate: not self._adoptable(candidate)):
@@ -94,7 +93,7 @@ class PodAddresses:
 
         Returns: "" if no address was left for the Service, and no pod of the Service runs
         """
-        headless = self._services.get(_key(service))
+        headless = self._services.get(key_of(service))
         own = headless.address if headless else ""
         if any(self._is_running(uid) for uid in self._holders.get(own, ())):
             return own
@@ -139,11 +138,11 @@ class PodAddresses:
             if change.type != "DELETED" and is_headless(change.object):
                 self._reserve(change.object)
             else:
-                self._forget(_key(change.object))
+                self._forget(key_of(change.object))
 
     def _reserve(self, service: Object) -> None:
         """Give a new Service an address. Take the newer version of a known Service."""
-        key = _key(service)
+        key = key_of(service)
         if present := self._services.get(key):
             present.service = service
             return
@@ -199,7 +198,7 @@ class PodAddresses:
         """The address of a pod; for a pod that does not run yet, the address in its status."""
         return self._addresses.get(_uid(pod)) or _recorded(pod)
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: Key) -> None:
         if headless := self._services.pop(key, None):
             self._drop(headless.address, _uid(headless.service))
             self._former[key] = headless
@@ -226,7 +225,3 @@ def _recorded(pod: Object) -> str:
 
 def _uid(object_: Object) -> str:
     return str(object_["metadata"]["uid"])
-
-
-def _key(service: Object) -> _Key:
-    return service["metadata"]["namespace"], service["metadata"]["name"]

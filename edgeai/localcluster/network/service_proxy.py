@@ -17,16 +17,15 @@ from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.network.addresses import AddressPool
 from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, Opening
 from edgeai.localcluster.network.listener import Listener
-from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.pods import is_ended, is_ready, is_selected
-from edgeai.localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Object
+from edgeai.localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Key, Object
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Change, Store
 
 log = get_logger(__name__)
 
 LISTEN_RETRY_S = 2.0
 
-_Key = tuple[str, str]  # namespace and name of an object
 _Address = tuple[str, int]
 
 
@@ -76,6 +75,8 @@ def target_port(port: Object, pod: Object) -> int | None:
 def endpoints(service: Object, pods: Sequence[Object]) -> Object:
     """The Endpoints of a Service. Pods with the same port numbers share a subset. Pure."""
     metadata = service["metadata"]
+    names = {"name": metadata["name"], "uid": metadata["uid"]}
+    owner = {"apiVersion": "v1", "kind": "Service"} | names
     subsets: dict[bytes, Object] = {}
     for pod in pods:
         status = pod.get("status") or {}
@@ -90,14 +91,7 @@ def endpoints(service: Object, pods: Sequence[Object]) -> Object:
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "labels": metadata.get("labels") or {},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Service",
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                }
-            ],
+            "ownerReferences": [owner],
         },
         "subsets": [subsets[ports] for ports in sorted(subsets)],
     }
@@ -141,12 +135,12 @@ class ServiceProxy:
         self._addresses = addresses
         self._isolation = isolation
         self._events = EventRecorder(store, component="service-proxy")
-        self._queue: WorkQueue[_Key] = WorkQueue("service proxy")
-        self._listeners: dict[_Key, dict[int, Listener]] = {}  # Service -> port -> listener
-        self._cluster_ips: dict[_Key, str] = {}  # Service -> cluster IP
-        self._former: dict[str, _Key] = {}  # cluster IP -> the last Service with this IP
+        self._queue: WorkQueue[Key] = WorkQueue("service proxy")
+        self._listeners: dict[Key, dict[int, Listener]] = {}  # Service -> port -> listener
+        self._cluster_ips: dict[Key, str] = {}  # Service -> cluster IP
+        self._former: dict[str, Key] = {}  # cluster IP -> the last Service with this IP
         # Why a Service has no listener; "" for a Service with listeners.
-        self._failures: dict[_Key, str] = {}
+        self._failures: dict[Key, str] = {}
 
     async def run(self) -> None:
         """Run the proxy until cancelled. Then close every connection."""
@@ -157,7 +151,7 @@ class ServiceProxy:
             for service in sorted(
                 services, key=lambda candidate: not candidate["spec"].get("clusterIP")
             ):
-                self._queue.add(_key(service))
+                self._queue.add(key_of(service))
             await self._queue.run(self._reconcile)
         finally:
             unlisten()
@@ -166,7 +160,7 @@ class ServiceProxy:
 
     def _changed(self, change: Change) -> None:
         if change.resource is SERVICES:
-            self._queue.add(_key(change.object))
+            self._queue.add(key_of(change.object))
         elif change.resource is PODS:
             for pod in filter(None, (change.previous, change.object)):
                 self._add_services_of(pod)
@@ -174,12 +168,11 @@ class ServiceProxy:
     def _add_services_of(self, pod: Object) -> None:
         for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
             if is_selected(pod, service):
-                self._queue.add(_key(service))
+                self._queue.add(key_of(service))
 
-    async def _reconcile(self, key: _Key) -> float | None:
-        try:
-            service = self._store.get(SERVICES, *key)
-        except errors.NotFound:
+    async def _reconcile(self, key: Key) -> float | None:
+        service = self._store.find(SERVICES, *key)
+        if service is None:
             await self._close_all(key)
             self._release(key)
             self._failures.pop(key, None)
@@ -192,7 +185,7 @@ class ServiceProxy:
             return None
         return await self._listen(key, service, address, service_ports(service, pods))
 
-    def _cluster_ip(self, key: _Key, service: Object) -> str:
+    def _cluster_ip(self, key: Key, service: Object) -> str:
         """The cluster IP of a Service. The proxy allocates a missing cluster IP now.
 
         Returns: "" for a headless Service and for type ExternalName
@@ -213,7 +206,7 @@ class ServiceProxy:
             self._store.update(SERVICES, service)
         return address
 
-    def _address_for(self, key: _Key) -> str:
+    def _address_for(self, key: Key) -> str:
         """The last address of a Service with this name, if the address is free; else a new address.
 
         Running processes know a Service only by its address. So a Service that a user deletes by
@@ -222,7 +215,7 @@ class ServiceProxy:
         former = next((address for address, owner in self._former.items() if owner == key), "")
         return former if self._addresses.reserve(former) else self._addresses.take()
 
-    def _release(self, key: _Key) -> None:
+    def _release(self, key: Key) -> None:
         if address := self._cluster_ips.pop(key, None):
             self._former[address] = key
             self._addresses.release(address)
@@ -235,18 +228,15 @@ class ServiceProxy:
         if not service["spec"].get("selector"):
             return
         desired = endpoints(service, pods)
-        try:
-            present = self._store.get(ENDPOINTS, *_key(service))
-        except errors.NotFound:
+        present = self._store.find(ENDPOINTS, *key_of(service))
+        if present is None:
             self._store.create(ENDPOINTS, desired)
             return
-        metadata = present["metadata"] | desired["metadata"]
-        self._store.update(
-            ENDPOINTS, present | {"metadata": metadata, "subsets": desired["subsets"]}
-        )
+        desired["metadata"] = present["metadata"] | desired["metadata"]
+        self._store.update(ENDPOINTS, present | desired)
 
     async def _listen(
-        self, key: _Key, service: Object, address: str, ports: Sequence[ServicePort]
+        self, key: Key, service: Object, address: str, ports: Sequence[ServicePort]
     ) -> float | None:
         """Open and close listeners, so that each port of a Service has a listener.
 
@@ -270,21 +260,17 @@ class ServiceProxy:
         self._report(key, service, failure)
         return LISTEN_RETRY_S if failure else None
 
-    def _report(self, key: _Key, service: Object, failure: str) -> None:
+    def _report(self, key: Key, service: Object, failure: str) -> None:
         """Write an Event when a failure begins. Write no further Event while the failure lasts."""
         if failure and self._failures.get(key) != failure:
             self._events.warning(service, "FailedListen", failure)
         self._failures[key] = failure
 
-    async def _close_all(self, key: _Key) -> None:
+    async def _close_all(self, key: Key) -> None:
         for listener in self._listeners.pop(key, {}).values():
             await listener.close()
 
 
-def host_of(key: _Key) -> str:
+def host_of(key: Key) -> str:
     """The DNS name of a Service, without the cluster's domain."""
     return f"{key[1]}.{key[0]}"
-
-
-def _key(service: Object) -> _Key:
-    return service["metadata"]["namespace"], service["metadata"]["name"]

@@ -1,23 +1,7 @@
 """Errors of the API. The reasons and the texts are the same as in Kubernetes.
 
-    APIError                     becomes a `Status` object with its code and reason
-    ├── BadRequest               400
-    ├── Unauthorized             401
-    ├── Forbidden                403
-    ├── NotFound                 404
-    ├── MethodNotAllowed         405
-    ├── RequestTimeout           408
-    ├── AlreadyExists, Conflict  409
-    ├── Gone                     410, reason Expired: list again
-    ├── TooLarge                 413
-    ├── UnsupportedMediaType     415
-    ├── Invalid                  422, with one cause per field
-    ├── Unprocessable            422
-    ├── InternalError            500
-    ├── EtcdTooLarge             500, with the words of etcd
-    └── OutOfSpace               507, the state directory is full
-
-The store and the API's handlers raise these errors. Only `api.server` translates them to HTTP.
+An APIError becomes a `Status` object with its code and reason. Only `api.server` translates the
+errors to HTTP.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,13 @@ from typing import Any, Final
 import msgspec
 
 Object = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace and name of an object. A cluster-scoped object has the namespace ""."""
+
+
+def key(object_: Object) -> Key:
+    return object_["metadata"].get("namespace") or "", object_["metadata"]["name"]
+
 
 _GROUPS_WITH_GENERATION = (
     "apiextensions.k8s.io",

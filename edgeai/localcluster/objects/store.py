@@ -79,7 +79,7 @@ class Store:
             for row in self._database.rows(CUSTOMRESOURCEDEFINITIONS.group_resource):
                 self.registry.define(_decode(row.body))
             for name in INITIAL_NAMESPACES:
-                if self._find(NAMESPACES, "", name) is None:
+                if self.find(NAMESPACES, "", name) is None:
                     self.create(NAMESPACES, {"metadata": {"name": name}})
         except errors.APIError as error:
             self._database.close()
@@ -103,10 +103,15 @@ class Store:
 
         Raises: errors.NotFound
         """
-        body = self._database.body(resource.group_resource, namespace, name)
-        if body is None:
+        object_ = self.find(resource, namespace, name)
+        if object_ is None:
             raise errors.NotFound.named(resource, name)
-        return _served(resource, _decode(body))
+        return object_
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """Read one object. Returns: None if the store has no such object"""
+        body = self._database.body(resource.group_resource, namespace, name)
+        return None if body is None else _served(resource, _decode(body))
 
     def list(
         self,
@@ -170,7 +175,7 @@ class Store:
         namespace = metadata.get("namespace", "")
         self._check_namespace(namespace)
         self._check_quota(resource, namespace, metadata["name"])
-        if self._find(resource, namespace, metadata["name"]) is not None:
+        if self.find(resource, namespace, metadata["name"]) is not None:
             raise errors.AlreadyExists(resource, metadata["name"])
         return self._commit("ADDED", resource, object_, None, dry_run=dry_run)
 
@@ -187,9 +192,7 @@ class Store:
             resourceVersion than the stored object; errors.Invalid, errors.OutOfSpace
         """
         namespace, name = strategy.key(object_)
-        current = self._find(resource, namespace, name)
-        if current is None:
-            raise errors.NotFound.named(resource, name)
+        current = self.get(resource, namespace, name)
         updated = strategy.prepare_update(
             resource, current, object_, subresource, self._now(), self.registry
         )
@@ -221,9 +224,7 @@ class Store:
         Returns: the object in its last state
         Raises: errors.NotFound; errors.Conflict for another uid or resource version
         """
-        current = self._find(resource, namespace, name)
-        if current is None:
-            raise errors.NotFound.named(resource, name)
+        current = self.get(resource, namespace, name)
         strategy.check_preconditions(resource, current, uid, resource_version)
         object_ = strategy.prepare_delete(
             resource, current, propagation, grace_period_s, self._now()
@@ -282,11 +283,6 @@ class Store:
         return lambda: self._listeners.remove(listener)
 
     # Parts of the methods above
-
-    def _find(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """The stored object in the version of `resource`; None if the store has no such object."""
-        body = self._database.body(resource.group_resource, namespace, name)
-        return None if body is None else _served(resource, _decode(body))
 
     def _check_namespace(self, name: str) -> None:
         """Refuse a new object if its namespace does not exist or is being deleted."""

@@ -376,7 +376,10 @@ async def test_who_comes_under_the_name_of_one_deleted_by_force_stays(
 async def test_the_address_of_a_deleted_pod_is_given_out_again(
     store: Store, tmp_path: Path
 ) -> None:
-    with contextlib.closing(claim_network()) as network, Reaper(tmp_path) as reaper:
+    with (
+        contextlib.closing(claim_network()) as network,
+        contextlib.closing(Reaper(tmp_path)) as reaper,
+    ):
         host = PodHost(
             store=store,
             reaper=reaper,

@@ -103,7 +103,10 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
         clock.advance(0.002)
         return clock()
 
-    with contextlib.closing(claim_network()) as network, Reaper(tmp_path) as reaper:
+    with (
+        contextlib.closing(claim_network()) as network,
+        contextlib.closing(Reaper(tmp_path)) as reaper,
+    ):
         host = PodHost(
             store=store,
             reaper=reaper,

@@ -1,6 +1,7 @@
 """One container's process group, and waiting for its end."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ async def test_who_is_cancelled_as_the_output_ends_does_not_go_on(tmp_path: Path
     """Else a probe whose container ends meanwhile runs for ever, and its pod never goes."""
     script = "sleep 60 & exit 0"  # whose output ends only when its group is killed
     launch = Launch(executable="/bin/sh", argv=("sh", "-c", script), env={}, cwd=str(tmp_path))
-    with Reaper(tmp_path) as reaper:
+    with contextlib.closing(Reaper(tmp_path)) as reaper:
         process = ContainerProcess(launch, reaper, lambda _: None)
         try:
             waiting = asyncio.create_task(process.wait())
