@@ -94,7 +94,7 @@ class BoundedConnections:
             return True
         now = asyncio.get_running_loop().time()
         try:
-            self._arrivals.of(address, now).reserve(now)
+            self._arrivals.bucket(address, now).reserve(now)
         except Overloaded:
             return False
         return True

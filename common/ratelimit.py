@@ -112,7 +112,7 @@ class TokenBuckets:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def of(self, source: str, now: float) -> TokenBucket:
+    def bucket(self, source: str, now: float) -> TokenBucket:
         """The bucket of the source. The caller takes its token at once. Args: now: as `reserve`"""
         bucket = self._buckets.get(source) or self._new_bucket()
         self._buckets[source] = bucket
@@ -162,7 +162,7 @@ class WaitingRoom:
         Raises: Overloaded when the request would wait too long, or too many requests wait
         """
         now = asyncio.get_running_loop().time()
-        wait_s = self._buckets.of(source, now).reserve(now)
+        wait_s = self._buckets.bucket(source, now).reserve(now)
         if wait_s <= 0:
             return
         self._warning.log(server=self._server, source=source)

@@ -22,13 +22,13 @@ from globalmanager.cache.health import Health
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import WorkerSettings
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
-from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.edge.sessions.left_out import LeftOutTasks
 from globalmanager.edge.sessions.rebalancer import Rebalancer
 from globalmanager.edge.sessions.registry import Sessions
+from globalmanager.edge.sessions.report_writer import JobReportWriter
 from globalmanager.engine.build import build_engine
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.pod_security import Level
@@ -105,7 +105,7 @@ class Core:
         desired.subscribe_left_out(left_out.tell)
         self.inbox = Inbox(
             desired=desired,
-            writer=StatusFold(
+            writer=JobReportWriter(
                 jobs=self.engine.jobs,
                 writer=self.engine.writers.status_writer,
                 recorder=recorder,

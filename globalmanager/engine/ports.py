@@ -11,7 +11,7 @@ from globalmanager.contract import Assignment
 
 
 class AssignmentSink(Protocol):
-    """Takes the assignments of all nodes. `edge.sessions.downstream` implements this interface.
+    """Takes the assignments of all nodes. `edge.sessions.desired_sets` implements this interface.
 
     Both methods return at once and never raise.
     """

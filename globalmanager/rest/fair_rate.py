@@ -29,5 +29,5 @@ class FairRate:
     def take(self, source: str, now: float) -> None:
         """Raises: Overloaded"""
         # First the bucket of the source: whoever has used it up takes nothing from the others.
-        self._each.of(source, now).reserve(now)
+        self._each.bucket(source, now).reserve(now)
         self._total.reserve(now)

@@ -26,7 +26,7 @@ from common import wire
 from common.traces import Traces
 from edgeai.ids import WorkerName
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.traces import TaskTraces
 from tests.globalmanager.edge.world import (

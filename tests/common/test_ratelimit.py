@@ -74,13 +74,13 @@ async def test_acquire_waits_for_its_turn() -> None:
 def test_the_bucket_of_a_source_that_does_not_come_again_takes_memory_until_it_is_full() -> None:
     """As the workers of job after job on a node: 2,000 of them in 1,000 s, 10 s to fill up."""
     buckets = TokenBuckets(qps=1.0, burst=10, max_wait_s=0.0, part="test")
-    busy = buckets.of("busy", 0.0)
+    busy = buckets.bucket("busy", 0.0)
     busy.reserve(0.0, 9)
     for number in range(2000):
         now = number * 0.5
-        buckets.of(f"job {number}", now).reserve(now, 10)
+        buckets.bucket(f"job {number}", now).reserve(now, 10)
         if number < 1000:
-            assert buckets.of("busy", now) is busy, "a source got a second burst"
+            assert buckets.bucket("busy", now) is busy, "a source got a second burst"
             busy.reserve(now, 0.5)
         assert len(buckets) <= 22
 

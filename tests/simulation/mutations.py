@@ -152,7 +152,7 @@ MUTATIONS: Final = (
         "I9",
         (
             Edit(
-                "globalmanager/edge/sessions/downstream.py",
+                "globalmanager/edge/sessions/desired_sets.py",
                 "        return self._bindings.get((node, uid))",
                 "        known = self._bindings.items()\n"
                 "        return next((each for (_, its), each in known if its == uid), None)",
@@ -175,7 +175,7 @@ MUTATIONS: Final = (
         "I3",
         (
             Edit(
-                "globalmanager/edge/sessions/fold.py",
+                "globalmanager/edge/sessions/report_writer.py",
                 "        raise _UnknownOrder(report)",
                 "        pass",
             ),
@@ -186,7 +186,7 @@ MUTATIONS: Final = (
         "I4 I9",
         (
             Edit(
-                "globalmanager/edge/sessions/fold.py",
+                "globalmanager/edge/sessions/report_writer.py",
                 "generation=report.version",
                 "generation=None",
             ),

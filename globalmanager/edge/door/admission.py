@@ -101,8 +101,8 @@ class Lobby:
 class AddressBuckets(TokenBuckets):
     """One token bucket for each address. The bucket limits what comes from its address."""
 
-    def of(self, address: str, now: float) -> TokenBucket:
-        return super().of(network_of(address), now)
+    def bucket(self, address: str, now: float) -> TokenBucket:
+        return super().bucket(network_of(address), now)
 
 
 class Toll:

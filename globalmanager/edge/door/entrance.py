@@ -89,7 +89,7 @@ class TlsGate:
     async def _wait_for_turn(self, tcp: socket.socket, address: str, toll: Toll) -> None:
         loop = asyncio.get_running_loop()
         try:
-            for bucket in (self._buckets.of(address, loop.time()), self._bucket):
+            for bucket in (self._buckets.bucket(address, loop.time()), self._bucket):
                 wait_s = toll.pay(bucket, loop.time())
                 if wait_s > 0:
                     await asyncio.sleep(wait_s)
@@ -174,7 +174,7 @@ class Entrance(asyncio.Protocol):
     def _may_arrive(self, address: str) -> bool:
         try:
             now = asyncio.get_running_loop().time()
-            self._connection.toll.pay(self._arrivals.of(address, now), now)
+            self._connection.toll.pay(self._arrivals.bucket(address, now), now)
         except Overloaded:
             return False
         return True

@@ -304,7 +304,7 @@ class EdgeServer:
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
             now = asyncio.get_running_loop().time()
-            connection.toll.pay(self._buckets.of(connection.peer_address, now), now)
+            connection.toll.pay(self._buckets.bucket(connection.peer_address, now), now)
             connection.toll.pay(self._bucket, now)
         except Overloaded:
             return unavailable(connection, retry_after(self._limits.busy_retry_s))

@@ -30,7 +30,7 @@ from edgeai.errors import ProtocolError
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import Binding, DesiredSets
+from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
 from globalmanager.edge.sessions.entries import (
     Entry,
     Receipt,

@@ -13,8 +13,8 @@ from common.ratelimit import TokenBucket
 from edgeai.errors import Overloaded
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.contract import Event, Severity
-from globalmanager.edge.sessions.fold import Jobs, Recorder
 from globalmanager.edge.sessions.quota import NodeLimits
+from globalmanager.edge.sessions.report_writer import Jobs, Recorder
 
 TOO_MANY_TASKS: Final = "TooManyTasks"
 EVENTS_PER_S: Final = 1.0

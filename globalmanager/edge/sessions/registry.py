@@ -24,7 +24,7 @@ from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.connection import SessionConnection
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, day_of, fingerprint

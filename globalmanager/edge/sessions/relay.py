@@ -27,7 +27,7 @@ from common.session import Timing
 from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
-from globalmanager.edge.sessions.downstream import Binding, DesiredSets
+from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
 
 log = get_logger(__name__)
 

@@ -63,7 +63,7 @@ class PageRate:
         """Raises: RequestError"""
         now = asyncio.get_running_loop().time()
         try:
-            self._buckets.of(request.remote or "", now).reserve(now)
+            self._buckets.bucket(request.remote or "", now).reserve(now)
         except Overloaded as error:
             problem = "too many pages from your address: wait a few seconds, then reload"
             raise RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, problem) from error

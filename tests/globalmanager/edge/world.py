@@ -27,7 +27,7 @@ from globalmanager.edge.door.tls import ServerTls
 from globalmanager.edge.identity.handshake import Authenticator
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.driver import DriverTiming
 from globalmanager.edge.sessions.inbox import (
     Done,

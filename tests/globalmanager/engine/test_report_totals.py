@@ -11,8 +11,8 @@ from edgeai.ids import TaskKey, Uid
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Served, task_key
-from globalmanager.edge.sessions.fold import StatusFold
 from globalmanager.edge.sessions.inbox import Done
+from globalmanager.edge.sessions.report_writer import JobReportWriter
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
@@ -33,7 +33,7 @@ class Replica:
         self._store = Store(EDGEAI)
         self._store.upsert(made)
         writer = StatusWriter(client, lambda _type: self._store)
-        self._fold = StatusFold(jobs=self, writer=writer, recorder=Recorder(client))
+        self._fold = JobReportWriter(jobs=self, writer=writer, recorder=Recorder(client))
 
     def find(self, _key: TaskKey) -> Served | None:
         return Served(KIND, REF, self._store.list()[0])

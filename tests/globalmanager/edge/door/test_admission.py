@@ -87,21 +87,21 @@ SAME_PACE = {
 @pytest.mark.parametrize(("one", "other", "same"), SAME_PACE.values(), ids=SAME_PACE.keys())
 def test_who_shares_a_pace(one: str, other: str, same: bool) -> None:
     table = buckets()
-    assert (table.of(one, 0.0) is table.of(other, 0.0)) == same
+    assert (table.bucket(one, 0.0) is table.bucket(other, 0.0)) == same
 
 
 def test_the_paces_of_addresses_are_bounded_and_the_longest_unused_is_forgotten() -> None:
     table = buckets(size=2)
     first, second = used(table, "192.0.2.1"), used(table, "192.0.2.2")
-    assert table.of("192.0.2.1", 0.0) is first
+    assert table.bucket("192.0.2.1", 0.0) is first
     used(table, "192.0.2.3")
     assert len(table) == 2
-    assert table.of("192.0.2.1", 0.0) is first
-    assert table.of("192.0.2.2", 0.0) is not second
+    assert table.bucket("192.0.2.1", 0.0) is first
+    assert table.bucket("192.0.2.2", 0.0) is not second
 
 
 def used(table: AddressBuckets, address: str) -> TokenBucket:
-    bucket = table.of(address, 0.0)
+    bucket = table.bucket(address, 0.0)
     bucket.reserve(0.0)
     return bucket
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from common import wire
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox, InboxLimits, Retry
 from tests.globalmanager.edge.world import (
     A,

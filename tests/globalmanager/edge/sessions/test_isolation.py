@@ -24,7 +24,7 @@ from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Kind, Observed, Served, WorkerSettings, task_key
 from globalmanager.edge.door.admission import AdmissionLimits
-from globalmanager.edge.sessions.fold import StatusFold
+from globalmanager.edge.sessions.report_writer import JobReportWriter
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
@@ -68,7 +68,7 @@ class Bench:
         self._stores: dict[ResourceType, Store] = {}
         writer = StatusWriter(client, self._store)
         self.jobs: dict[TaskKey, Served] = {}
-        fold = StatusFold(jobs=self, writer=writer, recorder=Recorder(client))
+        fold = JobReportWriter(jobs=self, writer=writer, recorder=Recorder(client))
         limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
         self.world = World(token_file, limits=limits, inbox=QUICK_RETRY, writer=fold)
 

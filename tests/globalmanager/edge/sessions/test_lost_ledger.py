@@ -17,9 +17,9 @@ from edgeai.ids import TaskKey, Uid, WorkerName
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.store import Store
 from globalmanager.contract import Assignment, Served, task_key
-from globalmanager.edge.sessions.fold import PatchOf, StatusFold
+from globalmanager.edge.sessions.report_writer import JobReportWriter
 from globalmanager.engine.events import Recorder
-from globalmanager.engine.status import StatusWriter
+from globalmanager.engine.status import PatchOf, StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
@@ -43,7 +43,7 @@ class Replica(World):
         self._store = Store(EDGEAI)
         self._store.upsert(made)
         self._writer = StatusWriter(client, lambda _type: self._store)
-        fold = StatusFold(jobs=self, writer=self, recorder=Recorder(client))
+        fold = JobReportWriter(jobs=self, writer=self, recorder=Recorder(client))
         super().__init__(token_file, writer=fold)
         grants = {WORKER: wire.WorkerGrant("0" * 64)}
         body = wire.AssignmentBody(namespace=REF.namespace, name=REF.name, workers=grants)

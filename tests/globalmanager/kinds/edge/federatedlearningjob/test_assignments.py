@@ -1,7 +1,7 @@
 """FederatedLearningJob: the assignment of each node."""
 
 from globalmanager.contract import task_key
-from globalmanager.edge.sessions.downstream import DesiredSets
+from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.kinds.edge.federatedlearningjob import KIND
 from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.samples import federated_job, sedna_federated_job

@@ -20,9 +20,6 @@ from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
 
-PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-"""Function from the present .status to a merge patch of it; None when nothing changes."""
-
 
 class Jobs(Protocol):
     """The job resources in the caches."""
@@ -32,11 +29,18 @@ class Jobs(Protocol):
 
 class StatusWriter(Protocol):
     async def update(
-        self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None
+        self,
+        ref: ObjectRef,
+        uid: Uid,
+        patch_of: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+        *,
+        generation: int | None,
     ) -> None:
         """Patch .status of the object with this uid. Returns when the Kubernetes API has the patch.
 
-        Args: generation: of the spec that the patch holds for; the object must have it
+        Args:
+            patch_of: makes a merge patch from the present .status; None: nothing changes
+            generation: of the spec that the patch holds for; the object must have it
         Raises: Gone when no object has the uid, TooLarge, EdgeAIError
         """
 
@@ -60,12 +64,8 @@ class _UnknownOrder(EdgeAIError):
         )
 
 
-class StatusFold:
-    """Writes reports; implements ReportWriter of the inbox.
-
-    Args:
-        recorder: records Events about job resources
-    """
+class JobReportWriter:
+    """Args: recorder: records Events about job resources"""
 
     def __init__(
         self,

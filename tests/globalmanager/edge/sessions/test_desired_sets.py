@@ -13,7 +13,7 @@ from common import wire
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import Assignment
 from globalmanager.edge.sessions.cloud_session import MAX_HELD_BYTES, Desired
-from globalmanager.edge.sessions.downstream import MAX_BODY_BYTES, Binding, DesiredSets
+from globalmanager.edge.sessions.desired_sets import MAX_BODY_BYTES, Binding, DesiredSets
 from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import NODES, A, B, assignment, key, uid
 

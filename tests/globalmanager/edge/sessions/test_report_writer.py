@@ -12,8 +12,9 @@ from edgeai.api.schemas import Schema
 from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, Kind, Plan, ReportRefused, Served, Severity, WorkerReport
-from globalmanager.edge.sessions.fold import TELL_EVERY_S, PatchOf, StatusFold
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
+from globalmanager.edge.sessions.report_writer import TELL_EVERY_S, JobReportWriter
+from globalmanager.engine.status import PatchOf
 from tests.globalmanager.edge.world import A, key, uid
 from tests.support.clock import Clock
 
@@ -48,7 +49,7 @@ class Cluster:
         self.generations: list[int | None] = []  # that the writes hold for
         self.events: list[Event] = []
         self.clock = Clock()
-        self.fold = StatusFold(jobs=self, writer=self, recorder=self, clock=self.clock)
+        self.fold = JobReportWriter(jobs=self, writer=self, recorder=self, clock=self.clock)
 
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
