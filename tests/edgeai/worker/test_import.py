@@ -25,11 +25,3 @@ def test_import_loads_nothing_heavy_and_changes_nothing() -> None:
 
 def test_every_public_name_exists() -> None:
     assert all(hasattr(edgeai.worker, name) for name in edgeai.worker.__all__)
-
-
-def test_files_beside_the_users_program_hide_no_module_of_edgeai(tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    for name in ("common.py", "kube.py", "examples/__init__.py"):
-        (tmp_path / name).write_text("raise RuntimeError('the file of the user')\n")
-    program = [sys.executable, "-c", "import edgeai.api, edgeai.kube.client, edgeai.worker"]
-    subprocess.run(program, check=True, cwd=tmp_path)
