@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.bench.cluster import NAMESPACE
 from tests.cluster import binaries
-from tests.cluster.churn import Job, come_and_go, created_after_gone, created_for
+from tests.cluster.churn import ChurnJob, come_and_go, created_after_gone, created_for
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine, Passed
 from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
@@ -49,7 +49,9 @@ def _measure(control_plane: ControlPlane, directory: Path, count: int) -> dict[s
             return _figures(control_plane, jobs, list(line.passed))
 
 
-def _figures(control_plane: ControlPlane, jobs: list[Job], passed: list[Passed]) -> dict[str, Any]:
+def _figures(
+    control_plane: ControlPlane, jobs: list[ChurnJob], passed: list[Passed]
+) -> dict[str, Any]:
     created = created_for(jobs, passed)
     usual = max(set(created.values()), key=list(created.values()).count, default=0)
     left = control_plane.client.list(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")

@@ -90,7 +90,7 @@ class Tally(msgspec.Struct):
     """Reports that the sessions have sent and that have taken effect."""
 
 
-class Node(asyncio.Protocol):
+class FleetNode(asyncio.Protocol):
     """One node: its connection, if it has one, and its session, if that is open."""
 
     __slots__ = (
@@ -286,17 +286,17 @@ class Fleet:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._order = itertools.count()  # so that the heaps compare no nodes
-        self._ticks: list[tuple[float, int, Node, EdgeSession]] = []
-        self._dials: list[tuple[float, int, Node]] = []
+        self._ticks: list[tuple[float, int, FleetNode, EdgeSession]] = []
+        self._dials: list[tuple[float, int, FleetNode]] = []
         self._dialling: set[asyncio.Task[None]] = set()
         self._wanted: list[int] = []  # numbers of synced nodes that were asked for
         self._value = 0  # the next value to report
         self.synced = 0
-        self._owing: set[Node] = set()  # whose newest report has not taken effect yet
+        self._owing: set[FleetNode] = set()  # whose newest report has not taken effect yet
         self._is_acknowledged = asyncio.Event()
         self._acknowledged_at = 0.0
         self.tally = Tally()
-        self._nodes = [Node(number, self) for number in range(count)]
+        self._nodes = [FleetNode(number, self) for number in range(count)]
         for node in self._nodes:
             self.dial_at(node, 0.0)
 
@@ -315,17 +315,17 @@ class Fleet:
                 self._dialling.add(task)
                 task.add_done_callback(self._dialling.discard)
 
-    def tick_later(self, node: Node) -> None:
+    def tick_later(self, node: FleetNode) -> None:
         assert node.session is not None
         node.tick_at, session = node.session.next_tick(), node.session
         heapq.heappush(self._ticks, (node.tick_at, next(self._order), node, session))
 
-    def dial_later(self, node: Node, *, at_least_s: float) -> None:
+    def dial_later(self, node: FleetNode, *, at_least_s: float) -> None:
         """Dial again when a LocalController would."""
         node.backoff = node.backoff or default_delays(min_s=1.0, max_s=60.0).usual
         self.dial_at(node, self.now() + node.backoff.next_s(at_least_s=at_least_s))
 
-    def dial_at(self, node: Node, at: float) -> None:
+    def dial_at(self, node: FleetNode, at: float) -> None:
         heapq.heappush(self._dials, (at, next(self._order), node))
 
     def count_synced(self) -> None:
@@ -362,12 +362,12 @@ class Fleet:
                     self._report(nodes, rounds, every_s=every_s, spacing_s=spacing_s, n=ending)
                 )
 
-    def on_reported(self, node: Node) -> None:
+    def on_reported(self, node: FleetNode) -> None:
         self.tally.reported += 1
         self._owing.add(node)
         self._is_acknowledged.clear()
 
-    def on_acknowledged(self, node: Node, *, is_newest: bool) -> None:
+    def on_acknowledged(self, node: FleetNode, *, is_newest: bool) -> None:
         self.tally.acknowledged += 1
         if is_newest:
             self._owing.discard(node)
@@ -380,7 +380,7 @@ class Fleet:
         say(acknowledged=self._acknowledged_at)
 
     async def _report(
-        self, nodes: list[Node], rounds: int, *, every_s: float, spacing_s: float, n: int
+        self, nodes: list[FleetNode], rounds: int, *, every_s: float, spacing_s: float, n: int
     ) -> None:
         """All nodes in turn, `spacing_s` apart; `n` workers end in the middle half of the time."""
         ends_in = {nodes[i]: rounds // 4 + i * rounds // (2 * n) for i in range(n)}
@@ -405,7 +405,7 @@ class Fleet:
         self._value += rounds
         say(began=began, first=first, reported=reported, ended=ended, late=late_s)
 
-    def _tick(self, node: Node, session: EdgeSession, now: float) -> None:
+    def _tick(self, node: FleetNode, session: EdgeSession, now: float) -> None:
         if node.session is not session:
             return  # that session is over
         if session.next_tick() <= now:
@@ -415,7 +415,7 @@ class Fleet:
             node.send()
         self.tick_later(node)
 
-    async def _dial(self, node: Node) -> None:
+    async def _dial(self, node: FleetNode) -> None:
         self.tally.dials += 1
         tcp = socket.socket()
         tcp.setblocking(False)

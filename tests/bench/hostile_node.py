@@ -30,7 +30,7 @@ SMALL_TASKS: Final = 32_000
 LONG_TASKS: Final = 12_400
 
 
-class Node:
+class HostileNode:
     """One session of a node that does as it likes."""
 
     def __init__(self, ws: ClientConnection, told: Told) -> None:
@@ -86,7 +86,9 @@ def reason_of(refused: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def session(url: str, token: str, told: Told, *hello: wire.AnyFrame) -> AsyncIterator[Node]:
+async def session(
+    url: str, token: str, told: Told, *hello: wire.AnyFrame
+) -> AsyncIterator[HostileNode]:
     """A session that is synced. Raises: InvalidStatus, ConnectionClosed, TimeoutError"""
     async with connect(
         url,
@@ -96,7 +98,7 @@ async def session(url: str, token: str, told: Told, *hello: wire.AnyFrame) -> As
         ping_interval=None,
         close_timeout=1.0,
     ) as ws:
-        node = Node(ws, told)
+        node = HostileNode(ws, told)
         reader = asyncio.create_task(node.read())
         synced = asyncio.create_task(node.is_synced.wait())
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.manager import GlobalManager
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 UNCHANGED_S: Final = 3.0
 CHANGE_KIB: Final = 64.0
@@ -23,7 +23,7 @@ def measure() -> dict[str, Any]:
 
 async def resident_kib(directory: Path) -> float:
     """Args: directory: empty"""
-    async with Cluster(directory) as cluster:
+    async with LocalApi(directory) as cluster:
         await cluster.install_edgeai_crds()
         manager = GlobalManager(
             kubeconfig=cluster.kubeconfig, system_namespace="default", directory=directory

@@ -28,7 +28,7 @@ from edgeai.ids import TaskKey, Uid, WorkerName
 from edgeai.open_files import allow_open_files
 from globalmanager.contract import Assignment, ServicePort
 from tests.bench.spread import spread
-from tests.globalmanager.edge.world import A, World, token
+from tests.globalmanager.edge.world import A, EdgeSide, token
 from tests.localcontroller.test_process import Controller, running
 from tests.waiting import async_eventually
 
@@ -237,7 +237,7 @@ def key(number: int) -> TaskKey:
 
 
 async def cloud_side(directory: Path, target_port: int) -> None:
-    world = World(directory / "tokens")
+    world = EdgeSide(directory / "tokens")
     for number in range(TENANTS):
         assign(world, number, 1, target_port)
     questions = asyncio.StreamReader()
@@ -258,11 +258,11 @@ async def cloud_side(directory: Path, target_port: int) -> None:
                     tell(await assign_times_ms(world, float(seconds), target_port))
 
 
-def is_synced(world: World) -> bool:
+def is_synced(world: EdgeSide) -> bool:
     return any(each.synced for each in world.sessions.snapshot())
 
 
-def assign(world: World, number: int, version: int, target_port: int) -> None:
+def assign(world: EdgeSide, number: int, version: int, target_port: int) -> None:
     grant = wire.WorkerGrant(hashlib.sha256(secret(number).encode()).hexdigest())
     namespace = f"tenant-{number}"
     body = wire.AssignmentBody(namespace, "bench", {}, {WorkerName("worker"): grant})
@@ -273,7 +273,7 @@ def assign(world: World, number: int, version: int, target_port: int) -> None:
     world.services[uid, namespace, "cloud"] = HOST
 
 
-async def assign_times_ms(world: World, seconds: float, target_port: int) -> list[float]:
+async def assign_times_ms(world: EdgeSide, seconds: float, target_port: int) -> list[float]:
     """From a new version of a task to its acknowledgement, which follows the commit at the edge."""
     times: list[float] = []
     end = time.monotonic() + seconds

@@ -11,7 +11,7 @@ from tests.cluster import binaries, training
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
-from tests.conformance.clusters import Cluster, LocalCluster, RealCluster
+from tests.conformance.clusters import AnyCluster, LocalCluster, RealCluster
 from tests.waiting import eventually
 
 NODE: Final = "cloud0"
@@ -31,7 +31,7 @@ class TrainingCluster(Protocol):
     """A cluster whose GlobalManager serves training jobs."""
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> AnyCluster: ...
 
     has_logs: bool
     """Whether containers run, so that they have logs."""

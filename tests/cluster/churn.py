@@ -18,24 +18,24 @@ PLURAL: Final = "jointinferenceservices"
 NOT_FOUND: Final = 404
 
 
-class Job(NamedTuple):
+class ChurnJob(NamedTuple):
     path: str
     """Of the job in the API: a job of another namespace may have the same name."""
     uid: str
 
 
-def create_job(client: Client, namespace: str, name: str) -> tuple[Job, Object]:
+def create_job(client: Client, namespace: str, name: str) -> tuple[ChurnJob, Object]:
     made = client.create(service(namespace, name=name))
-    return Job(path_of(made), made["metadata"]["uid"]), made
+    return ChurnJob(path_of(made), made["metadata"]["uid"]), made
 
 
 def come_and_go(
     client: Client, namespace: str, *, count: int, per_s: float, life_s: float
-) -> list[Job]:
+) -> list[ChurnJob]:
     """Create `count` jobs at `per_s` a second, and delete each after `life_s` seconds."""
     create_models(client, namespace)
     begin_s = time.monotonic()
-    jobs: list[Job] = []
+    jobs: list[ChurnJob] = []
     living: list[tuple[float, Object]] = []  # when it is to be deleted, and what
     while len(jobs) < count or living:
         now_s = time.monotonic() - begin_s
@@ -50,13 +50,13 @@ def come_and_go(
     return jobs
 
 
-def created_for(jobs: Iterable[Job], passed: Iterable[Passed]) -> Counter[str]:
+def created_for(jobs: Iterable[ChurnJob], passed: Iterable[Passed]) -> Counter[str]:
     """How many objects were asked to be created for each uid."""
     uids = {job.uid for job in jobs}
     return Counter(owner for each in passed for owner in _owners(each) if owner in uids)
 
 
-def created_after_gone(jobs: Iterable[Job], passed: Iterable[Passed]) -> list[str]:
+def created_after_gone(jobs: Iterable[ChurnJob], passed: Iterable[Passed]) -> list[str]:
     """Paths of what was created for a uid after an answer that nothing has the job's name."""
     uids = {job.path: job.uid for job in jobs}
     gone: set[str] = set()

@@ -63,7 +63,7 @@ def test_components_combine(
 ) -> None:
     documents = combined(tmp_path, chosen)
     apply(crds, documents, is_old=OLD in chosen)
-    found = Installation.of(documents)
+    found = DeployedObjects.of(documents)
     (identity,) = {IDENTITIES[name] for name in chosen if name in IDENTITIES}
     assert found.cloud().edge_auth == identity
     found.edge()
@@ -182,7 +182,7 @@ SLOW_START_S: Final = 35.0  # seen on a KubeEdge node under load
 
 @pytest.mark.parametrize("key", [("Deployment", ACCOUNT), (DAEMON_SET, LOCAL_CONTROLLER)])
 def test_a_slow_start_is_not_taken_for_a_hang(key: tuple[str, str]) -> None:
-    documents = Installation.of(rendered(DEPLOY / "overlays" / "kubeedge")).documents
+    documents = DeployedObjects.of(rendered(DEPLOY / "overlays" / "kubeedge")).documents
     (container,) = documents[key]["spec"]["template"]["spec"]["containers"]
     startup = container["startupProbe"]
     assert startup["httpGet"] == container["livenessProbe"]["httpGet"]
@@ -217,7 +217,7 @@ def test_on_kubeedge_nodes_a_localcontroller_needs_files_of_the_node_only() -> N
         "/etc/edgeai/ca": "/etc/edgeai/ca",
         "/etc/kubeedge/certs": "/etc/edgeai/node",
     }
-    settings = Installation.of(rendered(overlay)).edge()
+    settings = DeployedObjects.of(rendered(overlay)).edge()
     assert settings.token_file is None
     assert settings.client_certificate == Path("/etc/edgeai/node/server.crt")
     assert settings.client_key == Path("/etc/edgeai/node/server.key")
@@ -263,14 +263,14 @@ FIELDS: Final = {
 _REFERENCE: Final = re.compile(r"\$\((\w+)\)")
 
 
-class Installation(NamedTuple):
+class DeployedObjects(NamedTuple):
     """What one rendering installs."""
 
     documents: dict[tuple[str, str], Object]
     """(kind, name) -> the object."""
 
     @classmethod
-    def of(cls, documents: list[Object]) -> "Installation":
+    def of(cls, documents: list[Object]) -> "DeployedObjects":
         return cls({(each["kind"], each["metadata"]["name"]): each for each in documents})
 
     def groups(self) -> set[str]:
@@ -329,7 +329,7 @@ def _expanded(text: str, env: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_programs_take_the_settings_that_they_are_given(overlay: str) -> None:
-    found = Installation.of(rendered(DEPLOY / "overlays" / overlay))
+    found = DeployedObjects.of(rendered(DEPLOY / "overlays" / overlay))
     found.edge()
     is_mtls = overlay in ("mtls", "kubeedge")
     assert found.cloud().edge_auth == ("mtls" if is_mtls else "serviceaccount")

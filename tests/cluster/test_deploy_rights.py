@@ -97,7 +97,7 @@ def refused(events: list[Object], *namespaces: str) -> set[Right | None]:
     }
 
 
-class Installation:
+class DeployRights:
     """The ServiceAccounts and rights of deploy/, and what comes and goes under them."""
 
     def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
@@ -235,16 +235,16 @@ def _is_linked(port: int) -> bool:
 @pytest.fixture
 def installation(
     crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
-) -> Installation:
+) -> DeployRights:
     assert EDGE in nodes
     assert system_namespace == NAMESPACE
-    installation = Installation(crds, tmp_path)
+    installation = DeployRights(crds, tmp_path)
     installation.install()
     return installation
 
 
 @pytest.fixture
-def busy(installation: Installation, namespace: str) -> Iterator[Callable[[], GlobalManager]]:
+def busy(installation: DeployRights, namespace: str) -> Iterator[Callable[[], GlobalManager]]:
     """Starts GlobalManagers; the last one is stopped at the end."""
     started: list[GlobalManager] = []
 
@@ -260,7 +260,7 @@ def busy(installation: Installation, namespace: str) -> Iterator[Callable[[], Gl
 
 @pytest.mark.timeout(480)
 def test_every_right_is_used_and_none_is_missing(
-    installation: Installation, busy: Callable[[], GlobalManager], namespace: str
+    installation: DeployRights, busy: Callable[[], GlobalManager], namespace: str
 ) -> None:
     client = installation.client
     manager = busy()
@@ -289,7 +289,7 @@ def test_every_right_is_used_and_none_is_missing(
     assert beyond == set()
 
 
-def read_by_rest(installation: Installation, manager: GlobalManager, namespace: str) -> None:
+def read_by_rest(installation: DeployRights, manager: GlobalManager, namespace: str) -> None:
     """REST shows what the caller may read of the Kubernetes API, and nothing to strangers."""
     models = f"/api/v1/namespaces/{namespace}/models"
     for path in ("/api/v1/nodes", models, "/metrics"):
@@ -467,7 +467,7 @@ def annotations_of(object_: Object | None) -> Object:
     return found
 
 
-def write_at_the_same_time(installation: Installation, namespace: str) -> None:
+def write_at_the_same_time(installation: DeployRights, namespace: str) -> None:
     """Until the GlobalManager has met a conflict for each kind, and read what is there."""
     client = installation.client
     rounds = iter(range(1000))
@@ -504,7 +504,7 @@ def write_until_status(client: Client, object_: Object) -> None:
 
 
 def test_the_right_to_block_the_deletion_of_an_owner_is_needed(
-    installation: Installation, namespace: str
+    installation: DeployRights, namespace: str
 ) -> None:
     """Where the cluster checks it, as this one does."""
     client = installation.client

@@ -10,7 +10,7 @@ from edgeai.cli.api import path_of
 from tests.cluster.churn import (
     NOT_FOUND,
     PLURAL,
-    Job,
+    ChurnJob,
     come_and_go,
     create_job,
     created_after_gone,
@@ -76,7 +76,7 @@ def wait_for_deployments(client: Client, namespace: str) -> None:
     eventually("both Deployments", check)
 
 
-def wait_until_manager_is_told(job: Job, line: ApiLine) -> None:
+def wait_until_manager_is_told(job: ChurnJob, line: ApiLine) -> None:
     """Until the API has answered a request about the job by 404."""
 
     def check() -> bool:
@@ -105,7 +105,7 @@ def test_of_jobs_that_come_and_go_none_gets_anything_once_it_is_gone(
     client: Client, line: ApiLine, namespace: str
 ) -> None:
     make_watch_late(line, LATE_S)
-    jobs: list[Job] = come_and_go(client, namespace, count=60, per_s=5.0, life_s=LIFE_S)
+    jobs: list[ChurnJob] = come_and_go(client, namespace, count=60, per_s=5.0, life_s=LIFE_S)
     wait_until_collected(client, namespace)
     created = created_for(jobs, line.passed)
     assert created_after_gone(jobs, line.passed) == []

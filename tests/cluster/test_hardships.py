@@ -68,7 +68,7 @@ class Answer(NamedTuple):
     reasons: Sequence[str]
 
 
-class Replica:
+class HardshipReplica:
     """A GlobalManager, its line to the API server, and all that its /readyz says."""
 
     def __init__(self, name: str, directory: Path, control_plane: ControlPlane) -> None:
@@ -117,8 +117,10 @@ class Replica:
         return self.manager.get(f"/api/v1/namespaces/{namespace}/jointinferenceservices")
 
 
-class World:
-    def __init__(self, control_plane: ControlPlane, keen: Replica, steady: Replica) -> None:
+class KeenAndSteady:
+    def __init__(
+        self, control_plane: ControlPlane, keen: HardshipReplica, steady: HardshipReplica
+    ) -> None:
         self.control_plane = control_plane
         self.keen, self.steady = keen, steady
         self.replicas = (keen, steady)
@@ -191,13 +193,13 @@ class World:
             assert told.at >= began + STALE_S - IN_FLIGHT_S
             assert any("no contact for" in reason for reason in told.reasons), told
 
-    def most_requests(self, replica: Replica, lasted_s: float) -> float:
+    def most_requests(self, replica: HardshipReplica, lasted_s: float) -> float:
         """Of each that asks one at once, one when the line was dialled anew, and one a second."""
         return replica.askers() * (2 + lasted_s)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeenAndSteady]:
     """A control plane of its own, without controllers; both replicas are ready."""
     directory = tmp_path_factory.mktemp("hardships")
     (directory / "controlplane").mkdir()
@@ -209,8 +211,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         control_plane.install_crds()
         control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
         control_plane.client.create_named("Node", NODE)
-        keen, steady = (Replica(name, directory, control_plane) for name in ("keen", "steady"))
-        world = World(control_plane, keen, steady)
+        keen, steady = (
+            HardshipReplica(name, directory, control_plane) for name in ("keen", "steady")
+        )
+        world = KeenAndSteady(control_plane, keen, steady)
         keen.launch(stack, "--stale-after-s", f"{STALE_S:g}")
         steady.launch(stack)
         world.wait_for_contact()
@@ -222,7 +226,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def namespace(world: World) -> str:
+def namespace(world: KeenAndSteady) -> str:
     """A fresh one with the Models of a job; it lasts as long as the control plane."""
     metadata = {"generateName": "test-"}
     made = world.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -232,7 +236,7 @@ def namespace(world: World) -> str:
 
 
 @pytest.fixture
-def mended(world: World) -> Iterator[None]:
+def mended(world: KeenAndSteady) -> Iterator[None]:
     """Whatever a test did to the lines, the next one finds them well; a failure shows the logs."""
     yield
     for replica in world.replicas:
@@ -248,7 +252,7 @@ pytestmark = pytest.mark.usefixtures("mended")
 
 
 @pytest.fixture
-def edge(world: World, tmp_path: Path) -> Iterator[tuple[Edge, Road]]:
+def edge(world: KeenAndSteady, tmp_path: Path) -> Iterator[tuple[Edge, Road]]:
     """Connected to `keen`, over the road."""
     with Road() as road:
         road.lead_to(world.keen.manager.edge_address)
@@ -261,7 +265,7 @@ def edge(world: World, tmp_path: Path) -> Iterator[tuple[Edge, Road]]:
             print(f"--- edge\n{edge.logs()}")
 
 
-def test_a_restarted_api_server_is_found_again(world: World, namespace: str) -> None:
+def test_a_restarted_api_server_is_found_again(world: KeenAndSteady, namespace: str) -> None:
     """It takes no connections while it ends, is then killed with the watches, and starts slowly."""
     with world.hardship():
         world.control_plane.restart_api_server(within_s=1.0)
@@ -270,7 +274,7 @@ def test_a_restarted_api_server_is_found_again(world: World, namespace: str) -> 
         world.wait_for_contact()
 
 
-def test_a_line_that_was_cut_is_told_and_survived(world: World, namespace: str) -> None:
+def test_a_line_that_was_cut_is_told_and_survived(world: KeenAndSteady, namespace: str) -> None:
     with world.hardship() as began:
         world.on_all_lines(lambda line: line.cut("loudly"))
         job = world.create_job(namespace)
@@ -280,7 +284,9 @@ def test_a_line_that_was_cut_is_told_and_survived(world: World, namespace: str) 
         world.wait_for_children(job)
 
 
-def test_a_line_that_died_in_silence_is_told_and_replaced(world: World, namespace: str) -> None:
+def test_a_line_that_died_in_silence_is_told_and_replaced(
+    world: KeenAndSteady, namespace: str
+) -> None:
     """Nothing is heard ever again over the connections that there were."""
     with world.hardship() as began:
         world.on_all_lines(lambda line: line.cut("silently"))
@@ -293,7 +299,7 @@ def test_a_line_that_died_in_silence_is_told_and_replaced(world: World, namespac
 
 
 def test_an_api_server_that_fails_at_everything_is_told_and_survived(
-    world: World, namespace: str
+    world: KeenAndSteady, namespace: str
 ) -> None:
     with world.hardship() as began:
         world.on_all_lines(lambda line: line.refuse(*FAILURES))
@@ -306,7 +312,7 @@ def test_an_api_server_that_fails_at_everything_is_told_and_survived(
 
 
 def test_an_overloaded_api_server_is_left_alone_for_as_long_as_it_asks(
-    world: World, namespace: str
+    world: KeenAndSteady, namespace: str
 ) -> None:
     with world.hardship() as began:
         world.on_all_lines(lambda line: line.refuse(OVERLOADED))
@@ -322,7 +328,7 @@ def test_an_overloaded_api_server_is_left_alone_for_as_long_as_it_asks(
         world.wait_for_children(job)
 
 
-def refused_before_rest(replica: Replica, since: float, *, of_ha: bool) -> int:
+def refused_before_rest(replica: HardshipReplica, since: float, *, of_ha: bool) -> int:
     """How much was refused until, for the first time, nothing was asked for RETRY_AFTER_S.
 
     Args: of_ha: of the client for Leases and heartbeats, which has a rate of its own, or of the
@@ -344,7 +350,7 @@ def refused_before_rest(replica: Replica, since: float, *, of_ha: bool) -> int:
     return eventually(f"a rest of {replica.name}", check, timeout_s=40)
 
 
-def test_a_slow_api_server_is_used_slowly(world: World, namespace: str) -> None:
+def test_a_slow_api_server_is_used_slowly(world: KeenAndSteady, namespace: str) -> None:
     with world.hardship() as began:
         world.on_all_lines(lambda line: setattr(line, "delay_s", DEADLINE_S / 3))
         world.wait_for_children(world.create_job(namespace))
@@ -352,7 +358,7 @@ def test_a_slow_api_server_is_used_slowly(world: World, namespace: str) -> None:
 
 
 def test_a_frozen_api_server_keeps_nobody_from_their_work(
-    world: World, namespace: str, edge: tuple[Edge, Road]
+    world: KeenAndSteady, namespace: str, edge: tuple[Edge, Road]
 ) -> None:
     """The session stays, reports are taken, nobody leads, REST answers; then all is made up for."""
     localcontroller, road = edge
@@ -383,13 +389,13 @@ def test_a_frozen_api_server_keeps_nobody_from_their_work(
     assert {"key": "seen", "value": f"{10 * uploaded}"} in told["metrics"], told
 
 
-def nobody_leads(world: World) -> bool:
+def nobody_leads(world: KeenAndSteady) -> bool:
     leading = [each.name for each in world.replicas if any(each.manager.metric(LEADING).values())]
     assert not leading, f"{leading} lead"
     return True
 
 
-def all_is_told(replica: Replica) -> bool:
+def all_is_told(replica: HardshipReplica) -> bool:
     """Of each informer, that it has no contact."""
     told = [each for each in replica.manager.readyz()[1] if "no contact for" in each]
     assert len(told) == len(replica.stale_s()), f"only {told}"
@@ -406,7 +412,7 @@ def wait_for_count(client: Client, job: Object, uploaded: int) -> None:
 
 
 def test_what_was_deleted_and_forgotten_meanwhile_is_noticed(
-    world: World, namespace: str, edge: tuple[Edge, Road]
+    world: KeenAndSteady, namespace: str, edge: tuple[Edge, Road]
 ) -> None:
     """410: the history that the watches would go on from is compacted, and no cache has it."""
     localcontroller, _ = edge
@@ -439,7 +445,7 @@ def test_what_was_deleted_and_forgotten_meanwhile_is_noticed(
         assert "doomed" not in replica.jobs(namespace)
 
 
-def wait_for_image(world: World, job: Object) -> None:
+def wait_for_image(world: KeenAndSteady, job: Object) -> None:
     def check() -> bool:
         deployment = world.children(job)["Deployment/kept-deployment-cloud"]
         containers = deployment["spec"]["template"]["spec"]["containers"]

@@ -46,7 +46,7 @@ REFUSALS: Final = 3
 EVERYBODYS: Final = ("/secrets", "/leases", "/configmaps")
 
 
-class World(Replicas):
+class ReplicasOnRoad(Replicas):
     """Two replicas, and a road on which one edge dials one or the other."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str, directory: Path) -> None:
@@ -133,16 +133,16 @@ def _owner(metadata: Object) -> str:
 @pytest.fixture
 def world(
     crds: ControlPlane, namespace: str, nodes: tuple[str, ...], tmp_path: Path
-) -> Iterator[World]:
+) -> Iterator[ReplicasOnRoad]:
     """Both are ready, one leads; no edge yet."""
     assert NODE in nodes
-    world = World(crds, namespace, tmp_path)
+    world = ReplicasOnRoad(crds, namespace, tmp_path)
     with world.running(), world.road:
         yield world
 
 
 @pytest.fixture
-def edge(world: World, tmp_path: Path) -> Iterator[Edge]:
+def edge(world: ReplicasOnRoad, tmp_path: Path) -> Iterator[Edge]:
     """Not started."""
     directory = tmp_path / "edge"
     directory.mkdir()
@@ -157,7 +157,7 @@ def connected_nodes(replica: Replica) -> list[str]:
     return [each["name"] for each in items if each["connected"]]
 
 
-def test_both_serve_edges_and_rest_and_one_reconciles(world: World, edge: Edge) -> None:
+def test_both_serve_edges_and_rest_and_one_reconciles(world: ReplicasOnRoad, edge: Edge) -> None:
     """The edge is the follower's; the leader knows of it, and of its end within the grace."""
     leader, follower = world.roles()
     world.send_edge_to(follower)
@@ -178,7 +178,7 @@ def test_both_serve_edges_and_rest_and_one_reconciles(world: World, edge: Edge) 
     assert reconciler_writes(follower) == []
 
 
-def test_a_killed_leader_is_followed_within_the_lease(world: World, edge: Edge) -> None:
+def test_a_killed_leader_is_followed_within_the_lease(world: ReplicasOnRoad, edge: Edge) -> None:
     leader, follower = world.roles()
     world.send_edge_to(leader, follower)
     edge.start()
@@ -197,7 +197,7 @@ def test_a_killed_leader_is_followed_within_the_lease(world: World, edge: Edge) 
     world.wait_for_contact(job, "True")
 
 
-def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: World) -> None:
+def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: ReplicasOnRoad) -> None:
     leader, follower = world.roles()
     world.create_job()
     wait_until_it_rests(
@@ -223,7 +223,7 @@ def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(world: World) -> 
     assert world.leader() is follower
 
 
-def test_a_leader_that_is_cut_off_writes_nothing_more(world: World, edge: Edge) -> None:
+def test_a_leader_that_is_cut_off_writes_nothing_more(world: ReplicasOnRoad, edge: Edge) -> None:
     """Its edge stays with it, out of reach; its reports arrive when the line is mended."""
     leader, follower = world.roles()
     world.send_edge_to(leader)
@@ -251,7 +251,7 @@ def test_a_leader_that_is_cut_off_writes_nothing_more(world: World, edge: Edge) 
 
 
 def test_a_replica_that_does_not_hear_the_api_takes_no_task_from_a_node(
-    world: World, edge: Edge
+    world: ReplicasOnRoad, edge: Edge
 ) -> None:
     """The node comes from a replica that has given it a task which the other does not know."""
     current, deaf = world.roles()
@@ -276,7 +276,7 @@ def test_a_replica_that_does_not_hear_the_api_takes_no_task_from_a_node(
     assert edge.tasks(world.namespace) == {"faces", "digits"}
 
 
-def test_a_leader_that_is_told_to_end_hands_over_at_once(world: World, edge: Edge) -> None:
+def test_a_leader_that_is_told_to_end_hands_over_at_once(world: ReplicasOnRoad, edge: Edge) -> None:
     leader, follower = world.roles()
     world.send_edge_to(leader, follower)
     edge.start()
@@ -297,7 +297,9 @@ def test_a_leader_that_is_told_to_end_hands_over_at_once(world: World, edge: Edg
     assert len(published) <= 1, "the one that ended left nothing behind"
 
 
-def test_a_leader_that_is_told_to_end_gives_up_the_lease_before_all_else(world: World) -> None:
+def test_a_leader_that_is_told_to_end_gives_up_the_lease_before_all_else(
+    world: ReplicasOnRoad,
+) -> None:
     """Only then are its edges told to go, and may take their time, and the others forget it."""
     leader, _ = world.roles()
     assert leader.manager.stop() == 0

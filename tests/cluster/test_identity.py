@@ -28,7 +28,7 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
-from tests.globalmanager.edge.world import World, dial
+from tests.globalmanager.edge.world import EdgeSide, dial
 from tests.ports import free_port
 from tests.waiting import async_eventually
 
@@ -231,8 +231,8 @@ async def test_without_the_right_to_ask_no_verdict_is_given(
 @contextlib.asynccontextmanager
 async def serving(
     tmp_path: Path, authenticator: ServiceAccountAuthenticator
-) -> AsyncIterator[World]:
-    world = World(tmp_path / "tokens", authenticator=authenticator, review_s=QUICKLY_S)
+) -> AsyncIterator[EdgeSide]:
+    world = EdgeSide(tmp_path / "tokens", authenticator=authenticator, review_s=QUICKLY_S)
     async with world.running():
         yield world
 

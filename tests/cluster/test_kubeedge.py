@@ -59,7 +59,7 @@ def edge_node(plane: ControlPlane) -> Iterator[LoneNode]:
     node.remove()
 
 
-class Node:
+class KubeEdgeNode:
     """The files of a KubeEdge node, below `root`."""
 
     def __init__(self, root: Path, authority: Authority) -> None:
@@ -71,15 +71,15 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+def node(tmp_path_factory: pytest.TempPathFactory) -> KubeEdgeNode:
     keys = tmp_path_factory.mktemp("kubeedge")
-    return Node(tmp_path_factory.mktemp("node"), Authority(keys, subject="/CN=KubeEdge"))
+    return KubeEdgeNode(tmp_path_factory.mktemp("node"), Authority(keys, subject="/CN=KubeEdge"))
 
 
 @pytest.fixture(scope="module")
 def installed(
     plane: ControlPlane,
-    node: Node,
+    node: KubeEdgeNode,
     edge_node: LoneNode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ControlPlane:
@@ -129,7 +129,9 @@ def manager_of(plane: ControlPlane, directory: Path) -> GlobalManager:
 class LocalController:
     """As the DaemonSet has it, on the node's files: what is no hostPath is not there."""
 
-    def __init__(self, daemon_set: Object, node: Node, address: str, directory: Path) -> None:
+    def __init__(
+        self, daemon_set: Object, node: KubeEdgeNode, address: str, directory: Path
+    ) -> None:
         self._port = free_port()
         pod = daemon_set["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -177,7 +179,7 @@ def test_the_page_installs_what_kubeedge_needs(installed: ControlPlane) -> None:
 
 
 def test_the_nodes_own_files_are_enough_also_after_a_restart_offline(
-    installed: ControlPlane, node: Node, tmp_path: Path
+    installed: ControlPlane, node: KubeEdgeNode, tmp_path: Path
 ) -> None:
     """No token and no ConfigMap: edgecore takes tokens away, and may empty volumes."""
     manager = manager_of(installed, tmp_path)

@@ -25,7 +25,7 @@ SILENT_S: Final = 20.0
 RETURN_S: Final = 10.0  # after the line's return an assignment must come within this
 
 
-class World(Replicas):
+class ReplicasWithEdges(Replicas):
     """Two replicas, each with an edge that dials no other."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str, directory: Path) -> None:
@@ -88,10 +88,10 @@ class World(Replicas):
 @pytest.fixture
 def world(
     crds: ControlPlane, namespace: str, nodes: tuple[str, ...], tmp_path: Path
-) -> Iterator[World]:
+) -> Iterator[ReplicasWithEdges]:
     """Both are ready, one leads, and each has given its edge a first job."""
     assert set(EDGE_OF.values()) <= set(nodes)
-    world = World(crds, namespace, tmp_path)
+    world = ReplicasWithEdges(crds, namespace, tmp_path)
     with world.running(), ExitStack() as stack:
         for replica in world.replicas:
             world.launch_edge(replica, stack)
@@ -104,7 +104,7 @@ def world(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("silent_s", [0.0, SILENT_S])
 def test_a_follower_assigns_soon_after_the_return_of_its_line(
-    world: World, silent_s: float
+    world: ReplicasWithEdges, silent_s: float
 ) -> None:
     _, follower = world.roles()
     took_s = world.cut_for(silent_s, follower)
@@ -112,7 +112,9 @@ def test_a_follower_assigns_soon_after_the_return_of_its_line(
 
 
 @pytest.mark.timeout(300)
-def test_all_replicas_assign_soon_after_the_return_of_the_api_server(world: World) -> None:
+def test_all_replicas_assign_soon_after_the_return_of_the_api_server(
+    world: ReplicasWithEdges,
+) -> None:
     """Nobody renews a Lease meanwhile, and whoever led leads no more."""
     took_s = world.cut_for(SILENT_S, *world.replicas)
     assert max(took_s.values()) <= RETURN_S

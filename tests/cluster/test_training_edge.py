@@ -83,7 +83,7 @@ def taints(client: Client, node: str) -> list[str]:
     return [one["key"] for one in client.get(f"/api/v1/nodes/{node}")["spec"].get("taints", [])]
 
 
-class Job:
+class EdgeTraining:
     """A PyTorchJob with one worker on a node of the group."""
 
     def __init__(
@@ -152,7 +152,7 @@ def test_a_replica_of_a_lost_node_is_made_anew_elsewhere_after_the_grace_time(
     client: Client, manager: GlobalManager, namespace: str, add_node: Callable[[str], LoneNode]
 ) -> None:
     node = add_node(FIRST)
-    job = Job(client, namespace, grace="5")
+    job = EdgeTraining(client, namespace, grace="5")
     (toleration,) = [one for one in job.pod()["spec"]["tolerations"] if one["key"] == UNREACHABLE]
     assert "tolerationSeconds" not in toleration, "Kubernetes would evict the pod"
     add_node(SECOND)
@@ -170,7 +170,7 @@ def test_a_node_that_is_back_within_the_grace_time_keeps_its_replica(
     client: Client, manager: GlobalManager, namespace: str, add_node: Callable[[str], LoneNode]
 ) -> None:
     node = add_node(FIRST)
-    job = Job(client, namespace, grace="600")
+    job = EdgeTraining(client, namespace, grace="600")
     node.fall_silent()
     status = job.wait_for_silence()
     assert last(status) == "Running"
@@ -186,7 +186,7 @@ def test_an_evicted_pod_of_a_silent_node_waits_for_the_grace_time_of_its_job(
     """The user's own toleration lets Kubernetes evict the pod after a second."""
     own = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     node = add_node(FIRST)
-    job = Job(client, namespace, grace="600", tolerations=(own,))
+    job = EdgeTraining(client, namespace, grace="600", tolerations=(own,))
     add_node(SECOND)  # Kubernetes evicts nothing while all nodes are silent
     node.fall_silent()
     eventually("eviction", lambda: "deletionTimestamp" in job.pod()["metadata"], timeout_s=LOST_S)
@@ -269,10 +269,10 @@ def job_of_a_silent_kubelet(
     add_node: Callable[[str], LoneNode],
     metaserver: MetaServer,
     localcontroller: Edge,
-) -> Job:
+) -> EdgeTraining:
     """A job whose worker runs on FIRST. The kubelet there is silent, the LocalController is not."""
     node = add_node(FIRST)
-    job = Job(client, namespace, grace="0")
+    job = EdgeTraining(client, namespace, grace="0")
     eventually("the task", lambda: localcontroller.tasks(namespace) == {"mnist"})
     add_node(SECOND)
     node.fall_silent()
@@ -281,7 +281,7 @@ def job_of_a_silent_kubelet(
 
 
 def test_a_success_counts_by_the_localcontroller_while_the_kubelet_is_silent(
-    metaserver: MetaServer, job_of_a_silent_kubelet: Job
+    metaserver: MetaServer, job_of_a_silent_kubelet: EdgeTraining
 ) -> None:
     job = job_of_a_silent_kubelet
     earlier = {**job.pod(), "metadata": {**job.pod()["metadata"], "uid": "of an earlier pod"}}
@@ -296,7 +296,7 @@ def test_a_success_counts_by_the_localcontroller_while_the_kubelet_is_silent(
 
 
 def test_an_exit_code_counts_by_the_localcontroller_while_the_kubelet_is_silent(
-    metaserver: MetaServer, job_of_a_silent_kubelet: Job
+    metaserver: MetaServer, job_of_a_silent_kubelet: EdgeTraining
 ) -> None:
     job = job_of_a_silent_kubelet
     metaserver.pods = [ended(job.pod(), 137)]

@@ -35,7 +35,7 @@ def obtain_programs(session: pytest.Session) -> None:
             pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
-class Cluster(Protocol):
+class AnyCluster(Protocol):
     """What the tests know of a cluster, besides its API."""
 
     name: str
@@ -108,7 +108,7 @@ def _minor_version(api_server: Path) -> int:
 
 
 @contextmanager
-def local_cluster(directory: Path) -> Iterator[Cluster]:
+def local_cluster(directory: Path) -> Iterator[AnyCluster]:
     """The second start of its state, so that resource versions before it are too old."""
     state = directory / "state"
     process.start(state, nodes=["edge0"])
@@ -121,7 +121,7 @@ def local_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 @contextmanager
-def real_cluster(directory: Path) -> Iterator[Cluster]:
+def real_cluster(directory: Path) -> Iterator[AnyCluster]:
     programs = binaries.obtain()
     control_plane = ControlPlane(programs, directory)
     with control_plane.running():

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conformance.clusters import (
-    Cluster,
+    AnyCluster,
     is_real,
     local_cluster,
     obtain_programs,
@@ -32,7 +32,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+) -> Iterator[AnyCluster]:
     """A running cluster with our CRDs, that of widgets, and a node without a kubelet."""
     run = real_cluster if is_real(request.config) else local_cluster
     with run(tmp_path_factory.mktemp("cluster")) as cluster:
@@ -46,7 +46,7 @@ def cluster(
         yield cluster
 
 
-def _wait_until_served(cluster: Cluster, crd: dict[str, object]) -> None:
+def _wait_until_served(cluster: AnyCluster, crd: dict[str, object]) -> None:
     spec = crd["spec"]
     assert isinstance(spec, dict)
     versions = [version["name"] for version in spec["versions"]]
@@ -61,13 +61,13 @@ def _wait_until_served(cluster: Cluster, crd: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def space(cluster: Cluster) -> Iterator[Space]:
+def space(cluster: AnyCluster) -> Iterator[Space]:
     with fresh_space(cluster) as space:
         yield space
 
 
 @pytest.fixture
-def kubelet(cluster: Cluster) -> str:
+def kubelet(cluster: AnyCluster) -> str:
     """The name of a node whose kubelet runs containers."""
     if not cluster.has_kubelet:
         pytest.skip(f"the {cluster.name} cluster has no node that would run a container")

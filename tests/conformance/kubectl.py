@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 
 
 class Kubectl:
     """Skips the test where there is no kubectl."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: AnyCluster, namespace: str) -> None:
         if cluster.kubectl("version", "--client") is None:
             pytest.skip("there is no kubectl on PATH")
         self._cluster = cluster

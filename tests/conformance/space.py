@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
 from tests.conformance.client import MERGE_PATCH, Answer, Client, Object, Stream
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
 from tests.waiting import eventually
 
@@ -97,7 +97,7 @@ class Space:
 
 
 @contextmanager
-def fresh_space(cluster: Cluster) -> Iterator[Space]:
+def fresh_space(cluster: AnyCluster) -> Iterator[Space]:
     """A namespace of its own, deleted afterwards."""
     made = cluster.client("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
     space = Space(cluster.client, made.ok()["metadata"]["name"])

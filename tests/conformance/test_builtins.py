@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.client import Object
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import configmap, deployment, pod
 from tests.conformance.space import Space
 from tests.waiting import eventually
@@ -359,7 +359,7 @@ def test_a_lease_changes_hands_by_its_version(space: Space) -> None:
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("you", 1)
 
 
-def test_a_node_is_registered_with_its_status(cluster: Cluster) -> None:
+def test_a_node_is_registered_with_its_status(cluster: AnyCluster) -> None:
     address = {"type": "InternalIP", "address": "192.0.2.9"}
     made = {
         "metadata": {"name": "registered0", "labels": {"a": "b"}},
@@ -380,6 +380,6 @@ def test_there_is_no_node_in_a_namespace(space: Space) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system"])
-def test_a_namespace_is_there_from_the_start(cluster: Cluster, name: str) -> None:
+def test_a_namespace_is_there_from_the_start(cluster: AnyCluster, name: str) -> None:
     namespace = cluster.client("GET", f"/api/v1/namespaces/{name}").ok()
     assert namespace["status"]["phase"] == "Active"

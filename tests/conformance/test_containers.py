@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.client import Object
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.space import Space
 from tests.waiting import eventually
 
@@ -32,7 +32,7 @@ def test_a_pod_succeeds_and_leaves_its_log(space: Space, kubelet: str) -> None:
     assert space.client("GET", space.path("pods", "one", "log")).body == "said\n"
 
 
-def test_kubectl_shows_the_log(cluster: Cluster, space: Space, kubelet: str) -> None:
+def test_kubectl_shows_the_log(cluster: AnyCluster, space: Space, kubelet: str) -> None:
     space.create("pods", running_pod(kubelet, "echo said; echo more"))
     until_phase(space, "Succeeded")
     done = cluster.kubectl("--namespace", space.name, "logs", "one", "--tail=1")
@@ -58,7 +58,7 @@ def test_a_running_pod_is_ready_and_goes_when_it_is_deleted(space: Space, kubele
 
 
 def test_a_pod_that_nobody_placed_is_scheduled(
-    cluster: Cluster, space: Space, kubelet: str
+    cluster: AnyCluster, space: Space, kubelet: str
 ) -> None:
     pod = running_pod(kubelet, "true")
     del pod["spec"]["nodeName"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from tests.conformance.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Client, Object
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP, widget, widget_crd
 from tests.conformance.space import Space
 from tests.waiting import eventually
@@ -143,7 +143,7 @@ STRICT_SINCE: Final = 27
 
 
 @pytest.fixture
-def strict(cluster: Cluster, space: Space) -> Space:
+def strict(cluster: AnyCluster, space: Space) -> Space:
     if cluster.minor_version < STRICT_SINCE:
         pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no fieldValidation")
     return space
@@ -219,7 +219,7 @@ def test_scale_is_where_the_crd_says(space: Space) -> None:
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Client:
+def client(cluster: AnyCluster) -> Client:
     return cluster.client
 
 

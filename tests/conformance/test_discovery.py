@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.client import JSON, Client, Object
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -12,7 +12,7 @@ OPENAPI_V3_SINCE = 27
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Client:
+def client(cluster: AnyCluster) -> Client:
     return cluster.client
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_served_is_not_found(client: Client, path: str) -> None:
     assert client("GET", path).status == 404
 
 
-def test_aggregated_discovery_has_all_in_one_document(cluster: Cluster) -> None:
+def test_aggregated_discovery_has_all_in_one_document(cluster: AnyCluster) -> None:
     if cluster.minor_version < AGGREGATED_SINCE:
         pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no aggregated discovery")
     answer = cluster.client("GET", "/apis", accept=f"{AGGREGATED},{JSON}")
@@ -98,7 +98,7 @@ def test_aggregated_discovery_has_all_in_one_document(cluster: Cluster) -> None:
     assert subresources == {"status", "scale"}
 
 
-def test_every_document_of_the_openapi_index_is_served(cluster: Cluster) -> None:
+def test_every_document_of_the_openapi_index_is_served(cluster: AnyCluster) -> None:
     if cluster.minor_version < OPENAPI_V3_SINCE:
         pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no OpenAPI v3")
     index = cluster.client("GET", "/openapi/v3").ok()["paths"]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.conformance.clusters import Cluster
+from tests.conformance.clusters import AnyCluster
 from tests.conformance.kubectl import Kubectl
 from tests.conformance.objects import GROUP, bound_pod, configmap, deployment, pod, widget
 from tests.conformance.space import Space
@@ -16,7 +16,7 @@ SHORT: Final = "--timeout=20s"
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster, space: Space) -> Kubectl:
+def kubectl(cluster: AnyCluster, space: Space) -> Kubectl:
     return Kubectl(cluster, space.name)
 
 

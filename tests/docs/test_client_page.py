@@ -12,15 +12,15 @@ import pytest
 
 import edgeai.client
 from edgeai.client import AsyncClient, Client
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "client.md"
 PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as cluster:
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
+    async with LocalApi(tmp_path) as cluster:
         await cluster.install_edgeai_crds()
         yield cluster
 
@@ -29,7 +29,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     ("program", "shown"),
     [*zip(PROGRAMS, ("no GlobalManager has written", "ADDED small"), strict=True)],
 )
-async def test_a_program_runs(cluster: Cluster, program: str, shown: str) -> None:
+async def test_a_program_runs(cluster: LocalApi, program: str, shown: str) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

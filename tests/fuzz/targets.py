@@ -35,7 +35,7 @@ from tests.globalmanager.builders import NOW
 from tests.globalmanager.builders import World as JobWorld
 from tests.globalmanager.builders import report as report_of
 from tests.globalmanager.edge.world import assignment
-from tests.globalmanager.rest.cluster import World as RestWorld
+from tests.globalmanager.rest.cluster import RestSide as RestWorld
 from tests.globalmanager.rest.cluster import object_of
 
 

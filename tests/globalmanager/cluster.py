@@ -48,7 +48,7 @@ FAST = InformerSettings(backoff_base_s=0.02, backoff_max_s=0.1, absent_after_s=0
 WRITES = frozenset({"create", "update", "patch", "delete"})
 
 
-class Cluster:
+class LocalApi:
     """An API server and its garbage collector; `stop` and `start` play an outage."""
 
     def __init__(self, directory: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
-from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
 
@@ -36,14 +36,14 @@ async def impatient_client(scripted: ScriptedApi, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def bare_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def bare_cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
     """Without the CRDs."""
-    async with Cluster(tmp_path) as cluster:
+    async with LocalApi(tmp_path) as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def kube(bare_cluster: Cluster) -> AsyncIterator[KubeClient]:
+async def kube(bare_cluster: LocalApi) -> AsyncIterator[KubeClient]:
     async with await KubeClient.from_kubeconfig(bare_cluster.kubeconfig) as client:
         yield client
 
@@ -54,12 +54,12 @@ async def user(kube: KubeClient) -> User:
 
 
 @pytest.fixture
-async def cluster(bare_cluster: Cluster, user: User) -> Cluster:
+async def cluster(bare_cluster: LocalApi, user: User) -> LocalApi:
     await user.install_crds()
     return bare_cluster
 
 
 @pytest.fixture
-async def manager(cluster: Cluster) -> AsyncIterator[Manager]:
+async def manager(cluster: LocalApi) -> AsyncIterator[Manager]:
     async with run_manager(cluster.kubeconfig) as manager:
         yield manager

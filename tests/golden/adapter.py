@@ -29,7 +29,7 @@ from globalmanager.contract import (
     WorkerSettings,
 )
 from globalmanager.kinds import KINDS
-from tests.golden.world import Json, Object, World, identity
+from tests.golden.world import Json, Object, Snapshot, identity
 
 SETTINGS: Final = WorkerSettings(
     root_key=b"the golden files' fixed root key",
@@ -69,7 +69,7 @@ def indirect_references(job: Object, others: Iterable[Object]) -> list[Object]:
     return sorted(named, key=identity)
 
 
-def plan(world: World) -> dict[str, Json]:
+def plan(world: Snapshot) -> dict[str, Json]:
     made = _kind_of(world.job).plan(_observed(world), world.now)
     return {
         "actions": [_action(action) for action in made.actions],
@@ -79,7 +79,7 @@ def plan(world: World) -> dict[str, Json]:
     }
 
 
-def assignments(world: World) -> dict[str, Json]:
+def assignments(world: Snapshot) -> dict[str, Json]:
     """By node."""
     made = _kind_of(world.job).assignments(_observed(world))
     return {
@@ -93,7 +93,7 @@ def assignments(world: World) -> dict[str, Json]:
     }
 
 
-def fold(world: World, report: Mapping[str, Any]) -> Json:
+def fold(world: Snapshot, report: Mapping[str, Any]) -> Json:
     """Args: report: node, instance, worker, attempt, body"""
     taken = WorkerReport(
         node=NodeName(report["node"]),
@@ -120,7 +120,7 @@ def _ref(object_: Object) -> ObjectRef:
     return ref_of(type_, object_)
 
 
-def _observed(world: World) -> Observed:
+def _observed(world: Snapshot) -> Observed:
     """In the order in which the engine lists: children by type and name, pods by name."""
     kind, type_ = _kind_of(world.job), _type_of(world.job)
     assert type_ is not None

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.golden import adapter, moments
 from tests.golden.cases import Case
-from tests.golden.world import Json, World, identity
+from tests.golden.world import Json, Snapshot, identity
 
 RECORDED: Final = Path(__file__).parent / "recorded"
 _MAX_LINES: Final = 120
@@ -54,7 +54,7 @@ def record(case: Case) -> str:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _life(case: Case, world: World) -> dict[str, Json]:
+def _life(case: Case, world: Snapshot) -> dict[str, Json]:
     seen: dict[str, str] = {}
     recorded = []
     for moment, at_that_moment in moments.life(case, world):

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from tests.golden import adapter
 from tests.golden.cases import Case
-from tests.golden.world import Json, Object, World, identity, in_api, patched, timestamp
+from tests.golden.world import Json, Object, Snapshot, identity, in_api, patched, timestamp
 
-Moment = tuple[str, World]
+Moment = tuple[str, Snapshot]
 """What is the case, and the world in which it is."""
 
 _LONG: Final = 1000.0
@@ -24,15 +24,15 @@ _FIRST: Final[Callable[[int], bool]] = lambda number: number == 0  # noqa: E731
 _OTHERS: Final[Callable[[int], bool]] = lambda number: number > 0  # noqa: E731
 
 
-def worlds(case: Case) -> Iterator[World]:
+def worlds(case: Case) -> Iterator[Snapshot]:
     """One world for each job of the case, at its beginning: the job and all that is there."""
     there = [in_api(manifest) for manifest in case.manifests]
     jobs = [one for one in there if adapter.is_job(one)]
     for job in jobs:
-        yield _complete(case, World(job=job, others=tuple(there)))
+        yield _complete(case, Snapshot(job=job, others=tuple(there)))
 
 
-def _complete(case: Case, world: World) -> World:
+def _complete(case: Case, world: Snapshot) -> Snapshot:
     """All that the job refers to is there, but for what the case says is absent."""
     known = {identity(one) for one in world.others}
     wanted = (in_api(_filler(named)) for named in adapter.references(world.job))
@@ -56,7 +56,7 @@ def _filler(named: Object) -> Object:
     return {**named, "spec": specs.get(named["kind"], {})}
 
 
-def life(case: Case, world: World) -> Iterator[Moment]:
+def life(case: Case, world: Snapshot) -> Iterator[Moment]:
     yield "nothing that it refers to exists", replace(world, others=())
     yield "all that it refers to exists", world
     if case.life == "spec":
@@ -73,7 +73,7 @@ def life(case: Case, world: World) -> Iterator[Moment]:
 # ---- with workers -------------------------------------------------------------------------------
 
 
-def _of_workers(case: Case, world: World) -> Iterator[Moment]:
+def _of_workers(case: Case, world: Snapshot) -> Iterator[Moment]:
     is_full = case.life == "full"
     made = settled(world).later(5)
     pods = made.deployed_pods().available(is_so=False)
@@ -97,7 +97,7 @@ def _of_workers(case: Case, world: World) -> Iterator[Moment]:
     yield "it is being deleted", base.deleted()
 
 
-def running(made: World) -> World:
+def running(made: Snapshot) -> Snapshot:
     """All pods run, and all edges are in contact."""
     status = {
         "phase": "Running",
@@ -110,7 +110,7 @@ def running(made: World) -> World:
     return world.contact(adapter.assignments(world), connected=True)
 
 
-def settled(world: World) -> World:
+def settled(world: Snapshot) -> Snapshot:
     """Plans are carried out until one changes nothing."""
     for _ in range(6):
         plan = adapter.plan(world)
@@ -120,11 +120,11 @@ def settled(world: World) -> World:
     raise AssertionError(f"{identity(world.job)} does not settle")
 
 
-def lost(world: World) -> World:
+def lost(world: Snapshot) -> Snapshot:
     return world.contact(adapter.assignments(world), connected=False)
 
 
-def _coming_up(pods: World) -> Iterator[Moment]:
+def _coming_up(pods: Snapshot) -> Iterator[Moment]:
     no_room = {
         "type": "PodScheduled",
         "status": "False",
@@ -149,7 +149,7 @@ def _waiting(reason: str, message: str, **last: Json) -> dict[str, Json]:
     }
 
 
-def _contacts(base: World) -> Iterator[Moment]:
+def _contacts(base: Snapshot) -> Iterator[Moment]:
     yield "its edges were lost 10 s ago", lost(base).later(10)
     nodes = sorted(adapter.assignments(base))
     yield "one of its edges was lost long ago", base.contact(nodes[:1], connected=False).later(60)
@@ -160,7 +160,7 @@ def _contacts(base: World) -> Iterator[Moment]:
     yield "its edges are back", back.contact(nodes, connected=True)
 
 
-def _faults(base: World) -> Iterator[Moment]:
+def _faults(base: Snapshot) -> Iterator[Moment]:
     ended = {"exitCode": 1, "reason": "Error", "message": "no such file: model\n"}
     looping = _waiting(
         "CrashLoopBackOff",
@@ -185,7 +185,7 @@ def _faults(base: World) -> Iterator[Moment]:
     yield "its pods are being deleted", gone
 
 
-def _ends(case: Case, base: World) -> Iterator[Moment]:
+def _ends(case: Case, base: Snapshot) -> Iterator[Moment]:
     done = {"phase": "Succeeded"}
     first = base.pods_become(done, only=_FIRST)
     yield "one of its pods has succeeded", first
@@ -202,7 +202,7 @@ def _ends(case: Case, base: World) -> Iterator[Moment]:
     yield "all have succeeded, a report comes late", _folded(ended, report)
 
 
-def _refusals(world: World, base: World) -> Iterator[Moment]:
+def _refusals(world: Snapshot, base: Snapshot) -> Iterator[Moment]:
     taken = "Service digits is taken by somebody else's: delete it or rename the job"
     yield "the API refused the first plan", world.refused("NameConflict", taken)
     forbidden = "pods are forbidden: exceeded quota: free the quota or ask for more"
@@ -211,7 +211,7 @@ def _refusals(world: World, base: World) -> Iterator[Moment]:
     yield "the API refused the first plan for now", world.refused("Waiting", old)
 
 
-def _children(base: World) -> Iterator[Moment]:
+def _children(base: Snapshot) -> Iterator[Moment]:
     yield "a child was deleted", replace(base, children=base.children[1:])
     first = base.children[0]
     ending = (_being_deleted(first), *base.children[1:])
@@ -226,7 +226,7 @@ def _children(base: World) -> Iterator[Moment]:
             yield f"its Deployments are scaled to {replicas}", scaled.deployed_pods()
 
 
-def _each_child(base: World, change: Callable[[Object], Object]) -> World:
+def _each_child(base: Snapshot, change: Callable[[Object], Object]) -> Snapshot:
     return replace(base, children=tuple(change(child) for child in base.children))
 
 
@@ -260,7 +260,7 @@ def _being_deleted(object_: Object) -> Object:
     return patched(object_, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:06Z"}})
 
 
-def _references(base: World) -> Iterator[Moment]:
+def _references(base: Snapshot) -> Iterator[Moment]:
     yield "what it refers to is gone while it runs", replace(base, others=())
 
     def moved(other: Object) -> Object:
@@ -277,7 +277,7 @@ def _references(base: World) -> Iterator[Moment]:
 # ---- a job that is scaled -----------------------------------------------------------------------
 
 
-def _elastic(world: World) -> Iterator[Moment]:
+def _elastic(world: Snapshot) -> Iterator[Moment]:
     """Each plan after each change, until the plans rest."""
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}
     failed = {"phase": "Failed", "containerStatuses": [_ended(1)]}
@@ -305,7 +305,7 @@ def _ended(code: int) -> dict[str, Json]:
     return {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
 
 
-def _until_rest(about: str, world: World) -> Generator[Moment, None, World]:
+def _until_rest(about: str, world: Snapshot) -> Generator[Moment, None, Snapshot]:
     """Each plan until one changes nothing. The time passes that the plans wait for."""
     for number in range(1, 30):
         yield f"{about}, plan {number}", world
@@ -322,7 +322,7 @@ def _until_rest(about: str, world: World) -> Generator[Moment, None, World]:
 # ---- without workers ----------------------------------------------------------------------------
 
 
-def _without_workers(case: Case, world: World) -> Iterator[Moment]:
+def _without_workers(case: Case, world: Snapshot) -> Iterator[Moment]:
     """A Model or a Dataset; or a job that waits for what is not there."""
     base = settled(world).later(5)
     nodes = sorted(adapter.assignments(base))
@@ -339,7 +339,7 @@ def _without_workers(case: Case, world: World) -> Iterator[Moment]:
 # ---- edits --------------------------------------------------------------------------------------
 
 
-def _edits(case: Case, base: World, *, is_full: bool) -> Iterator[Moment]:
+def _edits(case: Case, base: Snapshot, *, is_full: bool) -> Iterator[Moment]:
     edited = _edited(case, base)
     yield "it is edited", edited
     if not is_full:
@@ -349,7 +349,7 @@ def _edits(case: Case, base: World, *, is_full: bool) -> Iterator[Moment]:
         yield f"{field} is edited away", base.edited({field: None})
 
 
-def _edited(case: Case, base: World) -> World:
+def _edited(case: Case, base: Snapshot) -> Snapshot:
     edit = _DEFAULT_EDITS[base.job["kind"]] if case.edit is None else case.edit
     return _complete(case, base.edited(edit))
 
@@ -375,7 +375,7 @@ _DEFAULT_EDITS: Final[Mapping[str, dict[str, Any]]] = {
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def _reports(case: Case, base: World) -> Iterator[Moment]:
+def _reports(case: Case, base: Snapshot) -> Iterator[Moment]:
     reports = _default_reports(base) if case.reports is None else case.reports
     if reports:
         told = _folded(base, reports)
@@ -383,14 +383,14 @@ def _reports(case: Case, base: World) -> Iterator[Moment]:
         yield "after its reports it rests", settled(told)
 
 
-def _folded(base: World, reports: Sequence[Mapping[str, Any]]) -> World:
+def _folded(base: Snapshot, reports: Sequence[Mapping[str, Any]]) -> Snapshot:
     """After all reports; what each one changed is recorded by `folds`."""
     for report in reports:
         base = base.with_status(adapter.fold(base, report))
     return base
 
 
-def folds(case: Case, world: World) -> list[dict[str, Json]]:
+def folds(case: Case, world: Snapshot) -> list[dict[str, Json]]:
     """Each report of the case, and what it changes."""
     if case.life in ("spec", "elastic"):
         return []
@@ -415,7 +415,7 @@ _COUNTS: Final[Mapping[str, dict[str, float]]] = {
 }  # fmt: skip
 
 
-def _default_reports(base: World) -> list[dict[str, Any]]:
+def _default_reports(base: Snapshot) -> list[dict[str, Any]]:
     """Of the first workers that nodes are granted: counts, again, from a new ledger, the end."""
     counts = _COUNTS.get(base.job["kind"], {})
     fewer = {name: value // 2 for name, value in counts.items()}

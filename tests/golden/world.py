@@ -1,6 +1,6 @@
 """What a plan sees, as plain JSON, and what becomes of it when a plan is carried out.
 
-A World is never changed: each method returns another one. It does what the API server, the
+A Snapshot is never changed: each method returns another one. It does what the API server, the
 controllers and the kubelet do, as far as plans look at it, with uids and times that are the same
 in every run.
 """
@@ -69,7 +69,7 @@ def patched(object_: Object, patch: Mapping[str, Json]) -> Object:
 
 
 @dataclass(frozen=True)
-class World:
+class Snapshot:
     """One job and all that its plan depends on."""
 
     job: Object
@@ -99,34 +99,34 @@ class World:
 
     # ---- time and surroundings --------------------------------------------------------------
 
-    def later(self, seconds: float) -> "World":
+    def later(self, seconds: float) -> "Snapshot":
         return replace(self, now=self.now + timedelta(seconds=seconds))
 
-    def contact(self, nodes: Iterable[str], *, connected: bool) -> "World":
+    def contact(self, nodes: Iterable[str], *, connected: bool) -> "Snapshot":
         """These nodes' sessions begin or end now."""
         entries = {node: {"connected": connected, "since": self.now} for node in nodes}
         return replace(self, contacts={**self.contacts, **entries})
 
-    def refused(self, reason: str, message: str) -> "World":
+    def refused(self, reason: str, message: str) -> "Snapshot":
         return replace(self, refusal={"reason": reason, "message": message})
 
-    def changed_others(self, change: Callable[[Object], Object]) -> "World":
+    def changed_others(self, change: Callable[[Object], Object]) -> "Snapshot":
         return replace(self, others=tuple(change(copy.deepcopy(one)) for one in self.others))
 
     # ---- the job ----------------------------------------------------------------------------
 
-    def edited(self, patch: Mapping[str, Json]) -> "World":
+    def edited(self, patch: Mapping[str, Json]) -> "Snapshot":
         """The user merges `patch` into the spec."""
         generation = self.job["metadata"]["generation"] + 1
         spec = merged(self.job["spec"], patch)
         metadata = {**self.job["metadata"], "generation": generation}
         return replace(self, job={**self.job, "metadata": metadata, "spec": spec})
 
-    def deleted(self) -> "World":
+    def deleted(self) -> "Snapshot":
         metadata = {**self.job["metadata"], "deletionTimestamp": timestamp(self.now)}
         return replace(self, job={**self.job, "metadata": metadata})
 
-    def with_status(self, patch: Json) -> "World":
+    def with_status(self, patch: Json) -> "Snapshot":
         """`patch` merged into .status; None changes nothing."""
         if patch is None:
             return self
@@ -134,14 +134,14 @@ class World:
 
     # ---- carrying out a plan ----------------------------------------------------------------
 
-    def carried_out(self, plan: Mapping[str, Json]) -> "World":
+    def carried_out(self, plan: Mapping[str, Json]) -> "Snapshot":
         """All actions of a recorded plan, then its status."""
         world = self
         for action in plan["actions"]:
             world = world._act(action)
         return world.with_status(plan["status"])
 
-    def _act(self, action: Mapping[str, Json]) -> "World":
+    def _act(self, action: Mapping[str, Json]) -> "Snapshot":
         match action:
             case {"create": object_}:
                 return self._create(object_)
@@ -157,7 +157,7 @@ class World:
                 return self._annotate(named)
         raise AssertionError(f"unknown action {action}")
 
-    def _create(self, object_: Object) -> "World":
+    def _create(self, object_: Object) -> "Snapshot":
         made = copy.deepcopy(object_)
         spec = made.get("spec", {})
         if made["kind"] == "Deployment":
@@ -179,7 +179,7 @@ class World:
         }
         return replace(self, children=(*self.children, made), revision=self.revision + 1)
 
-    def _replace(self, object_: Object) -> "World":
+    def _replace(self, object_: Object) -> "Snapshot":
         made = copy.deepcopy(object_)
         made["metadata"] |= {
             "resourceVersion": str(self.revision + 1),
@@ -188,12 +188,12 @@ class World:
         kept = (made if identity(one) == identity(made) else one for one in self.children)
         return replace(self, children=tuple(kept), revision=self.revision + 1)
 
-    def _delete(self, named: Mapping[str, str]) -> "World":
+    def _delete(self, named: Mapping[str, str]) -> "Snapshot":
         kept = tuple(one for one in self.children if one["metadata"]["uid"] != named["uid"])
         assert len(kept) == len(self.children) - 1, named
         return replace(self, children=kept)
 
-    def _patch_status(self, given: Mapping[str, Json]) -> "World":
+    def _patch_status(self, given: Mapping[str, Json]) -> "Snapshot":
         def told(other: Object) -> Object:
             if other["metadata"].get("uid") != given["uid"]:
                 return other
@@ -201,7 +201,7 @@ class World:
 
         return self.changed_others(told)
 
-    def _adopt(self, named: Mapping[str, str]) -> "World":
+    def _adopt(self, named: Mapping[str, str]) -> "Snapshot":
         owner = {"uid": self.job["metadata"]["uid"], "controller": True}
 
         def owned(other: Object) -> Object:
@@ -211,7 +211,7 @@ class World:
 
         return self.changed_others(owned)
 
-    def _annotate(self, given: Mapping[str, Json]) -> "World":
+    def _annotate(self, given: Mapping[str, Json]) -> "Snapshot":
         def annotated(child: Object) -> Object:
             if child["metadata"]["uid"] != given["uid"]:
                 return child
@@ -221,12 +221,12 @@ class World:
 
     # ---- controllers and kubelet ------------------------------------------------------------
 
-    def changed_children(self, kind: str, change: Callable[[Object], Object]) -> "World":
+    def changed_children(self, kind: str, change: Callable[[Object], Object]) -> "Snapshot":
         """Every child of this kind becomes what `change` makes of it."""
         made = (change(copy.deepcopy(one)) if one["kind"] == kind else one for one in self.children)
         return replace(self, children=tuple(made))
 
-    def deployed_pods(self) -> "World":
+    def deployed_pods(self) -> "Snapshot":
         """Each Deployment has the pods that it asks for."""
         deployments = (one for one in self.children if one["kind"] == "Deployment")
         pods = (
@@ -242,7 +242,7 @@ class World:
         *,
         scheduled: bool = True,
         only: Callable[[int], bool] = lambda _number: True,
-    ) -> "World":
+    ) -> "Snapshot":
         """Those pods whose number in the order of names `only` takes get this status."""
         chosen = {pod["metadata"]["uid"] for number, pod in enumerate(self.pods) if only(number)}
 
@@ -257,7 +257,7 @@ class World:
         world = self.changed_children("Pod", become)
         return replace(world, deployed=tuple(become(pod) for pod in world.deployed))
 
-    def available(self, *, is_so: bool) -> "World":
+    def available(self, *, is_so: bool) -> "Snapshot":
         """The Deployments say whether they are available."""
         conditions = [{"type": "Available", "status": str(is_so)}]
 

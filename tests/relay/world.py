@@ -17,7 +17,7 @@ from edgeai.worker.environment import Address, LCServer
 from globalmanager.contract import Assignment, ServicePort
 from localcontroller import app
 from localcontroller.settings import Settings
-from tests.globalmanager.edge.world import A, World, token
+from tests.globalmanager.edge.world import A, EdgeSide, token
 from tests.waiting import async_eventually
 
 SECRET = "5" * 64
@@ -54,7 +54,7 @@ class RelayWorld:
     """`cloud` is the GlobalManager's edge side; the LocalController of node A is whole."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.cloud = World(directory / "tokens", **options)
+        self.cloud = EdgeSide(directory / "tokens", **options)
         self._directory = directory
         # An address and a port of its own: another process may take a port that was free just now,
         # and a LocalController with default settings takes port 9100 of all addresses.

@@ -15,7 +15,7 @@ import msgspec
 
 from edgeai.kube.patches import merged
 from edgeai.times import rfc3339
-from tests.simulation.world import World
+from tests.simulation.world import VirtualTime
 
 Object = dict[str, Any]
 Labels = dict[str, str]
@@ -86,7 +86,7 @@ class Api:
         on_write: called with (what, key, old, new) after each change of an object
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualTime) -> None:
         self.world = world
         self.version = 1000
         self.client = ""  # whose request is carried out now

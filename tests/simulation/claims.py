@@ -5,20 +5,20 @@ from typing import Final
 from globalmanager.ha.claims import Claims, decode
 from globalmanager.ha.presence import CLAIMS_FIELD, object_name
 from tests.simulation.api import Api, Key, Object
-from tests.simulation.cloud import SETTINGS, Manager
-from tests.simulation.world import World
+from tests.simulation.cloud import SETTINGS, SimulatedManager
+from tests.simulation.world import VirtualTime
 
 WITHIN_S: Final = 15.0
 """Two requests may wait for their deadlines. Then the replica knows that it must write again."""
 
 
 class PublishedClaims:
-    def __init__(self, world: World, api: Api) -> None:
+    def __init__(self, world: VirtualTime, api: Api) -> None:
         self._world, self._api = world, api
         self._differ_since: dict[str, float] = {}  # process -> when it had nothing more to write
         self._read: dict[str, tuple[Object, Claims]] = {}  # process -> the ConfigMap read last
 
-    def problem(self, manager: Manager) -> str:
+    def problem(self, manager: SimulatedManager) -> str:
         """Returns: "" when the API has the claims of this replica, or the replica will write"""
         name = manager.process.name
         assert manager.core is not None

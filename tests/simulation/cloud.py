@@ -17,7 +17,7 @@ from globalmanager.settings import Settings
 from tests.simulation.api import Api
 from tests.simulation.network import End, Network
 from tests.simulation.transport import ApiTransport, Weather
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, VirtualTime
 
 GRACE_S = 40.0
 SETTINGS = Settings(
@@ -31,14 +31,14 @@ SETTINGS = Settings(
 )
 
 
-class Manager:
+class SimulatedManager:
     """One process of one replica. After a crash another Manager takes its place.
 
     Args: replica: name that a restart keeps, like the name of a pod
     """
 
     def __init__(
-        self, world: World, replica: str, api: Api, weather: Weather, network: Network
+        self, world: VirtualTime, replica: str, api: Api, weather: Weather, network: Network
     ) -> None:
         self.world = world
         self.replica = replica

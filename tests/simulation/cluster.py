@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from tests.simulation import disk as disks
 from tests.simulation.api import Answer, Api, Key
-from tests.simulation.cloud import SETTINGS, Manager
+from tests.simulation.cloud import SETTINGS, SimulatedManager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection, Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.transport import Weather
-from tests.simulation.world import World
+from tests.simulation.world import VirtualTime
 
 NODES: Final = ("edge0", "edge1", "edge2")
 _JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
@@ -24,14 +24,14 @@ _DATASETS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/datasets"
 _MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 
 
-class Cluster:
+class SimulatedCluster:
     """
     Args:
         replicas: number of GlobalManagers
         nodes: number of nodes with a LocalController
     """
 
-    def __init__(self, world: World, *, replicas: int, nodes: int) -> None:
+    def __init__(self, world: VirtualTime, *, replicas: int, nodes: int) -> None:
         disks.install()
         self.world = world
         self.api, self.weather, self.network = Api(world), Weather(), Network(world)
@@ -40,7 +40,7 @@ class Cluster:
         self._root = Path(tempfile.mkdtemp(prefix="edgeai-simulation-", dir=_memory()))
         self._fill_api()
         self.replicas = [f"gm{number}" for number in range(replicas)]
-        self.managers: dict[str, Manager] = {}
+        self.managers: dict[str, SimulatedManager] = {}
         self.disks: dict[str, Disk] = {}
         self.controllers: dict[str, Controller] = {}
         self.nodes = set(NODES[:nodes])  # that have a LocalController
@@ -133,7 +133,7 @@ class Cluster:
     def start_manager(self, replica: str) -> None:
         known = self.managers.get(replica)
         if known is None or not known.process.is_alive:
-            manager = Manager(self.world, replica, self.api, self.weather, self.network)
+            manager = SimulatedManager(self.world, replica, self.api, self.weather, self.network)
             self.managers[replica] = manager
             self.oracle.managers = list(self.managers.values())
 

@@ -9,9 +9,9 @@ import copy
 from typing import Any, Final, NamedTuple
 
 from tests.simulation.api import Key, Object, is_custom
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.oracle import LEARNING, ends_of
-from tests.simulation.world import World
+from tests.simulation.world import VirtualTime
 
 CHILDREN: Final = ("deployments.apps", "services", "secrets", "pods")
 CALM_S: Final = 120.0
@@ -27,13 +27,13 @@ class End(NamedTuple):
     conditions: dict[Key, dict[str, str]]
 
 
-def unended(cluster: Cluster) -> set[str]:
+def unended(cluster: SimulatedCluster) -> set[str]:
     """The uids of the jobs that have not ended."""
     jobs = _jobs(cluster).values()
     return {job["metadata"]["uid"] for job in jobs if not ends_of(job.get("status") or {})}
 
 
-def end_of(cluster: Cluster, alive: set[str]) -> End:
+def end_of(cluster: SimulatedCluster, alive: set[str]) -> End:
     """Args: alive: uids of the jobs to look at"""
     children = {
         key: _essence(object_)
@@ -53,10 +53,10 @@ def end_of(cluster: Cluster, alive: set[str]) -> End:
     return End(tasks, children, conditions)
 
 
-def reference_of(cluster: Cluster) -> Cluster:
+def reference_of(cluster: SimulatedCluster) -> SimulatedCluster:
     """A cluster of the same nodes, with one replica, and the same jobs before anything is made."""
-    world = World(cluster.world.seed, first_id=cluster.world.unused_id())
-    reference = Cluster(world, replicas=1, nodes=len(cluster.nodes))
+    world = VirtualTime(cluster.world.seed, first_id=cluster.world.unused_id())
+    reference = SimulatedCluster(world, replicas=1, nodes=len(cluster.nodes))
     for key in _jobs(reference):
         reference.api.forget(key)
     for key, job in _jobs(cluster).items():
@@ -87,7 +87,7 @@ def differences(run: End, reference: End) -> list[str]:
     return found
 
 
-def _jobs(cluster: Cluster) -> dict[Key, Object]:
+def _jobs(cluster: SimulatedCluster) -> dict[Key, Object]:
     return {key: each for key, each in cluster.api.objects.items() if is_custom(key)}
 
 

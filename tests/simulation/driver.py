@@ -12,10 +12,10 @@ import structlog
 
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.workers.speakers import SPEAKS_WITHIN_S
-from tests.simulation.cluster import NODES, Cluster
+from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
 from tests.simulation.rules import WEIGHTS, Rules
-from tests.simulation.world import BrokenInvariant, World, is_killing
+from tests.simulation.world import BrokenInvariant, VirtualTime, is_killing
 
 RULE_EVERY: Final = 12  # steps, on average
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
@@ -33,15 +33,15 @@ class Run:
     """
 
     def __init__(self, seed: int, *, replicas: int, nodes: int = 3) -> None:
-        self._use(Cluster(World(seed), replicas=replicas, nodes=nodes))
+        self._use(SimulatedCluster(VirtualTime(seed), replicas=replicas, nodes=nodes))
 
     @classmethod
-    def of(cls, cluster: Cluster) -> "Run":
+    def of(cls, cluster: SimulatedCluster) -> "Run":
         run = cls.__new__(cls)
         run._use(cluster)
         return run
 
-    def _use(self, cluster: Cluster) -> None:
+    def _use(self, cluster: SimulatedCluster) -> None:
         self.world, self.cluster, self.rules = cluster.world, cluster, Rules(cluster)
 
     def step(self) -> None:

@@ -20,7 +20,7 @@ from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.intake import Intake
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, VirtualTime
 
 Rows = dict[str, list[Any]]
 TABLES: Final = ("meta", "tasks", "grants", "workers", "processes")
@@ -65,7 +65,7 @@ class Controller:
 
     def __init__(
         self,
-        world: World,
+        world: VirtualTime,
         name: str,
         node: str,
         disk: Disk,

@@ -18,7 +18,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 
 from common import wire
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, VirtualTime
 
 LATENCY_S: Final = 0.02
 BUFFER: Final = 32  # messages that a dead connection takes before a send waits
@@ -178,7 +178,7 @@ class Listener(Protocol):
 class Network:
     """All connections between edges and cloud."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualTime) -> None:
         self.world = world
         self.listeners: dict[str, Listener] = {}
         self.connections: list[Connection] = []

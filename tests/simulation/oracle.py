@@ -17,10 +17,10 @@ from localcontroller.ledger.tables import NO_TASK, LedgerView
 from tests.simulation import bounds
 from tests.simulation.api import Api, Key, Object
 from tests.simulation.claims import PublishedClaims
-from tests.simulation.cloud import Manager
+from tests.simulation.cloud import SimulatedManager
 from tests.simulation.edge import Controller, Rows
 from tests.simulation.network import Connection
-from tests.simulation.world import BrokenInvariant, Process, World
+from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
@@ -60,11 +60,11 @@ class _Received:
 
 
 class Oracle:
-    def __init__(self, world: World, api: Api) -> None:
+    def __init__(self, world: VirtualTime, api: Api) -> None:
         self.world, self.api = world, api
         self._claims = PublishedClaims(world, api)
         self.truth = Truth()
-        self.managers: list[Manager] = []
+        self.managers: list[SimulatedManager] = []
         self.controllers: list[Controller] = []
         self.bound: dict[str, set[str]] = defaultdict(set)  # uid -> nodes that it was ever bound to
         self._views: dict[Controller, LedgerView] = {}
@@ -108,7 +108,7 @@ class Oracle:
             if controller.process.problems:
                 self.fail("bug", f"{controller.process.name}: {controller.process.problems}")
 
-    def _check_manager(self, manager: Manager) -> None:
+    def _check_manager(self, manager: SimulatedManager) -> None:
         if manager.process.problems:
             self.fail("bug", f"{manager.process.name}: {manager.process.problems}")
         assert manager.core is not None

@@ -9,8 +9,8 @@ import msgspec
 from common import wire
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
-from tests.simulation.cloud import Manager
-from tests.simulation.cluster import NODES, Cluster
+from tests.simulation.cloud import SimulatedManager
+from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, SERVICES, WorkerId, owner_of
@@ -27,7 +27,7 @@ Place = tuple[Controller, Uid, WorkerName]
 class Rules:
     """The rules by name. `random` of the world decides what each of them does."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = cluster.world.random
@@ -361,10 +361,10 @@ class Rules:
             if manager is not late:
                 self._later(self._random.choice((0.6, 5)), functools.partial(self._leave, manager))
 
-    def _manager(self) -> Manager:
+    def _manager(self) -> SimulatedManager:
         return self._cluster.managers[self._random.choice(self._cluster.replicas)]
 
-    def _leave(self, manager: Manager) -> None:
+    def _leave(self, manager: SimulatedManager) -> None:
         """Every edge loses its connection to this replica."""
         for connection in self._cluster.network.connections:
             if connection.is_open and connection.cloud_end.process is manager.process:

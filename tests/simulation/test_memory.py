@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.workers.speakers import SPEAKS_WITHIN_S
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.driver import quiet_python
-from tests.simulation.world import World
+from tests.simulation.world import VirtualTime
 
 LIFE_S: Final = 20.0
 PAUSE_S: Final = 0.5
@@ -33,8 +33,8 @@ class Life:
     """Two replicas and two nodes, and jobs that live for LIFE_S."""
 
     def __init__(self) -> None:
-        self.world = World(seed=1)
-        self.cluster = Cluster(self.world, replicas=2, nodes=2)
+        self.world = VirtualTime(seed=1)
+        self.cluster = SimulatedCluster(self.world, replicas=2, nodes=2)
         self.cluster.api.on_write = lambda *_: None  # the oracle would remember all jobs
         self.cluster.network.on_connection = lambda _: None
         self.number = 0

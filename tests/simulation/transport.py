@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.simulation.api import Answer, Api, Watch
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, VirtualTime
 
 LATENCY_S: Final = 0.01
 _NEVER_S: Final = 1000.0
@@ -81,7 +81,7 @@ class Body:
 class ApiTransport:
     source = "the simulation"
 
-    def __init__(self, world: World, process: Process, api: Api, weather: Weather) -> None:
+    def __init__(self, world: VirtualTime, process: Process, api: Api, weather: Weather) -> None:
         self._world, self._process, self._api, self._weather = world, process, api, weather
         self.replaced = asyncio.Event()
         self._bodies: dict[Body, None] = {}

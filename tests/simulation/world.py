@@ -40,7 +40,7 @@ class BrokenInvariant(AssertionError):
     """The run shows a state that edgeai promises never to have."""
 
 
-class World(Clock):
+class VirtualTime(Clock):
     """The clock, the queue of events and the log of one run."""
 
     def __init__(self, seed: int, *, first_id: int = 1) -> None:
@@ -153,7 +153,7 @@ class Process(_EventLoop):  # type: ignore[misc]
     Args: disk_s: how long a piece of work of another thread takes, typically
     """
 
-    def __init__(self, world: World, name: str, *, disk_s: float = 0.002) -> None:
+    def __init__(self, world: VirtualTime, name: str, *, disk_s: float = 0.002) -> None:
         self.world = world
         self.name = name
         self.is_alive = True

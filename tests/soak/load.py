@@ -64,7 +64,7 @@ class Counts:
         return {**self.done, **wrong, "examples": dict(self.wrong)}
 
 
-class Job:
+class SoakJob:
     def __init__(self, made: Object, number: int, ports: list[int]) -> None:
         metadata = made["metadata"]
         self.name: str = metadata["name"]
@@ -100,7 +100,7 @@ class Load:
         self._url = url
         self._root_key = root_key
         self._ports = ports
-        self._jobs: dict[str, Job] = {}  # by uid
+        self._jobs: dict[str, SoakJob] = {}  # by uid
         self._gone_at: dict[str, float] = {}
         self._living: set[str] = set()  # uids of jobs, children and pods
 
@@ -146,7 +146,9 @@ class Load:
             name=f"soak-{number}",
             edge={"nodeName": node_name(number % len(self._ports))},
         )
-        job = Job(await self._request("POST", collection_of(wanted), wanted), number, self._ports)
+        job = SoakJob(
+            await self._request("POST", collection_of(wanted), wanted), number, self._ports
+        )
         self._jobs[job.uid] = job
         self.counts.done["created"] += 1
         created_s = time.monotonic()
@@ -162,7 +164,7 @@ class Load:
         self.counts.done["deleted"] += 1
         del self._jobs[job.uid]
 
-    async def _report(self, job: Job) -> None:
+    async def _report(self, job: SoakJob) -> None:
         secret = worker_secret(self._root_key, Uid(job.uid), "edge")
         url = f"http://127.0.0.1:{job.port}/w/{secret}/v1/workers/{job.worker}/status"
         for instance, count in PROCESSES.items():
@@ -200,7 +202,7 @@ class Load:
         elif job is not None:
             self._check_status(job, object_.get("status") or {})
 
-    def _check_status(self, job: Job, status: Object) -> None:
+    def _check_status(self, job: SoakJob, status: Object) -> None:
         worker = (status.get("workers") or {}).get(job.worker) or {}
         seen = int((worker.get("taskInfo") or {}).get("seen", 0))
         if seen < job.seen:

@@ -1,7 +1,7 @@
 """A GlobalManager and a node, both real processes, around one API; tests put faults into them.
 
-The test is the worker of every job, and knows what it was told is kept. `World.is_settled` checks
-the promises (DESIGN: I1, I3, I6, I7).
+The test is the worker of every job, and knows what it was told is kept.
+`ManagerAndNode.is_settled` checks the promises (DESIGN: I1, I3, I6, I7).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from edgeai.kube.errors import NotFound
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.samples import model, service
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.localcontroller.test_process import Controller, command, started
 from tests.ports import free_port
 from tests.system.bad_line import BadLine
@@ -59,10 +59,10 @@ class Place(NamedTuple):
         return cls(name, free_port(), free_port(), kubeconfig)
 
 
-class World:
+class ManagerAndNode:
     """The API, the node, and the GlobalManager to which the node's `line` leads."""
 
-    def __init__(self, cluster: Cluster, client: KubeClient, directory: Path) -> None:
+    def __init__(self, cluster: LocalApi, client: KubeClient, directory: Path) -> None:
         self.cluster, self.client = cluster, client
         self.east = self.faced = Place.of("east", cluster.kubeconfig)
         self.line = BadLine(self.edge_address)
@@ -226,16 +226,16 @@ async def items_of(client: KubeClient, type_: ResourceType) -> list[Object]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[ManagerAndNode]:
     async with (
-        Cluster(tmp_path) as cluster,
+        LocalApi(tmp_path) as cluster,
         await KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
     ):
         await cluster.install_edgeai_crds()
         for name in ("small", "big"):
             await client.create(MODELS, model(name, "default"))
         await client.create(NODES, {"metadata": {"name": NODE}})
-        world = World(cluster, client, tmp_path)
+        world = ManagerAndNode(cluster, client, tmp_path)
         with world.line:
             yield world
 

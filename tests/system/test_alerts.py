@@ -31,7 +31,7 @@ from tests.monitoring.test_dashboard import EXPRESSIONS
 from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
 from tests.support.kubeconfig import write_kubeconfig
-from tests.system.manager_world import NODE, Place, World, items_of, running_node, world
+from tests.system.manager_world import NODE, ManagerAndNode, Place, items_of, running_node, world
 from tests.system.next_release import THIS, Release
 from tests.waiting import async_eventually
 
@@ -82,7 +82,7 @@ async def node(
 
 
 @contextlib.asynccontextmanager
-async def both(world: World, directory: Path, *flags: str) -> AsyncIterator[
+async def both(world: ManagerAndNode, directory: Path, *flags: str) -> AsyncIterator[
     tuple[Controller, Prometheus]
 ]:  # fmt: skip
     """A manager and a node, scraped; a job whose worker has reported."""
@@ -96,7 +96,9 @@ async def both(world: World, directory: Path, *flags: str) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def before_api(world: World, directory: Path, answers: Answers) -> AsyncIterator[Prometheus]:
+async def before_api(
+    world: ManagerAndNode, directory: Path, answers: Answers
+) -> AsyncIterator[Prometheus]:
     """A manager that speaks to the API through a proxy, and has a job."""
     async with FaultyApi(world.cluster.url, answers).running() as api:
         kubeconfig = write_kubeconfig(directory / "faulty", api.url, API_TOKEN)
@@ -125,7 +127,7 @@ async def ask_relay(port: int, secret: str) -> None:
     writer.close()
 
 
-async def test_managers_that_are_well(world: World, tmp_path: Path) -> None:
+async def test_managers_that_are_well(world: ManagerAndNode, tmp_path: Path) -> None:
     """No alert is true, each panel of the dashboard has an answer, and the page has all metrics."""
     async with both(world, tmp_path) as (lc, prometheus):
         for name, rule in alerts().items():
@@ -163,7 +165,7 @@ def check_page(text: str) -> None:
 @provokes(
     "EdgeAINobodyReconciles", "EdgeAIStaleCache", "EdgeAIReportsWait", "EdgeAIAPIErrors"
 )  # fmt: skip
-async def test_an_api_server_that_is_away(world: World, tmp_path: Path) -> None:
+async def test_an_api_server_that_is_away(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (lc, prometheus):
         secret = await world.secret("digits")
         await world.cluster.stop()
@@ -172,26 +174,28 @@ async def test_an_api_server_that_is_away(world: World, tmp_path: Path) -> None:
 
 
 @provokes("EdgeAIForbidden")
-async def test_an_api_server_that_forbids(world: World, tmp_path: Path) -> None:
+async def test_an_api_server_that_forbids(world: ManagerAndNode, tmp_path: Path) -> None:
     async with before_api(world, tmp_path, on_creation_of("deployments", 403)) as prometheus:
         await until_true(prometheus, "EdgeAIForbidden")
 
 
 @provokes("EdgeAIReconcileFails")
-async def test_an_api_server_that_fails(world: World, tmp_path: Path) -> None:
+async def test_an_api_server_that_fails(world: ManagerAndNode, tmp_path: Path) -> None:
     async with before_api(world, tmp_path, on_creation_of("deployments", 500)) as prometheus:
         await until_true(prometheus, "EdgeAIReconcileFails")
 
 
 @provokes("EdgeAIAPIThrottles")
-async def test_an_api_server_that_wants_fewer_requests(world: World, tmp_path: Path) -> None:
+async def test_an_api_server_that_wants_fewer_requests(
+    world: ManagerAndNode, tmp_path: Path
+) -> None:
     async with before_api(world, tmp_path, on_creation_of("deployments", 429)) as prometheus:
         await until_true(prometheus, "EdgeAIAPIThrottles")
 
 
 @provokes("EdgeAIQueueWaits")
 async def test_more_jobs_than_the_rate_of_requests_lets_through(
-    world: World, tmp_path: Path
+    world: ManagerAndNode, tmp_path: Path
 ) -> None:
     flags = ("--qps", "20", "--burst", "20", "--workers", "1")
     async with (
@@ -204,7 +208,7 @@ async def test_more_jobs_than_the_rate_of_requests_lets_through(
 
 
 @provokes("EdgeAIJobsStalled")
-async def test_a_job_whose_worker_crashes(world: World, tmp_path: Path) -> None:
+async def test_a_job_whose_worker_crashes(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (_lc, prometheus):
 
         async def deployments() -> list[Object]:
@@ -227,7 +231,7 @@ async def test_a_job_whose_worker_crashes(world: World, tmp_path: Path) -> None:
 
 
 @provokes("EdgeAIObjectsSetAside")
-async def test_a_job_that_is_too_deep(world: World, tmp_path: Path) -> None:
+async def test_a_job_that_is_too_deep(world: ManagerAndNode, tmp_path: Path) -> None:
     deep: Any = {}
     for _ in range(120):
         deep = {"next": deep}
@@ -238,13 +242,13 @@ async def test_a_job_that_is_too_deep(world: World, tmp_path: Path) -> None:
 
 
 @provokes("EdgeAINodesOutOfContact")
-async def test_a_node_that_is_away(world: World, tmp_path: Path) -> None:
+async def test_a_node_that_is_away(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (lc, prometheus):
         lc.process.kill()
         await until_true(prometheus, "EdgeAINodesOutOfContact")
 
 
-async def test_a_cloud_node_with_a_pod_of_a_training_job_is_not_lost(world: World) -> None:
+async def test_a_cloud_node_with_a_pod_of_a_training_job_is_not_lost(world: ManagerAndNode) -> None:
     for name, labels in (("cloud", {}), ("site", {EDGE_LABEL: ""})):
         await world.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
     containers = [{"name": "tensorflow", "image": "any"}]
@@ -269,7 +273,7 @@ async def test_a_cloud_node_with_a_pod_of_a_training_job_is_not_lost(world: Worl
 
 
 @provokes("EdgeAISessionsChurn")
-async def test_a_line_that_breaks_again_and_again(world: World, tmp_path: Path) -> None:
+async def test_a_line_that_breaks_again_and_again(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (_lc, prometheus):
 
         async def is_churning() -> bool:
@@ -281,7 +285,7 @@ async def test_a_line_that_breaks_again_and_again(world: World, tmp_path: Path) 
 
 
 @provokes("EdgeAITasksLeftOut", "EdgeAIAssignmentsRefused", "EdgeAIEdgeLedgerFillsUp")
-async def test_more_tasks_than_a_node_can_have(world: World, tmp_path: Path) -> None:
+async def test_more_tasks_than_a_node_can_have(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path, "--ledger-max-bytes", str(1024 * 1024)) as (_lc, prometheus):
         for number in range(TASKS_OF_A_NAMESPACE + 1):
             spec = {"url": "/data/" + "x" * 900, "format": "csv", "nodeName": NODE}
@@ -292,7 +296,7 @@ async def test_more_tasks_than_a_node_can_have(world: World, tmp_path: Path) -> 
 
 
 @provokes("EdgeAIAssignmentsWait", "EdgeAIEdgeLedgerRefuses")
-async def test_a_node_whose_disk_is_full(world: World, tmp_path: Path) -> None:
+async def test_a_node_whose_disk_is_full(world: ManagerAndNode, tmp_path: Path) -> None:
     async with both(world, tmp_path) as (lc, prometheus):
         pid, (_soft, hard) = lc.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (FULL_BYTES, hard))
@@ -301,7 +305,9 @@ async def test_a_node_whose_disk_is_full(world: World, tmp_path: Path) -> None:
 
 
 @provokes("EdgeAIRelayRefuses")
-async def test_a_worker_that_wants_a_service_nobody_serves(world: World, tmp_path: Path) -> None:
+async def test_a_worker_that_wants_a_service_nobody_serves(
+    world: ManagerAndNode, tmp_path: Path
+) -> None:
     async with both(world, tmp_path) as (lc, prometheus):
         secret = await world.secret("digits")
         port = await lc.until_listening("worker")
@@ -314,7 +320,7 @@ async def test_a_worker_that_wants_a_service_nobody_serves(world: World, tmp_pat
 
 
 @provokes("EdgeAICertificateEndsSoon")
-async def test_a_certificate_that_ends_in_a_day(world: World, tmp_path: Path) -> None:
+async def test_a_certificate_that_ends_in_a_day(world: ManagerAndNode, tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("gm", usage="serverAuth", lasts=timedelta(days=1))
     flags = ("--edge-plaintext", "refuse", "--edge-tls-certificate", str(pair.certificate))
     async with (
@@ -325,7 +331,7 @@ async def test_a_certificate_that_ends_in_a_day(world: World, tmp_path: Path) ->
 
 
 @provokes("EdgeAIMemory", "EdgeAIEdgeMemory", "EdgeAIEdgeDisconnected")
-async def test_managers_that_have_too_much_memory(world: World, tmp_path: Path) -> None:
+async def test_managers_that_have_too_much_memory(world: ManagerAndNode, tmp_path: Path) -> None:
     async with (
         world.manager(lease_s=LEASE_S, release=(BALLOON, "830")),
         node(tmp_path, 1, release=(BALLOON, "210")) as (_lc, at),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.localcontroller.test_process import Controller
 from tests.system.bad_line import BadLine, Way
-from tests.system.manager_world import World, running_node, world
+from tests.system.manager_world import ManagerAndNode, running_node, world
 from tests.system.next_release import SKEWS, Skew
 from tests.waiting import async_eventually
 
@@ -20,7 +20,9 @@ RESETS: Final = 5
 
 
 @BETWEEN
-async def test_a_slow_line_that_splits_everything(skew: Skew, world: World, tmp_path: Path) -> None:
+async def test_a_slow_line_that_splits_everything(
+    skew: Skew, world: ManagerAndNode, tmp_path: Path
+) -> None:
     with BadLine(world.edge_address, bytes_per_s=BYTES_PER_S, piece_bytes=PIECE_BYTES) as line:
         async with (
             running_node(tmp_path, line.port, release=skew.node) as node,
@@ -38,7 +40,7 @@ async def test_a_slow_line_that_splits_everything(skew: Skew, world: World, tmp_
 @BETWEEN
 @pytest.mark.parametrize("way", ["up", "down"])
 async def test_a_line_that_stalls_one_way(
-    way: Way, skew: Skew, world: World, tmp_path: Path
+    way: Way, skew: Skew, world: ManagerAndNode, tmp_path: Path
 ) -> None:
     with BadLine(world.edge_address) as line:
         async with (
@@ -66,7 +68,7 @@ async def test_a_line_that_stalls_one_way(
 
 @BETWEEN
 async def test_a_line_that_is_reset_again_and_again(
-    skew: Skew, world: World, tmp_path: Path
+    skew: Skew, world: ManagerAndNode, tmp_path: Path
 ) -> None:
     with BadLine(world.edge_address) as line:
         async with (
@@ -82,5 +84,5 @@ async def test_a_line_that_is_reset_again_and_again(
             assert line.connections > RESETS, "nothing was reset"
 
 
-async def settled(world: World, node: Controller) -> None:
+async def settled(world: ManagerAndNode, node: Controller) -> None:
     await async_eventually("what no fault leaves", lambda: world.is_settled(node))

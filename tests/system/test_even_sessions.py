@@ -18,7 +18,7 @@ from globalmanager.edge.sessions.rebalancer import MIN_SLACK
 from tests.bench.samples import node_name, token_of
 from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.ports import free_port
 from tests.waiting import async_eventually
 
@@ -28,8 +28,8 @@ MOVED_WITHIN_S: Final = 30.0
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as cluster:
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
+    async with LocalApi(tmp_path) as cluster:
         await cluster.install_edgeai_crds()
         yield cluster
 
@@ -37,12 +37,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 class Replicas:
     """Three GlobalManagers that name their own URLs. None of them runs at first."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: LocalApi, directory: Path) -> None:
         self.urls: list[str] = []
         self._managers = [self._manager(cluster, directory / name) for name in NAMES]
         self._running: set[int] = set()
 
-    def _manager(self, cluster: Cluster, directory: Path) -> GlobalManager:
+    def _manager(self, cluster: LocalApi, directory: Path) -> GlobalManager:
         directory.mkdir()
         address = f"127.0.0.1:{free_port()}"
         self.urls.append(f"ws://{address}")
@@ -106,7 +106,7 @@ class Replicas:
 
 
 @pytest.fixture
-def replicas(cluster: Cluster, tmp_path: Path) -> Iterator[Replicas]:
+def replicas(cluster: LocalApi, tmp_path: Path) -> Iterator[Replicas]:
     replicas = Replicas(cluster, tmp_path)
     yield replicas
     replicas.stop_all()

@@ -17,7 +17,7 @@ from tests.globalmanager.cluster import TOKEN
 from tests.support.kubeconfig import write_kubeconfig
 from tests.system.bad_line import BadLine
 from tests.system.faulty import hit, is_hit
-from tests.system.manager_world import SERVICES, Place, World, running_node, world
+from tests.system.manager_world import SERVICES, ManagerAndNode, Place, running_node, world
 from tests.system.next_release import SKEWS, Skew
 from tests.waiting import async_eventually
 
@@ -56,7 +56,7 @@ SWEEPS: Final = {
 @pytest.mark.timeout(300)  # eleven starts of a GlobalManager, on a machine that may be busy
 @pytest.mark.parametrize(("points", "skew"), SWEEPS.values(), ids=SWEEPS)
 async def test_a_global_manager_that_is_killed_at_any_point_leaves_no_trace(
-    points: list[tuple[str, int, str]], skew: Skew, world: World, tmp_path: Path
+    points: list[tuple[str, int, str]], skew: Skew, world: ManagerAndNode, tmp_path: Path
 ) -> None:
     async with running_node(tmp_path, world.line.port, release=skew.node) as node:
         for point, count, about in points:
@@ -79,7 +79,7 @@ async def test_a_global_manager_that_is_killed_at_any_point_leaves_no_trace(
 @pytest.mark.parametrize("skew", SKEWS.values(), ids=SKEWS)
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S], ids=["a day ahead", "a day back"])
 async def test_a_clock_that_jumps_moves_neither_the_lead_nor_a_session(
-    jump_s: int, skew: Skew, world: World, tmp_path: Path
+    jump_s: int, skew: Skew, world: ManagerAndNode, tmp_path: Path
 ) -> None:
     fault = (f"clock:{jump_s}", "after-fold", "2")
     async with (
@@ -102,7 +102,7 @@ async def test_a_clock_that_jumps_moves_neither_the_lead_nor_a_session(
 
 
 async def test_a_global_manager_that_does_not_know_the_jobs_yet_tells_a_node_nothing(
-    world: World, tmp_path: Path
+    world: ManagerAndNode, tmp_path: Path
 ) -> None:
     """It knows the other replicas, and not the jobs yet, and turns the node away."""
     with BadLine(world.api_address) as line:
@@ -150,7 +150,7 @@ async def _waits_for_jobs_alone(place: Place) -> bool:
 
 
 async def test_a_global_manager_whose_time_is_over_gets_no_edge(
-    world: World, tmp_path: Path
+    world: ManagerAndNode, tmp_path: Path
 ) -> None:
     """It cannot reach the API any more, does not know what its successor did, and still serves."""
     with BadLine(world.api_address) as line:

@@ -42,7 +42,7 @@ SWEPT: Final[dict[str, tuple[str, str, Release]]] = {
 }
 
 
-class Node:
+class FaultyNode:
     """A ledger, the processes that work on it, its worker, and the cloud that it reports to."""
 
     def __init__(self, cloud: Cloud, directory: Path) -> None:
@@ -155,14 +155,14 @@ class Node:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
+async def node(tmp_path: Path) -> AsyncIterator[FaultyNode]:
     async with running_cloud() as cloud:
-        yield Node(cloud, tmp_path / "state")
+        yield FaultyNode(cloud, tmp_path / "state")
 
 
 @pytest.mark.parametrize(("fault", "point", "release"), SWEPT.values(), ids=SWEPT)
 async def test_a_node_that_ends_at_any_point_loses_nothing(
-    fault: str, point: str, release: Release, node: Node, tmp_path: Path
+    fault: str, point: str, release: Release, node: FaultyNode, tmp_path: Path
 ) -> None:
     for life in range(1, LIVES + 1):
         named = f"{fault}:{life}" if fault == "power-cut" else fault

@@ -15,7 +15,7 @@ from tests.localcontroller.builders import SECRET, WORKER, report_of
 from tests.localcontroller.test_process import Controller
 from tests.system.faulty import hit
 from tests.system.next_release import NEXT, THIS, Release
-from tests.system.test_faulty_node import Node, node
+from tests.system.test_faulty_node import FaultyNode, node
 from tests.waiting import async_eventually
 
 __all__ = ["node"]  # a fixture
@@ -28,7 +28,7 @@ COMMITS: Final = 60  # of a storm, until the node is killed
 RELEASES: Final = {"this release": THIS, "the next release": NEXT}
 
 
-async def send(node: Node, controller: Controller, **fields: Any) -> None:
+async def send(node: FaultyNode, controller: Controller, **fields: Any) -> None:
     """MESSAGES, each of which is taken in the end."""
     for _ in range(MESSAGES):
         node.posted += 1
@@ -37,7 +37,9 @@ async def send(node: Node, controller: Controller, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-async def test_a_disk_that_fails_for_a_time_costs_no_message(release: Release, node: Node) -> None:
+async def test_a_disk_that_fails_for_a_time_costs_no_message(
+    release: Release, node: FaultyNode
+) -> None:
     async with node.running("io-error:5", "after-sync", "20", release=release) as controller:
         await send(node, controller)
         hit(controller.log, "after-sync")
@@ -51,7 +53,7 @@ async def test_a_disk_that_fails_for_a_time_costs_no_message(release: Release, n
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S], ids=["a day ahead", "a day back"])
 async def test_a_clock_that_jumps_loses_no_worker_and_no_session(
-    jump_s: int, release: Release, node: Node
+    jump_s: int, release: Release, node: FaultyNode
 ) -> None:
     fault = (f"clock:{jump_s}", "after-commit", "10")
     async with node.running(*fault, release=release) as controller:
@@ -66,7 +68,7 @@ async def test_a_clock_that_jumps_loses_no_worker_and_no_session(
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 async def test_a_storm_of_reports_is_counted_exactly_over_a_kill(
-    release: Release, node: Node
+    release: Release, node: FaultyNode
 ) -> None:
     """Eight processes of a worker send as fast as they can, and again what was not answered."""
     sent = [0] * PROCESSES

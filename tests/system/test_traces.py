@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.system.collector import Collector, Span
-from tests.system.manager_world import NODE, TOKEN, World, running_node, world
+from tests.system.manager_world import NODE, TOKEN, ManagerAndNode, running_node, world
 from tests.waiting import async_eventually
 
 __all__ = ["world"]  # a fixture
@@ -32,7 +32,9 @@ ATTRIBUTES: Final = frozenset(
 
 
 @pytest.fixture
-async def traced(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collector:
+async def traced(
+    world: ManagerAndNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Collector:
     """What a collector has got of a job, from its creation to its first report, and of a second job
     that has not reported.
     """
@@ -60,7 +62,7 @@ def has_all(collector: Collector) -> bool:
     return True
 
 
-async def test_the_way_of_a_job_is_one_trace(traced: Collector, world: World) -> None:
+async def test_the_way_of_a_job_is_one_trace(traced: Collector, world: ManagerAndNode) -> None:
     job = world.jobs["digits"]
     way = [span for span in traced.spans if span.attributes["edgeai.task"] == TASK]
     assert {span.trace for span in way} == {way[0].trace}

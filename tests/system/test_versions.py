@@ -49,7 +49,7 @@ class Release(enum.Enum):
         return ["python3", "-m", *launcher, program]
 
 
-class Installation:
+class VersionPair:
     """edgeai on one edge node, either half of which can be replaced by another release."""
 
     def __init__(self, running: Environment) -> None:
@@ -131,7 +131,7 @@ class Installation:
 class Service:
     """A JointInferenceService whose edge worker counts all the time."""
 
-    def __init__(self, installed: Installation, service: Object) -> None:
+    def __init__(self, installed: VersionPair, service: Object) -> None:
         self._running = installed.running
         self.name: str = service["metadata"]["name"]
         self.path = path_of(service)
@@ -183,10 +183,10 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionPair]:
     state_dir = tmp_path_factory.mktemp("versions") / "state"
     tuning = system.Tuning(localcontroller_flags=QUICKLY)
-    yield Installation(environment.up(state_dir, edges=(EDGE,), tuning=tuning))
+    yield VersionPair(environment.up(state_dir, edges=(EDGE,), tuning=tuning))
     environment.down(state_dir)
 
 
@@ -194,7 +194,7 @@ _numbers: Final = itertools.count(1)
 
 
 @contextmanager
-def counting(installed: Installation, files: Path) -> Iterator[Service]:
+def counting(installed: VersionPair, files: Path) -> Iterator[Service]:
     """A service that counts, from its first count in the CR on."""
     name = f"counting-{next(_numbers)}"
     applied = [installed.running.api.apply(object_) for object_ in manifests(name, files)]
@@ -251,7 +251,7 @@ def _template(node: str, command: list[str]) -> Object:
     ids=["newer GlobalManager", "newer LocalController"],
 )
 def test_one_version_apart_they_speak_the_older(
-    installed: Installation, tmp_path: Path, globalmanager: Release, localcontroller: Release
+    installed: VersionPair, tmp_path: Path, globalmanager: Release, localcontroller: Release
 ) -> None:
     installed.install(globalmanager, localcontroller)
     installed.wait_for_session(NEWEST)
@@ -270,7 +270,7 @@ ROLLED: Final = (
 
 
 def test_upgrade_and_rollback_under_a_service_lose_nothing(
-    installed: Installation, tmp_path: Path
+    installed: VersionPair, tmp_path: Path
 ) -> None:
     installed.install(Release.THIS, Release.THIS)
     installed.wait_for_session(NEWEST)
@@ -289,7 +289,7 @@ def test_upgrade_and_rollback_under_a_service_lose_nothing(
 
 
 def test_what_a_newer_global_manager_wrote_into_a_status_stays(
-    installed: Installation, tmp_path: Path
+    installed: VersionPair, tmp_path: Path
 ) -> None:
     installed.install(Release.THIS, Release.THIS)
     installed.wait_for_session(NEWEST)
@@ -324,7 +324,7 @@ THIS, LATER = list(wire.VERSIONS), [NEWEST + 1]
     ids=["older GlobalManager", "older LocalController"],
 )
 def test_without_a_common_version_both_say_so_and_nothing_is_lost(
-    installed: Installation,
+    installed: VersionPair,
     tmp_path: Path,
     globalmanager: Release,
     localcontroller: Release,
@@ -347,7 +347,7 @@ def test_without_a_common_version_both_say_so_and_nothing_is_lost(
         service.wait_for_exactly(service.finish())
 
 
-def _is_refused(installed: Installation, says: str) -> bool:
+def _is_refused(installed: VersionPair, says: str) -> bool:
     """Whether the GlobalManager shows that, and no session."""
     try:
         node = installed.node()
@@ -357,7 +357,7 @@ def _is_refused(installed: Installation, says: str) -> bool:
     return True
 
 
-def _assert_patient(installed: Installation) -> None:
+def _assert_patient(installed: VersionPair) -> None:
     """It waits between two attempts: three more of them, two whole waits at least."""
     started_s = time.monotonic()  # no attempt that is counted is before this
     before = installed.edge("link")["failures"]

@@ -39,7 +39,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
         yield line
 
 
-class Job:
+class EdgeJob:
     """A job with one replica in the cloud, which leads, and one on the edge node."""
 
     def __init__(self, api: Any, kind: str, directory: Path, *, grace: str) -> None:
@@ -157,12 +157,12 @@ def last(status: Object) -> str:
 @pytest.fixture(params=["PyTorchJob", "TFJob"])
 def create(
     request: pytest.FixtureRequest, edge: Line, tmp_path: Path
-) -> Iterator[Callable[[str], Job]]:
+) -> Iterator[Callable[[str], EdgeJob]]:
     """Function from a grace time to a job, whose replicas run."""
-    made: list[Job] = []
+    made: list[EdgeJob] = []
 
-    def begin(grace: str) -> Job:
-        job = Job(edge.running.api, request.param, tmp_path, grace=grace)
+    def begin(grace: str) -> EdgeJob:
+        job = EdgeJob(edge.running.api, request.param, tmp_path, grace=grace)
         made.append(job)
         job.wait_for_last("Running")
         job.wait_for_word("running")
@@ -177,7 +177,7 @@ def create(
 
 
 def test_a_job_goes_on_through_a_cut_and_a_killed_localcontroller(
-    edge: Line, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], EdgeJob]
 ) -> None:
     job = create("600")
     uids = job.uid(job.leader), job.uid(job.worker)
@@ -205,7 +205,7 @@ def test_a_job_goes_on_through_a_cut_and_a_killed_localcontroller(
 
 
 def test_an_exit_code_comes_up_and_the_next_pod_after_it(
-    edge: Line, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], EdgeJob]
 ) -> None:
     job = create("600")
     first = job.uid(job.worker)
@@ -220,7 +220,7 @@ def test_an_exit_code_comes_up_and_the_next_pod_after_it(
 
 
 def test_a_node_that_is_back_within_the_grace_time_keeps_its_replica(
-    edge: Line, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], EdgeJob]
 ) -> None:
     job = create("600")
     uid = job.uid(job.worker)
@@ -240,7 +240,7 @@ def test_a_node_that_is_back_within_the_grace_time_keeps_its_replica(
 
 
 def test_a_node_that_is_lost_for_longer_has_its_replica_made_anew(
-    edge: Line, create: Callable[[str], Job]
+    edge: Line, create: Callable[[str], EdgeJob]
 ) -> None:
     job = create("5")
     uid = job.uid(job.worker)

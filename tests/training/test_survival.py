@@ -27,7 +27,7 @@ REPLICAS: Final = {"master-0", *WORKERS}
 pytestmark = pytest.mark.timeout(600)
 
 
-class Job:
+class LongJob:
     """A PyTorchJob, and its pods since its creation."""
 
     def __init__(self, running: Environment, name: str, spec: dict[str, Any]) -> None:
@@ -100,11 +100,11 @@ class Job:
 
 
 @pytest.fixture
-def submit(running: Environment) -> Iterator[Callable[..., Job]]:
-    made: list[Job] = []
+def submit(running: Environment) -> Iterator[Callable[..., LongJob]]:
+    made: list[LongJob] = []
 
-    def create(name: str, spec: dict[str, Any]) -> Job:
-        made.append(Job(running, name, spec))
+    def create(name: str, spec: dict[str, Any]) -> LongJob:
+        made.append(LongJob(running, name, spec))
         return made[-1]
 
     yield create
@@ -115,7 +115,7 @@ def submit(running: Environment) -> Iterator[Callable[..., Job]]:
 
 
 def test_the_global_manager_is_killed_at_each_step_of_a_job(
-    running: Environment, submit: Callable[..., Job], tmp_path: Path
+    running: Environment, submit: Callable[..., LongJob], tmp_path: Path
 ) -> None:
     finish, crash = tmp_path / "finish", tmp_path / "crash"
     crash.touch()
@@ -136,7 +136,7 @@ def test_the_global_manager_is_killed_at_each_step_of_a_job(
 
 
 def test_the_global_manager_is_killed_at_random_moments_of_many_jobs(
-    running: Environment, submit: Callable[..., Job], tmp_path: Path
+    running: Environment, submit: Callable[..., LongJob], tmp_path: Path
 ) -> None:
     seed = random.randrange(10**6)
     print("seed", seed)  # shown when the test fails
@@ -163,7 +163,7 @@ def test_the_global_manager_is_killed_at_random_moments_of_many_jobs(
 
 
 def test_the_number_of_workers_is_changed_while_the_job_runs(
-    running: Environment, submit: Callable[..., Job], tmp_path: Path
+    running: Environment, submit: Callable[..., LongJob], tmp_path: Path
 ) -> None:
     finish = tmp_path / "finish"
     job = submit("scaled", spec(finish))
@@ -180,7 +180,7 @@ def test_the_number_of_workers_is_changed_while_the_job_runs(
 
 
 def test_the_node_of_the_workers_is_lost(
-    running: Environment, submit: Callable[..., Job], tmp_path: Path
+    running: Environment, submit: Callable[..., LongJob], tmp_path: Path
 ) -> None:
     """The last test of this module: the cluster lacks a node from now on."""
     finish = tmp_path / "finish"
@@ -196,11 +196,11 @@ def test_the_node_of_the_workers_is_lost(
     assert job.status["jobRestarts"] == 1
 
 
-def phase(job: Job, name: str) -> str:
+def phase(job: LongJob, name: str) -> str:
     return str(job.pods().get(name, {}).get("status", {}).get("phase", ""))
 
 
-def nodes(job: Job) -> set[str]:
+def nodes(job: LongJob) -> set[str]:
     """The nodes of the workers."""
     pods = job.pods()
     return {str(pods.get(name, {}).get("spec", {}).get("nodeName")) for name in WORKERS}

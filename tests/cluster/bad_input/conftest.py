@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import binaries
-from tests.cluster.bad_input.unready import USER, Launch, Manager
+from tests.cluster.bad_input.unready import USER, Launch, UnreadyManager
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.manager import SYSTEM_NAMESPACE
 
@@ -29,8 +29,8 @@ def launch(plane: ControlPlane, tmp_path: Path) -> Iterator[Launch]:
     """Starts GlobalManagers; each must still be there at the end, and is stopped then."""
     with ExitStack() as stack:
 
-        def start(kubeconfig: Path, *flags: str) -> Manager:
-            manager = Manager(kubeconfig, tmp_path, flags)
+        def start(kubeconfig: Path, *flags: str) -> UnreadyManager:
+            manager = UnreadyManager(kubeconfig, tmp_path, flags)
             stack.callback(manager.stop)
             return manager
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from edgeai.cli.api import ApiError, Object, path_of
 from tests.bench.samples import service
-from tests.cluster.bad_input.unready import Launch, Manager
+from tests.cluster.bad_input.unready import Launch, UnreadyManager
 from tests.cluster.controlplane import ControlPlane
 from tests.waiting import eventually
 
@@ -57,7 +57,7 @@ def test_a_job_without_room_for_its_status_is_told_once_by_an_event(
     plane: ControlPlane, launch: Launch, namespace: str
 ) -> None:
     plane.install_crds()
-    manager: Manager = launch(plane.kubeconfig, "--namespace", namespace)
+    manager: UnreadyManager = launch(plane.kubeconfig, "--namespace", namespace)
     manager.process.wait_until_ready()
     made = create_largest(plane, namespace)
     assert len(json.dumps(made)) > 1_500_000

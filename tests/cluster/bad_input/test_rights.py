@@ -19,7 +19,7 @@ from tests.cluster.bad_input.unready import (
     UNSERVED,
     USER,
     Launch,
-    Manager,
+    UnreadyManager,
     connected_edge,
     create_job,
     leave_what_nobody_wants,
@@ -152,13 +152,13 @@ def test_who_grants_what_is_asked_for_gets_a_job_that_runs(
 @pytest.fixture(scope="module")
 def calm(
     plane: ControlPlane, bound: Rights, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Manager]:
+) -> Iterator[UnreadyManager]:
     """Ready, with all rights; edges show ServiceAccount tokens."""
     plane.install_crds()
     bound.grant()
     directory = tmp_path_factory.mktemp("calm")
     plane.write_kubeconfig(directory / "kubeconfig", user=USER)
-    manager = Manager(directory / "kubeconfig", directory, ("--edge-auth", "serviceaccount"))
+    manager = UnreadyManager(directory / "kubeconfig", directory, ("--edge-auth", "serviceaccount"))
     try:
         manager.wait_until_well()
         yield manager
@@ -175,7 +175,7 @@ TOLD_BY_READYZ: Final = {
 
 @pytest.mark.parametrize("right", TOLD_BY_READYZ.values(), ids=TOLD_BY_READYZ)
 def test_a_right_that_is_taken_away_is_told_by_readyz_until_it_is_back(
-    bound: Rights, calm: Manager, right: Right
+    bound: Rights, calm: UnreadyManager, right: Right
 ) -> None:
     """What is known already is served on, so it stays ready."""
     since = len(calm.log())
@@ -188,7 +188,7 @@ def test_a_right_that_is_taken_away_is_told_by_readyz_until_it_is_back(
 
 
 def test_statuses_that_may_not_be_written_are_told_in_the_log(
-    plane: ControlPlane, bound: Rights, calm: Manager, namespace: str
+    plane: ControlPlane, bound: Rights, calm: UnreadyManager, namespace: str
 ) -> None:
     since = len(calm.log())
     bound.grant_all_but(Right("edgeai.io", "jointinferenceservices/status", "patch"))
@@ -200,7 +200,7 @@ def test_statuses_that_may_not_be_written_are_told_in_the_log(
 
 
 def test_events_that_may_not_be_recorded_disturb_nothing(
-    plane: ControlPlane, bound: Rights, calm: Manager, namespace: str
+    plane: ControlPlane, bound: Rights, calm: UnreadyManager, namespace: str
 ) -> None:
     since = len(calm.log())
     bound.grant(lambda right: right.resource != "events")
@@ -217,7 +217,7 @@ def wait_for_phase(plane: ControlPlane, job: Object) -> None:
 
 
 def test_tokens_that_may_not_be_reviewed_are_told_and_their_nodes_come_again(
-    bound: Rights, calm: Manager
+    bound: Rights, calm: UnreadyManager
 ) -> None:
     bound.grant_all_but(Right("authentication.k8s.io", "tokenreviews", "create"))
     since = len(calm.log())
@@ -227,7 +227,7 @@ def test_tokens_that_may_not_be_reviewed_are_told_and_their_nodes_come_again(
     wait_for_answer(calm, 401)
 
 
-def wait_for_answer(manager: Manager, status: int) -> None:
+def wait_for_answer(manager: UnreadyManager, status: int) -> None:
     def check() -> bool:
         answered, text = knock(manager)
         assert answered == status, f"{answered} {text!r}"
@@ -236,7 +236,7 @@ def wait_for_answer(manager: Manager, status: int) -> None:
     eventually(f"{status} for a token that nobody has issued", check, poll_s=1.0)
 
 
-def knock(manager: Manager) -> tuple[int, bytes]:
+def knock(manager: UnreadyManager) -> tuple[int, bytes]:
     """Status and text of the answer to who comes with a token that nobody has issued."""
     connection = http.client.HTTPConnection(manager.process.edge_address, timeout=10)
     claims = {"aud": AUDIENCE, "sub": f"system:serviceaccount:{SYSTEM_NAMESPACE}:localcontroller"}

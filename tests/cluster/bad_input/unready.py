@@ -24,10 +24,10 @@ APPLY_CRDS: Final = "kubectl apply -f deploy/crds"
 UNSERVED: Final = "horizontalpodautoscalers"  # of autoscaling/v2, before Kubernetes 1.23
 TOKENS: Final = {"edge0": "secret-of-edge0"}
 
-Launch = Callable[..., "Manager"]
+Launch = Callable[..., "UnreadyManager"]
 
 
-class Manager:
+class UnreadyManager:
     """A GlobalManager that is not ready yet, and what it says."""
 
     def __init__(self, kubeconfig: Path, directory: Path, flags: tuple[str, ...]) -> None:
@@ -151,7 +151,7 @@ def untimed(line: str) -> str:
 
 
 @contextmanager
-def connected_edge(manager: Manager, directory: Path) -> Iterator[Edge]:
+def connected_edge(manager: UnreadyManager, directory: Path) -> Iterator[Edge]:
     _, _, port = manager.process.edge_address.rpartition(":")
     edge = Edge("edge0", token=TOKENS["edge0"], port=int(port), directory=directory)
     edge.start()

@@ -45,7 +45,7 @@ DAEMON_SET: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/localcontr
 BINDING: Final = f"{RBAC}/clusterrolebindings/edgeai-globalmanager"
 
 
-class Installation:
+class DoctorSite:
     """One that is well, and what a test may do to it."""
 
     def __init__(self, plane: ControlPlane, manager: GlobalManager, edge: Edge, path: Path) -> None:
@@ -74,7 +74,7 @@ def installation(
     nodes: None,
     edge_node: LoneNode,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Installation]:
+) -> Iterator[DoctorSite]:
     kubeconfig = str(plane.kubeconfig)
     done = edgeai("install", "--apply", "--kubeconfig", kubeconfig, "--timeout", "40")
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def installation(
         edge_node.end_session()
         manager.start()
         edge.start()
-        yield Installation(plane, manager, edge, directory)
+        yield DoctorSite(plane, manager, edge, directory)
     finally:
         edge.stop()
         manager.stop()
@@ -103,18 +103,18 @@ def installation(
 
 
 @pytest.fixture
-def well(installation: Installation) -> Installation:
+def well(installation: DoctorSite) -> DoctorSite:
     installation.wait_until_well()
     return installation
 
 
-def test_an_installation_of_one_line_is_well(well: Installation) -> None:
+def test_an_installation_of_one_line_is_well(well: DoctorSite) -> None:
     done = edgeai("doctor", "--kubeconfig", str(well.plane.kubeconfig))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{NODE}" not in done.stderr
 
 
-Break = Callable[[Installation], AbstractContextManager[None]]
+Break = Callable[[DoctorSite], AbstractContextManager[None]]
 
 
 def fresh(object_: Object) -> Object:
@@ -126,7 +126,7 @@ def fresh(object_: Object) -> Object:
 
 def without(path: str) -> Break:
     @contextlib.contextmanager
-    def broken(it: Installation) -> Iterator[None]:
+    def broken(it: DoctorSite) -> Iterator[None]:
         saved = it.client.get(path)
         it.client.delete(path)
         eventually("the deletion", lambda: it.client.find(path) is None)
@@ -139,7 +139,7 @@ def without(path: str) -> Break:
 
 def changed(path: str, patch: Object, back: Object) -> Break:
     @contextlib.contextmanager
-    def broken(it: Installation) -> Iterator[None]:
+    def broken(it: DoctorSite) -> Iterator[None]:
         it.client.patch(path, patch)
         yield
         it.client.patch(path, back)
@@ -148,7 +148,7 @@ def changed(path: str, patch: Object, back: Object) -> Break:
 
 
 @contextlib.contextmanager
-def older_definition(it: Installation) -> Iterator[None]:
+def older_definition(it: DoctorSite) -> Iterator[None]:
     saved, older = it.client.get(CRD), it.client.get(CRD)
     schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["spec"]["properties"]["edgeWorker"]
@@ -159,7 +159,7 @@ def older_definition(it: Installation) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quota(it: Installation) -> Iterator[None]:
+def quota(it: DoctorSite) -> Iterator[None]:
     """A third pod is not allowed. The quota counts what is there only after a moment."""
     metadata = {"name": "none", "namespace": NAMESPACE}
     spec = {"hard": {"pods": "0"}}
@@ -175,7 +175,7 @@ def quota(it: Installation) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_room(it: Installation) -> Iterator[None]:
+def no_room(it: DoctorSite) -> Iterator[None]:
     selector = {"spec": {"template": {"spec": {"nodeSelector": {"room": "none"}}}}}
     it.client.patch(DEPLOYMENT, {"spec": {"replicas": 0}})
     eventually("no pod", lambda: not it.client.get(DEPLOYMENT)["status"].get("replicas"))
@@ -186,14 +186,14 @@ def no_room(it: Installation) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silent_leader(it: Installation) -> Iterator[None]:
+def silent_leader(it: DoctorSite) -> Iterator[None]:
     it.manager.stop(signal.SIGKILL)
     yield
     it.manager.start()
 
 
 @contextlib.contextmanager
-def no_leader(it: Installation) -> Iterator[None]:
+def no_leader(it: DoctorSite) -> Iterator[None]:
     it.manager.stop(signal.SIGKILL)
     it.client.delete(LEADER)
     yield
@@ -201,14 +201,14 @@ def no_leader(it: Installation) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_session(it: Installation) -> Iterator[None]:
+def no_session(it: DoctorSite) -> Iterator[None]:
     it.edge.stop()
     yield
     it.edge.start()
 
 
 @contextlib.contextmanager
-def clock_ahead(it: Installation) -> Iterator[None]:
+def clock_ahead(it: DoctorSite) -> Iterator[None]:
     """Of a further GlobalManager."""
     replica = {REPLICA_LABEL: "edgeai-globalmanager-9"}
     renewed = micro_time(datetime.now(UTC) + timedelta(seconds=90))
@@ -224,7 +224,7 @@ def certificate(lasts: timedelta) -> Break:
     """Of the CA that edges trust."""
 
     @contextlib.contextmanager
-    def broken(it: Installation) -> Iterator[None]:
+    def broken(it: DoctorSite) -> Iterator[None]:
         tls, ca = f"{CORE}/secrets/globalmanager-tls", f"{CORE}/configmaps/globalmanager-ca"
         saved, trusted = it.client.get(tls)["data"], it.client.get(ca)["data"]
         authority = Authority(it.directory, f"ca-{lasts.days}", days=365)
@@ -240,7 +240,7 @@ def certificate(lasts: timedelta) -> Break:
 
 
 @contextlib.contextmanager
-def other_authority(it: Installation) -> Iterator[None]:
+def other_authority(it: DoctorSite) -> Iterator[None]:
     ca = f"{CORE}/configmaps/globalmanager-ca"
     trusted = it.client.get(ca)["data"]
     other = Authority(it.directory, "other", days=365)
@@ -302,7 +302,7 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str, set[str]]]] = {
     ("break_it", "check", "level", "words", "follow"), BROKEN.values(), ids=BROKEN
 )
 def test_what_is_broken_is_named(
-    well: Installation, break_it: Break, check: str, level: str, words: str, follow: set[str]
+    well: DoctorSite, break_it: Break, check: str, level: str, words: str, follow: set[str]
 ) -> None:
     def named() -> bool:
         found = well.bad()
@@ -317,7 +317,7 @@ def test_what_is_broken_is_named(
         eventually("the diagnosis", named, timeout_s=SEEN_S, poll_s=0.5)
 
 
-def test_a_namespace_that_is_not_there_is_named(well: Installation) -> None:
+def test_a_namespace_that_is_not_there_is_named(well: DoctorSite) -> None:
     found = asyncio.run(diagnose(well.plane.kubeconfig, "elsewhere"))
     (finding,) = [each for each in found if each.level != "ok"]
     assert "namespace elsewhere does not exist" in finding.message

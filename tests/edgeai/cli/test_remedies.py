@@ -24,7 +24,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Silent
 from edgeai.kube.remedies import OF_A_COMMAND
 from tests.certificates import Authority
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.ports import free_port
 from tests.support.kubeconfig import write_kubeconfig
@@ -112,7 +112,7 @@ async def another_authority(path: Path) -> AsyncIterator[Path]:
 
 @contextlib.asynccontextmanager
 async def unknown_token(path: Path) -> AsyncIterator[Path]:
-    async with Cluster(path) as cluster:
+    async with LocalApi(path) as cluster:
         yield write_kubeconfig(path / "stranger", cluster.url, "expired")
 
 

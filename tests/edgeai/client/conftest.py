@@ -9,18 +9,18 @@ import pytest
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.client import AsyncClient
 from edgeai.times import rfc3339, utc_now
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as cluster:
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
+    async with LocalApi(tmp_path) as cluster:
         await cluster.install_edgeai_crds()
         yield cluster
 
 
 @pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+async def client(cluster: LocalApi) -> AsyncIterator[AsyncClient]:
     async with await AsyncClient.open(cluster.kubeconfig) as client:
         yield client
 

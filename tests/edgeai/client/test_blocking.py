@@ -23,12 +23,12 @@ from edgeai.client import (
 from edgeai.errors import SettingsError
 from edgeai.kube import errors
 from tests.edgeai.cli.command import heed_interrupts
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
 
 
-async def test_the_blocking_client_has_the_same_methods(cluster: Cluster) -> None:
+async def test_the_blocking_client_has_the_same_methods(cluster: LocalApi) -> None:
     """Called in a running loop, as in a notebook."""
     await asyncio.to_thread(use_blocking_client, cluster.kubeconfig)
 
@@ -63,7 +63,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         Client(tmp_path / "none")
 
 
-async def test_what_waits_ends_when_another_thread_closes_the_client(cluster: Cluster) -> None:
+async def test_what_waits_ends_when_another_thread_closes_the_client(cluster: LocalApi) -> None:
     client = await asyncio.to_thread(Client, cluster.kubeconfig)
     await asyncio.to_thread(client.apply, MODEL)
     has_begun = threading.Event()
@@ -92,14 +92,16 @@ def use_closed(client: Client) -> None:
             call()
 
 
-async def test_a_closed_client_with_a_loop_says_so(cluster: Cluster) -> None:
+async def test_a_closed_client_with_a_loop_says_so(cluster: LocalApi) -> None:
     async with await AsyncClient.open(cluster.kubeconfig) as client:
         pass
     with pytest.raises(ClientUnusable, match="closed; make a new one"):
         await client.get(Model, "small")
 
 
-async def test_a_condition_that_calls_the_client_does_not_wait_for_itself(cluster: Cluster) -> None:
+async def test_a_condition_that_calls_the_client_does_not_wait_for_itself(
+    cluster: LocalApi,
+) -> None:
     await asyncio.to_thread(call_inside_a_condition, cluster.kubeconfig)
 
 
@@ -139,7 +141,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
-async def test_a_fork_is_told_to_make_a_client_of_its_own(cluster: Cluster) -> None:
+async def test_a_fork_is_told_to_make_a_client_of_its_own(cluster: LocalApi) -> None:
     """A pool of processes forks, and the thread of the client stays behind."""
     process = await start_program(FORKED, cluster)
     said = [each.decode() for each in await process.communicate()]
@@ -157,7 +159,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
-async def test_ctrl_c_ends_a_watch_and_nothing_else_is_told(cluster: Cluster) -> None:
+async def test_ctrl_c_ends_a_watch_and_nothing_else_is_told(cluster: LocalApi) -> None:
     async with await AsyncClient.open(cluster.kubeconfig) as client:
         await client.apply(MODEL)
     process = await start_program(INTERRUPTED, cluster)
@@ -169,7 +171,7 @@ async def test_ctrl_c_ends_a_watch_and_nothing_else_is_told(cluster: Cluster) ->
     assert told.count("Traceback") == 1, told
 
 
-async def start_program(text: str, cluster: Cluster) -> asyncio.subprocess.Process:
+async def start_program(text: str, cluster: LocalApi) -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-c", text, str(cluster.kubeconfig)),

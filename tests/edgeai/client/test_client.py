@@ -28,7 +28,7 @@ from edgeai.kube.user import UserClient
 from edgeai.localcluster.objects import errors as refusals
 from edgeai.localcluster.objects.containers import LogQuery
 from tests.edgeai.client.conftest import add_pod, condition, tell
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
 
@@ -134,7 +134,7 @@ async def test_a_condition_that_is_none_is_refused(client: AsyncClient, text: st
 
 
 async def test_a_watch_goes_on_after_an_outage_and_tells_each_change_once(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     made = await client.apply(MODEL)
     async with aclosing(client.watch(Model)) as events:
@@ -242,7 +242,7 @@ async def test_a_watch_that_is_refused_is_an_error(tmp_path: Path, code: int) ->
 
 
 async def test_an_api_that_is_away_at_the_beginning_is_an_error(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     await cluster.stop()
     with pytest.raises(errors.Unreachable):
@@ -285,7 +285,7 @@ async def job_with_pods(client: AsyncClient) -> Model:
 
 
 async def test_the_lines_of_all_pods_come_in_the_order_of_their_times(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     made = await job_with_pods(client)
     a = ["2026-01-01T00:00:01Z one", "2026-01-01T00:00:03Z   three \x1b]0;owned\x07"]
@@ -301,7 +301,7 @@ async def test_the_lines_of_all_pods_come_in_the_order_of_their_times(
 
 
 async def test_a_node_without_log_streams_says_so_and_the_others_go_on(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     made = await job_with_pods(client)
     cluster.serve_logs(Logs(**{"digits-b": ["2026-01-01T00:00:02Z two"]}))
@@ -312,7 +312,7 @@ async def test_a_node_without_log_streams_says_so_and_the_others_go_on(
     assert line.text == "two"
 
 
-async def test_a_pod_that_has_not_started_says_why(cluster: Cluster, client: AsyncClient) -> None:
+async def test_a_pod_that_has_not_started_says_why(cluster: LocalApi, client: AsyncClient) -> None:
     made = await client.apply(MODEL)
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     unscheduled["message"] = "0/3 nodes are available"
@@ -324,7 +324,7 @@ async def test_a_pod_that_has_not_started_says_why(cluster: Cluster, client: Asy
 
 
 async def test_a_log_is_followed_with_pods_that_come_later_until_the_job_is_gone(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     made = await client.apply(MODEL)
     await add_pod(client, "digits-a", made.object, "edge0", **RUNNING)
@@ -345,7 +345,7 @@ async def test_a_log_is_followed_with_pods_that_come_later_until_the_job_is_gone
 
 
 async def test_pods_of_others_cost_no_requests_while_a_log_is_followed(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     """The service has Deployments, so a pod of any controller could be its own. Each controller of
     others is judged once.
@@ -407,7 +407,7 @@ SERVICE: Object = {
 # ---- kubeconfig ---------------------------------------------------------------------------------
 
 
-async def test_the_namespace_of_the_context_counts(cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_namespace_of_the_context_counts(cluster: LocalApi, tmp_path: Path) -> None:
     content = yaml.safe_load(cluster.kubeconfig.read_text())
     content["contexts"][0]["context"]["namespace"] = "team-a"
     file = tmp_path / "with-namespace"

@@ -11,7 +11,7 @@ from edgeai.localcluster.objects.containers import LogQuery
 from tests.edgeai.cli.jobs.conftest import Run, run
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import MODEL
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 __all__ = ["run"]
 
@@ -53,7 +53,7 @@ async def job_of(client: AsyncClient, *pods: tuple[str, Object]) -> Model:
 
 
 async def test_a_crash_comes_with_the_last_lines_of_its_container(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     last = [f"line {number}" for number in range(20)] + ["\x1b[2Jno such file: " + "x" * 9999]
     logs = Logs({("digits-a", True): last, ("digits-a", False): ["another run"]})
@@ -75,7 +75,7 @@ async def test_a_crash_comes_with_the_last_lines_of_its_container(
 
 
 async def test_a_run_that_was_the_last_one_is_read_itself(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     cluster.serve_logs(Logs({("digits-a", False): ["the end"], ("digits-a", True): ["before"]}))
     entry = {"name": "main", "restartCount": 2, "state": ENDED, "lastState": ENDED}
@@ -84,7 +84,7 @@ async def test_a_run_that_was_the_last_one_is_read_itself(
 
 
 async def test_a_failed_job_whose_condition_names_the_pod_has_its_log(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     cluster.serve_logs(Logs({("digits-a", False): ["the end"]}))
     entry = {"name": "main", "restartCount": 0, "state": ENDED}
@@ -96,7 +96,7 @@ async def test_a_failed_job_whose_condition_names_the_pod_has_its_log(
 
 
 async def test_a_log_that_cannot_be_read_is_absent(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     cluster.serve_logs(Logs({}))
     made = await job_of(client, ("digits-a", restarting()))
@@ -106,7 +106,7 @@ async def test_a_log_that_cannot_be_read_is_absent(
     assert (done.code, done.json["logs"]) == (0, [])
 
 
-async def test_few_logs_are_read(cluster: Cluster, client: AsyncClient) -> None:
+async def test_few_logs_are_read(cluster: LocalApi, client: AsyncClient) -> None:
     crashed = [(f"digits-{number}", restarting()) for number in range(9)]
     logs = Logs({(name, True): ["boom"] for name, _ in crashed})
     cluster.serve_logs(logs)
@@ -117,7 +117,7 @@ async def test_few_logs_are_read(cluster: Cluster, client: AsyncClient) -> None:
 
 
 async def test_no_log_is_read_of_a_container_that_waits(
-    cluster: Cluster, client: AsyncClient
+    cluster: LocalApi, client: AsyncClient
 ) -> None:
     """Also where another container of its pod has crashed."""
     logs = Logs({(f"digits-{pod}", run): ["boom"] for pod in "abc" for run in (True, False)})

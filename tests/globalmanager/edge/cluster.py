@@ -26,7 +26,7 @@ def jwt(n: int = 0, **claims: Any) -> str:
     return f"{segment(b'{}')}.{payload}.{segment(b'signature of s3cr3t-token')}"
 
 
-class Cluster:
+class TokenApi:
     """What the API says; tests change it."""
 
     def __init__(self, api: ScriptedApi) -> None:

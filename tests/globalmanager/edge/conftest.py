@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.globalmanager.edge.world import World
+from tests.globalmanager.edge.world import EdgeSide
 
 
 def pytest_asyncio_loop_factories(
@@ -23,6 +23,6 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path / "tokens").running() as world:
+async def world(tmp_path: Path) -> AsyncIterator[EdgeSide]:
+    async with EdgeSide(tmp_path / "tokens").running() as world:
         yield world

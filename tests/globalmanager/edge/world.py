@@ -136,7 +136,7 @@ class Statuses:
         return ()
 
 
-class World(ContactSubscriber):
+class EdgeSide(ContactSubscriber):
     """Everything of the edge side, wired as app does."""
 
     def __init__(
@@ -240,7 +240,7 @@ class World(ContactSubscriber):
         return "{}://{}:{}/".format(self._scheme, *self.server.address)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["World"]:
+    async def running(self) -> AsyncIterator["EdgeSide"]:
         async with serving(self.inbox), self.server:
             yield self
 

@@ -9,7 +9,7 @@ import pytest
 from edgeai.api.resources import Object, ObjectRef
 from globalmanager.contract import Annotate, Observed, Plan
 from tests.globalmanager import gadgets
-from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.waiting import async_eventually
@@ -37,7 +37,7 @@ KIND = msgspec.structs.replace(gadgets.GADGET, plan=plan, annotates=frozenset({C
 
 
 @pytest.fixture
-async def manager(cluster: Cluster) -> AsyncIterator[Manager]:
+async def manager(cluster: LocalApi) -> AsyncIterator[Manager]:
     async with run_manager(cluster.kubeconfig, kinds=[KIND]) as manager:
         yield manager
 

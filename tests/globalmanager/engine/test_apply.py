@@ -38,7 +38,7 @@ from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission
 from globalmanager.engine.pod_security import Level
 from globalmanager.engine.status import StatusWriter
-from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
@@ -128,7 +128,7 @@ def owner_reference(type_: ResourceType, owner: Object) -> Object:
 
 
 @pytest.fixture
-async def bench(cluster: Cluster, kube: KubeClient, user: User) -> Bench:
+async def bench(cluster: LocalApi, kube: KubeClient, user: User) -> Bench:
     made = await user.create(GADGETS, gadget("a"))
     return Bench(kube, made)
 
@@ -216,7 +216,7 @@ async def test_what_was_done_is_an_event_and_nothing_else_is(bench: Bench, user:
 
 
 async def test_an_event_about_an_action_has_the_reason_that_the_kind_gives(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     kind = msgspec.structs.replace(GADGET, event_reason=lambda what, type_: f"{what}{type_.kind}")
     await user.create(GADGETS, gadget("a"))
@@ -330,7 +330,7 @@ async def test_what_ends_gracefully_is_seen_so_in_the_store(bench: Bench, user: 
 
 
 async def test_a_status_planned_from_an_older_one_is_a_conflict_and_not_sent(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     """A report was folded in since the look: the plan's totals would take it back."""
     made = await user.create(GADGETS, gadget("a"))

@@ -19,7 +19,7 @@ from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import PAUSE_S
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.readers import build_readers
-from tests.globalmanager.cluster import Cluster, Edge, Manager, User, key_of, run_manager
+from tests.globalmanager.cluster import Edge, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin
 from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
@@ -80,7 +80,7 @@ async def test_nodes_learn_of_jobs_and_of_their_end_while_every_write_hangs(
 
 
 async def test_nodes_learn_of_jobs_however_low_the_rate_of_requests_is(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     at_start = 10  # lists and watches
     rate = ClientSettings(qps=1, burst=at_start)
@@ -120,7 +120,7 @@ class Counting:
         return assignments(observed)
 
 
-async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, user: User) -> None:
+async def test_a_status_that_changes_computes_no_assignment(cluster: LocalApi, user: User) -> None:
     counting = Counting()
     async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
         for name in "ab":
@@ -147,7 +147,7 @@ async def test_a_status_that_changes_computes_no_assignment(cluster: Cluster, us
 
 
 async def test_a_new_job_waits_for_few_of_the_jobs_that_name_a_changed_object(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     counting = Counting(each_s=0.002)
     async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
@@ -162,7 +162,7 @@ async def test_a_new_job_waits_for_few_of_the_jobs_that_name_a_changed_object(
 
 
 async def test_an_object_that_changes_without_pause_costs_each_job_little(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     counting = Counting()
     async with run_manager(cluster.kubeconfig, kinds=[counting.kind]) as manager:
@@ -265,7 +265,7 @@ def job(name: str, *, version: int = 1, uid: str = "", **spec: str) -> Object:
 
 
 async def test_what_nodes_hold_of_a_job_stays_when_its_kind_fails_and_the_others_go_on(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     async with run_manager(cluster.kubeconfig) as manager:
         await user.create(GADGETS, gadget("bad", node="n1"))

@@ -14,7 +14,7 @@ from globalmanager.cache.informers import ALL, Informers
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.edge.model import KIND as MODEL_KIND
 from globalmanager.manifests.crds import crd
-from tests.globalmanager.cluster import CRDS, FAST, Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import CRDS, FAST, LocalApi, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
@@ -34,7 +34,7 @@ def secret(**annotations: str) -> Object:
 
 
 @pytest.fixture
-async def service(bare_cluster: Cluster, user: User) -> AsyncIterator[Manager]:
+async def service(bare_cluster: LocalApi, user: User) -> AsyncIterator[Manager]:
     """The engine, and a service whose big model is in a bucket. Its Secret is not there yet."""
     await user.create(CRDS, crd(KIND, EDGEAI))
     await user.create(CRDS, crd(MODEL_KIND, MODELS))

@@ -12,7 +12,7 @@ from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge.jointinferenceservice import KIND
-from tests.globalmanager.cluster import FAST, Cluster, User, run_manager
+from tests.globalmanager.cluster import FAST, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.waiting import async_eventually
@@ -79,7 +79,7 @@ async def report(user: User, total: int, status: str = "running") -> None:
 
 
 async def test_the_engine_plans_for_news_at_once_and_for_counts_later(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     kind, plans = counting(msgspec.structs.replace(GADGET, sums=frozenset({"total"})))
     settings = EngineSettings(informer=FAST, counts_s=3600)
@@ -101,7 +101,7 @@ async def test_the_engine_plans_for_news_at_once_and_for_counts_later(
         assert await planned_after("end", 2, "completed") >= 1
 
 
-async def test_counts_are_planned_after_a_while(cluster: Cluster, user: User) -> None:
+async def test_counts_are_planned_after_a_while(cluster: LocalApi, user: User) -> None:
     kind, plans = counting(msgspec.structs.replace(GADGET, sums=frozenset({"total"})))
     settings = EngineSettings(informer=FAST, counts_s=0.05)
     async with run_manager(cluster.kubeconfig, kinds=(kind,), settings=settings) as manager:

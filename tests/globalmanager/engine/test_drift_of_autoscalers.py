@@ -10,7 +10,7 @@ from globalmanager.kinds.edge.jointinferenceservice import KIND as SERVICE
 from globalmanager.kinds.edge.model import KIND as MODEL
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.manifests.crds import crd
-from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.globalmanager.kinds.training.pytorchjob.test_autoscaler import elastic
 from tests.waiting import async_eventually
@@ -21,7 +21,7 @@ TRAINING: Final = PYTORCH.resources[0]
 
 
 @pytest.fixture
-async def manager(bare_cluster: Cluster, user: User) -> AsyncIterator[Manager]:
+async def manager(bare_cluster: LocalApi, user: User) -> AsyncIterator[Manager]:
     for kind in KINDS:
         await user.create(CRDS, crd(kind, kind.resources[0]))
     await user.create(NODES, {"metadata": {"name": "edge0"}})

@@ -20,7 +20,7 @@ from globalmanager.engine.events import (
     event_ref,
 )
 from globalmanager.engine.metrics import EngineMetrics
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
@@ -63,7 +63,7 @@ async def until_count(client: KubeClient, event: Event, count: int) -> Object:
     return await async_eventually(f"event {name} with count {count}", find)
 
 
-async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: Cluster) -> None:
+async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: LocalApi) -> None:
     async with running(kube) as recorder:
         recorder.record(ABOUT, BROKEN)
         event = await until_count(kube, BROKEN, 1)
@@ -76,7 +76,7 @@ async def test_an_event_says_what_happened_to_whom(kube: KubeClient, cluster: Cl
     assert (involved["kind"], involved["name"], involved["uid"]) == ("Gadget", "a", "uid-a")
 
 
-async def test_an_event_has_no_control_characters(kube: KubeClient, cluster: Cluster) -> None:
+async def test_an_event_has_no_control_characters(kube: KubeClient, cluster: LocalApi) -> None:
     message = "container main: \x1b]0;owned\x07\u202e ended\nwith 1"
     async with running(kube) as recorder:
         recorder.record(ABOUT, msgspec.structs.replace(BROKEN, message=message))
@@ -88,7 +88,7 @@ async def test_an_event_has_no_control_characters(kube: KubeClient, cluster: Clu
     assert event["message"] == "container main: ]0;owned ended with 1"
 
 
-async def test_repeats_are_counted_not_multiplied(kube: KubeClient, cluster: Cluster) -> None:
+async def test_repeats_are_counted_not_multiplied(kube: KubeClient, cluster: LocalApi) -> None:
     async with running(kube) as recorder:
         for _ in range(3):
             recorder.record(ABOUT, READY)
@@ -98,7 +98,7 @@ async def test_repeats_are_counted_not_multiplied(kube: KubeClient, cluster: Clu
         assert len(await recorded(kube)) == 1
 
 
-async def test_the_count_goes_on_after_a_restart(kube: KubeClient, cluster: Cluster) -> None:
+async def test_the_count_goes_on_after_a_restart(kube: KubeClient, cluster: LocalApi) -> None:
     for count in (1, 2):
         async with running(kube) as recorder:
             recorder.record(ABOUT, READY)
@@ -106,7 +106,7 @@ async def test_the_count_goes_on_after_a_restart(kube: KubeClient, cluster: Clus
 
 
 async def test_an_event_that_the_api_forgot_is_made_anew(
-    kube: KubeClient, cluster: Cluster
+    kube: KubeClient, cluster: LocalApi
 ) -> None:
     async with running(kube) as recorder:
         recorder.record(ABOUT, READY)
@@ -116,7 +116,7 @@ async def test_an_event_that_the_api_forgot_is_made_anew(
         await until_count(kube, READY, 1)
 
 
-async def test_other_words_are_another_event(kube: KubeClient, cluster: Cluster) -> None:
+async def test_other_words_are_another_event(kube: KubeClient, cluster: LocalApi) -> None:
     async with running(kube) as recorder:
         recorder.record(ABOUT, READY)
         recorder.record(ABOUT, BROKEN)
@@ -153,7 +153,7 @@ async def test_an_event_is_sent_again_once_the_api_is_available(
     assert dropped(metrics) == 0
 
 
-async def test_events_that_find_no_room_are_counted(kube: KubeClient, cluster: Cluster) -> None:
+async def test_events_that_find_no_room_are_counted(kube: KubeClient, cluster: LocalApi) -> None:
     """A newer Event of the same reason counts for them; of other reasons the oldest go."""
     metrics = EngineMetrics(CollectorRegistry())
     recorder = Recorder(kube, metrics=metrics)

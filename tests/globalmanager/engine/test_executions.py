@@ -63,7 +63,7 @@ def command(pod: str = "p", *, timeout_s: float = 60.0, says: str = "x") -> Exec
     )
 
 
-class World:
+class EngineExecutions:
     """The executions of one engine, against a scripted API that has any pod."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -99,7 +99,7 @@ class World:
 class AnyPod(Stores):
     """Has each pod of which the world knows no end."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EngineExecutions) -> None:
         super().__init__()
         self._world = world
 
@@ -108,8 +108,8 @@ class AnyPod(Stores):
 
 
 @asynccontextmanager
-async def running(client: KubeClient) -> AsyncIterator[World]:
-    world = World(client)
+async def running(client: KubeClient) -> AsyncIterator[EngineExecutions]:
+    world = EngineExecutions(client)
     task = asyncio.create_task(world.executions.run())
     await asyncio.sleep(0)
     try:
@@ -120,7 +120,7 @@ async def running(client: KubeClient) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def world(scripted_client: KubeClient) -> AsyncIterator[World]:
+async def world(scripted_client: KubeClient) -> AsyncIterator[EngineExecutions]:
     async with running(scripted_client) as world:
         yield world
 
@@ -130,7 +130,7 @@ def commands_seen(scripted: ScriptedApi) -> list[str]:
 
 
 async def test_a_wanted_command_runs_once_and_its_job_is_told(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     scripted.others = [says(b"\x01hello", status=exited(3))]
     a = job()
@@ -146,7 +146,7 @@ async def test_a_wanted_command_runs_once_and_its_job_is_told(
 
 
 async def test_what_is_no_longer_wanted_is_cancelled_and_forgotten(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     scripted.others = [hangs()]
     a = job()
@@ -160,7 +160,7 @@ async def test_what_is_no_longer_wanted_is_cancelled_and_forgotten(
 
 @pytest.mark.parametrize("how", ["the job is gone", "another leads"])
 async def test_the_commands_of_a_job_end_when(
-    scripted: ScriptedApi, world: World, how: str
+    scripted: ScriptedApi, world: EngineExecutions, how: str
 ) -> None:
     scripted.others = [hangs()]
     a = job()
@@ -175,7 +175,7 @@ async def test_the_commands_of_a_job_end_when(
 
 
 async def test_the_same_key_with_another_command_is_another_execution(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     scripted.others = [hangs(), says(status=SUCCESS)]
     a = job()
@@ -187,7 +187,7 @@ async def test_the_same_key_with_another_command_is_another_execution(
 
 
 async def test_a_job_made_anew_does_not_see_the_results_of_its_namesake(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     scripted.others = [says(status=SUCCESS)]
     a = job()
@@ -210,7 +210,7 @@ async def test_a_job_made_anew_does_not_see_the_results_of_its_namesake(
     ],
 )
 async def test_a_fault_has_a_name_and_says_what_is_wrong(
-    scripted: ScriptedApi, world: World, given: str, fault: Fault
+    scripted: ScriptedApi, world: EngineExecutions, given: str, fault: Fault
 ) -> None:
     answers: dict[str, Answer] = {
         "no container": scripted.text('container not found ("main")', 500),
@@ -239,7 +239,7 @@ async def test_a_fault_has_a_name_and_says_what_is_wrong(
 
 
 async def test_a_broken_connection_runs_the_command_again(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     scripted.others = [says(b"\x01half"), says(b"\x01whole", status=SUCCESS)]
     a = job()
@@ -248,7 +248,7 @@ async def test_a_broken_connection_runs_the_command_again(
 
 
 async def test_a_namespace_with_many_slow_commands_delays_no_other(
-    scripted: ScriptedApi, world: World
+    scripted: ScriptedApi, world: EngineExecutions
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         is_slow = "/namespaces/slow/" in request.path

@@ -25,7 +25,7 @@ def jobs(namespace: str, count: int) -> list[ObjectRef]:
     return [ObjectRef(GADGETS, namespace, f"{number}") for number in range(count)]
 
 
-class World:
+class FanOutWork:
     """A fan-out, its queue, and a worker that is as fast as it can be."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def take(queue: WorkQueue[ObjectRef]) -> ObjectRef:
 
 @pytest.mark.looptime
 async def test_a_slice_takes_no_more_jobs_than_it_may_and_all_come_in_order() -> None:
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, jobs("many", 100))
     world.fan_out.give_slice()
     assert len(world.queue) == SLICE
@@ -89,7 +89,7 @@ async def test_a_slice_takes_no_more_jobs_than_it_may_and_all_come_in_order() ->
 
 @pytest.mark.looptime
 async def test_the_few_jobs_of_a_neighbour_do_not_wait_behind_the_many_of_another() -> None:
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, jobs("many", 1000))
     world.change(ObjectRef(PARTS, "few", "model"), jobs("few", 3))
     order = world.take_all()
@@ -100,7 +100,7 @@ async def test_the_few_jobs_of_a_neighbour_do_not_wait_behind_the_many_of_anothe
 @pytest.mark.looptime
 async def test_namespaces_take_turns_also_at_an_object_that_both_name() -> None:
     """A Node is an object of no tenant."""
-    world = World()
+    world = FanOutWork()
     world.change(ObjectRef(PARTS, "", "node"), [*jobs("many", 1000), *jobs("few", 3)])
     order = world.take_all()
     assert max(order.index(job) for job in jobs("few", 3)) < 2 * 3
@@ -108,7 +108,7 @@ async def test_namespaces_take_turns_also_at_an_object_that_both_name() -> None:
 
 @pytest.mark.looptime
 async def test_objects_of_one_namespace_take_turns() -> None:
-    world = World()
+    world = FanOutWork()
     few = [ObjectRef(GADGETS, "many", f"few-{number}") for number in range(3)]
     world.change(MODEL, jobs("many", 1000))
     world.change(ObjectRef(PARTS, "many", "other"), few)
@@ -118,7 +118,7 @@ async def test_objects_of_one_namespace_take_turns() -> None:
 
 @pytest.mark.looptime
 async def test_a_job_whose_own_object_changed_goes_before_the_fan_out_of_its_namespace() -> None:
-    world = World()
+    world = FanOutWork()
     direct = ObjectRef(GADGETS, "many", "direct")
     world.change(MODEL, jobs("many", 1000))
     for _ in range(10):
@@ -129,7 +129,7 @@ async def test_a_job_whose_own_object_changed_goes_before_the_fan_out_of_its_nam
 
 @pytest.mark.looptime
 async def test_changes_in_a_row_cost_each_job_one_turn_and_one_more_for_the_last_state() -> None:
-    world = World()
+    world = FanOutWork()
     for _ in range(15):
         world.change(MODEL, jobs("many", 100))
     counts = Counter(world.take_all())
@@ -139,7 +139,7 @@ async def test_changes_in_a_row_cost_each_job_one_turn_and_one_more_for_the_last
 @pytest.mark.looptime
 async def test_a_change_while_a_round_goes_on_starves_no_job() -> None:
     """15 changes a second, each long before the round has ended."""
-    world = World()
+    world = FanOutWork()
     many = jobs("many", 1000)
     changes = [(n / 15, lambda: world.change(MODEL, many)) for n in range(15 * 10)]
     await world.during(10.0, *changes)
@@ -151,7 +151,7 @@ async def test_a_change_while_a_round_goes_on_starves_no_job() -> None:
 
 @pytest.mark.looptime
 async def test_a_job_has_its_turn_after_the_last_change() -> None:
-    world = World()
+    world = FanOutWork()
     many = jobs("many", 50)
     last_s = 0.1
     changes = [(n * last_s / 10, lambda: world.change(MODEL, many)) for n in range(11)]
@@ -164,7 +164,7 @@ async def test_a_job_has_its_turn_after_the_last_change() -> None:
 
 @pytest.mark.looptime
 async def test_the_last_change_says_which_jobs_name_the_object() -> None:
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, jobs("many", 2))
     world.change(MODEL, jobs("many", 100))
     world.change(MODEL, jobs("many", 5))
@@ -174,7 +174,7 @@ async def test_the_last_change_says_which_jobs_name_the_object() -> None:
 
 @pytest.mark.looptime
 async def test_an_object_that_no_job_names_costs_nothing() -> None:
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, [])
     assert not world.fan_out
     assert len(world.fan_out) == 0
@@ -182,7 +182,7 @@ async def test_an_object_that_no_job_names_costs_nothing() -> None:
 
 @pytest.mark.looptime
 async def test_the_first_jobs_wait_for_no_pause_and_later_ones_for_one_each_slice() -> None:
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, jobs("many", 3 * SLICE))
     await world.during(PAUSE_S / 2)
     assert len(world.taken) == SLICE
@@ -193,7 +193,7 @@ async def test_the_first_jobs_wait_for_no_pause_and_later_ones_for_one_each_slic
 @pytest.mark.looptime
 async def test_a_namespace_whose_jobs_are_not_worked_on_misses_its_turn_alone() -> None:
     """As where an admission webhook of this namespace answers late."""
-    world = World()
+    world = FanOutWork()
     world.change(MODEL, jobs("many", 100))
     world.change(ObjectRef(PARTS, "few", "model"), jobs("few", 100))
     for _ in range(200):
@@ -214,7 +214,7 @@ async def test_slices_come_seldom_where_there_is_much_to_do(
     others: float, each_s: float, slices: int
 ) -> None:
     """Args: others, each_s: the part of the loop that other work takes, and the time of one job"""
-    world = World()
+    world = FanOutWork()
     loop = asyncio.get_running_loop()
 
     class BusyClock(Clock):
@@ -263,7 +263,7 @@ async def test_long_work_leaves_most_of_the_loop_to_others() -> None:
 
 
 def test_many_jobs_are_taken_in_within_a_slice_of_the_loop() -> None:
-    world = World()
+    world = FanOutWork()
     many = jobs("many", 10_000)
     world.change(MODEL, many)
     times = []

@@ -11,14 +11,14 @@ from edgeai.ids import Uid
 from globalmanager.contract import Event, Observed, Plan, Severity
 from globalmanager.ha.elector import LEASES
 from globalmanager.ha.fence import Fence
-from tests.globalmanager.cluster import Cluster, User, run_manager
+from tests.globalmanager.cluster import LocalApi, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget, plan
 from tests.globalmanager.objects import GADGETS
 from tests.waiting import async_eventually
 
 
 async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
@@ -33,7 +33,7 @@ async def test_it_writes_nothing_but_knows_what_each_node_must_hold(
         assert follower.writes == []
 
 
-async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, user: User) -> None:
+async def test_who_begins_to_lead_does_what_was_left_undone(cluster: LocalApi, user: User) -> None:
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     fence = Fence()
     async with run_manager(cluster.kubeconfig, fence=fence) as manager:
@@ -44,7 +44,7 @@ async def test_who_begins_to_lead_does_what_was_left_undone(cluster: Cluster, us
 
 
 async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     fence = Fence()
     fence.open_until(math.inf)
@@ -72,7 +72,7 @@ async def test_who_was_deposed_writes_nothing_more_and_is_ready_to_lead_again(
 
 @pytest.mark.parametrize("creates", [True, False], ids=["a child first", "a status alone"])
 async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
-    cluster: Cluster, user: User, creates: bool
+    cluster: LocalApi, user: User, creates: bool
 ) -> None:
     """Neither child nor status: a successor plans already."""
     fence = Fence()
@@ -95,7 +95,7 @@ async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
         assert manager.writes == []
 
 
-async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: User) -> None:
+async def test_an_event_of_a_deposed_leader_is_dropped(cluster: LocalApi, user: User) -> None:
     async with run_manager(cluster.kubeconfig, fence=Fence()) as follower:
         about = await user.create(GADGETS, gadget("a", node="n1"))
         follower.engine.writers.recorder.record(about, Event(Severity.WARNING, "Reason", "words"))
@@ -109,7 +109,7 @@ async def test_an_event_of_a_deposed_leader_is_dropped(cluster: Cluster, user: U
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 async def test_what_an_edge_reports_is_written_by_the_replica_that_serves_it(
-    cluster: Cluster, user: User, leads: bool
+    cluster: LocalApi, user: User, leads: bool
 ) -> None:
     fence = Fence()
     fence.open_until(math.inf if leads else -math.inf)

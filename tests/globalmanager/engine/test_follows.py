@@ -9,7 +9,7 @@ import pytest
 from edgeai.api.resources import Object, ObjectRef
 from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager import gadgets
-from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import FAST, LocalApi, Manager, User, run_manager
 from tests.globalmanager.engine.marker import pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
@@ -42,7 +42,7 @@ def config(job: Object, *, controller: bool = True, **labels: str) -> Object:
 
 
 @pytest.fixture
-async def manager(cluster: Cluster, user: User) -> AsyncIterator[Manager]:
+async def manager(cluster: LocalApi, user: User) -> AsyncIterator[Manager]:
     settings = EngineSettings(informer=FAST)
     async with run_manager(cluster.kubeconfig, kinds=[KIND], settings=settings) as manager:
         yield manager
@@ -61,7 +61,7 @@ async def has(user: User, name: str, value: str) -> None:
 
 
 async def test_a_child_of_another_controller_is_changed_in_place_and_followed(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     """The child exists before the GlobalManager starts."""
     job = await user.create(GADGETS, gadget("a", data="new"))

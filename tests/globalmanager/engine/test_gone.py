@@ -11,7 +11,7 @@ from edgeai.kube.errors import NotFound
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.cluster import (
     TOKEN,
-    Cluster,
+    LocalApi,
     Manager,
     User,
     key_of,
@@ -29,7 +29,7 @@ A = ObjectRef(GADGETS, "default", "a")
 
 
 @pytest.fixture
-async def late(cluster: Cluster) -> AsyncIterator[LateWatch]:
+async def late(cluster: LocalApi) -> AsyncIterator[LateWatch]:
     async with serve_late_watch(cluster.url, GADGETS.plural) as late:
         yield late
 
@@ -176,7 +176,7 @@ async def test_who_takes_a_dead_jobs_name_gets_children_and_the_dead_one_none(
 
 
 async def test_what_an_edge_reports_of_a_dead_job_withdraws_it(
-    late: LateWatch, cluster: Cluster, tmp_path: Path, user: User
+    late: LateWatch, cluster: LocalApi, tmp_path: Path, user: User
 ) -> None:
     """On a follower, too: it does not plan, but its edges must not keep what is gone."""
     kubeconfig = write_kubeconfig(tmp_path / "follower-kubeconfig", late.url, TOKEN)

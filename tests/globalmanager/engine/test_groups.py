@@ -8,7 +8,7 @@ from aiohttp import web
 
 from edgeai.api.resources import SECRETS, Object, ResourceType
 from globalmanager.contract import Kind, UpdateRule
-from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import ScriptedApi
@@ -31,7 +31,7 @@ def other(name: str) -> Object:
 
 
 async def test_a_group_without_definitions_is_served_once_they_appear(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     await user.create(GADGETS, gadget("a"))
     async with run_manager(cluster.kubeconfig, kinds=(BOTH,)) as manager:
@@ -47,7 +47,7 @@ async def test_a_group_without_definitions_is_served_once_they_appear(
         await async_eventually("the other's child", lambda: user.get(CONFIGMAPS, "b-config"))
 
 
-async def test_without_any_group_it_is_not_ready(bare_cluster: Cluster) -> None:
+async def test_without_any_group_it_is_not_ready(bare_cluster: LocalApi) -> None:
     async with run_manager(bare_cluster.kubeconfig, kinds=(BOTH,)) as manager:
 
         def check() -> bool:

@@ -9,7 +9,7 @@ from globalmanager.kinds.training.gangs import OF_VOLCANO
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
-from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, Manager, User, run_manager
 from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.waiting import async_eventually
 
@@ -103,7 +103,7 @@ def test_a_pod_that_had_failed_before_it_was_listed_is_not_counted() -> None:
     assert not has_just_failed(failed, None)
 
 
-async def test_a_restarted_process_counts_no_job_again(bare_cluster: Cluster, user: User) -> None:
+async def test_a_restarted_process_counts_no_job_again(bare_cluster: LocalApi, user: User) -> None:
     type_ = PYTORCH.resources[0]
     await user.create(CRDS, crds.crd(PYTORCH, type_))
     metadata = {"name": "mnist", "namespace": "default"}

@@ -16,7 +16,7 @@ from globalmanager.engine.events import EVENTS
 from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager.cluster import (
     FAST,
-    Cluster,
+    LocalApi,
     Manager,
     User,
     key_of,
@@ -53,7 +53,7 @@ async def test_a_new_resource_gets_its_child_its_status_and_its_assignment(
     assert stored["status"] == {"observedGeneration": 1, "pods": 0, "phase": "Ready"}
 
 
-async def test_a_settled_system_writes_nothing(cluster: Cluster, user: User) -> None:
+async def test_a_settled_system_writes_nothing(cluster: LocalApi, user: User) -> None:
     kind, plans = counting(GADGET)
     async with run_manager(cluster.kubeconfig, kinds=(kind,)) as manager:
 
@@ -76,7 +76,7 @@ async def test_a_settled_system_writes_nothing(cluster: Cluster, user: User) -> 
 
 
 async def test_one_plan_at_most_is_computed_in_a_turn_of_the_event_loop(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     """Assignments and sessions share the loop, so they wait for one plan and not for sixteen."""
     kind, plans = counting(GADGET)
@@ -98,7 +98,7 @@ async def test_one_plan_at_most_is_computed_in_a_turn_of_the_event_loop(
 
 
 async def test_changes_of_a_job_shortly_after_one_another_are_one_plan(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     kind, plans = counting(GADGET)
     async with run_manager(cluster.kubeconfig, kinds=(kind,), rest_s=3600) as manager:
@@ -314,7 +314,7 @@ async def test_the_node_learns_its_task_even_if_the_plan_cannot_be_carried_out(
     await manager.wait_for_phase("a")
 
 
-async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) -> None:
+async def test_an_outage_of_the_api_is_survived(cluster: LocalApi, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.1)
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a", node="n1"))
@@ -336,7 +336,7 @@ async def test_an_outage_of_the_api_is_survived(cluster: Cluster, user: User) ->
 
 
 async def test_a_restart_finds_everything_done(
-    manager: Manager, user: User, cluster: Cluster
+    manager: Manager, user: User, cluster: LocalApi
 ) -> None:
     await user.create(GADGETS, gadget("a", node="n1"))
     await manager.wait_for_phase("a")
@@ -427,7 +427,7 @@ async def test_nothing_is_made_before_it_is_known_what_is_there(
 
 
 async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
-    bare_cluster: Cluster, user: User
+    bare_cluster: LocalApi, user: User
 ) -> None:
     async with run_manager(bare_cluster.kubeconfig) as manager:
         await async_eventually(
@@ -442,7 +442,7 @@ async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
         assert manager.engine.health().ready
 
 
-async def test_it_is_not_ready_while_the_api_is_away(cluster: Cluster, user: User) -> None:
+async def test_it_is_not_ready_while_the_api_is_away(cluster: LocalApi, user: User) -> None:
     settings = EngineSettings(informer=FAST, stale_after_s=0.2)
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await async_eventually(
@@ -456,7 +456,7 @@ async def test_it_is_not_ready_while_the_api_is_away(cluster: Cluster, user: Use
 
 
 async def test_sessions_may_begin_once_every_resource_was_given_to_the_sink(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     for number in range(20):
         await user.create(GADGETS, gadget(f"g{number}", node="n1", part="missing"))
@@ -476,7 +476,7 @@ async def test_with_no_resources_sessions_may_begin(manager: Manager) -> None:
 # ---- scope and look-up --------------------------------------------------------------------------
 
 
-async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: User) -> None:
+async def test_a_group_that_is_not_served_is_left_alone(cluster: LocalApi, user: User) -> None:
     settings = EngineSettings(informer=FAST, groups=("other.io",))
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:
         await user.create(GADGETS, gadget("a"))
@@ -487,7 +487,7 @@ async def test_a_group_that_is_not_served_is_left_alone(cluster: Cluster, user: 
         assert manager.writes == []
 
 
-async def test_only_the_watched_namespace_is_served(cluster: Cluster, user: User) -> None:
+async def test_only_the_watched_namespace_is_served(cluster: LocalApi, user: User) -> None:
     settings = EngineSettings(informer=FAST, namespace="default")
     await user.create(NAMESPACES, {"metadata": {"name": "other"}})
     async with run_manager(cluster.kubeconfig, settings=settings) as manager:

@@ -12,7 +12,7 @@ from globalmanager.contract import Create, Plan
 from globalmanager.engine.events import EVENTS
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH_JOB
 from globalmanager.manifests.crds import crd
-from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.engine.test_apply import Bench
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
@@ -50,7 +50,7 @@ async def messages(client: KubeClient, prefix: str) -> list[str]:
     ],
 )
 async def test_one_event_tells_of_all_pods_that_one_plan_creates(
-    bare_cluster: Cluster, user: User, workers: int, expected: list[str]
+    bare_cluster: LocalApi, user: User, workers: int, expected: list[str]
 ) -> None:
     await user.create(CRDS, crd(PYTORCH_JOB, PYTORCH_JOBS))
     async with run_manager(bare_cluster.kubeconfig, kinds=(PYTORCH_JOB,)):
@@ -65,7 +65,7 @@ async def test_one_event_tells_of_all_pods_that_one_plan_creates(
 
 
 @pytest.fixture
-async def bench(cluster: Cluster, kube: KubeClient, user: User) -> Bench:
+async def bench(cluster: LocalApi, kube: KubeClient, user: User) -> Bench:
     made = await user.create(GADGETS, gadget("a"))
     return Bench(kube, made)
 

@@ -9,7 +9,7 @@ from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING_JOB
 from globalmanager.manifests.crds import crd
-from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.waiting import async_eventually
 
 MANY: Final = 200  # several times as many as one plan of the job adopts
@@ -33,7 +33,7 @@ def scale_out(number: int) -> Object:
 
 
 async def test_each_of_many_scalers_is_told_once_that_it_waits_and_is_adopted(
-    bare_cluster: Cluster, user: User
+    bare_cluster: LocalApi, user: User
 ) -> None:
     for type_, kind in KINDS.items():
         await user.create(CRDS, crd(kind, type_))

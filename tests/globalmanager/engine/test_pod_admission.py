@@ -16,7 +16,7 @@ from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge import jointinferenceservice, model
 from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.builders import World, from_yaml, job
-from tests.globalmanager.cluster import CRDS, FAST, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, FAST, LocalApi, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.edge.samples import (
@@ -243,7 +243,7 @@ ENGINE: Final[dict[str, Any]] = {
 
 
 async def test_the_condition_names_the_field_and_another_label_lets_the_pod_through(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     await label(user, "baseline")
     await create_service(user)
@@ -266,7 +266,7 @@ async def test_the_condition_names_the_field_and_another_label_lets_the_pod_thro
 
 
 async def test_pods_that_run_stay_and_the_job_is_told_of_a_stricter_label(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     await create_service(user)
     async with run_manager(cluster.kubeconfig, **ENGINE):
@@ -290,7 +290,7 @@ async def test_pods_that_run_stay_and_the_job_is_told_of_a_stricter_label(
 
 
 async def test_the_setting_is_the_level_of_namespaces_without_label(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     await create_service(user)
     settings = msgspec.structs.replace(ENGINE["settings"], pod_security_default=Level.RESTRICTED)

@@ -18,14 +18,14 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.builders import report
-from tests.globalmanager.cluster import CRDS, Cluster, User
+from tests.globalmanager.cluster import CRDS, LocalApi, User
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")
 UPLOADED: Final = {"edge-a": 1, "edge-b": 20, "edge-c": 300}
 
 
-class Replica:
+class TotalsReplica:
     """The way of a report at one replica, whose store sees nothing but its own writes."""
 
     def __init__(self, client: KubeClient, made: Object) -> None:
@@ -53,12 +53,12 @@ class Field:
         self._client, self._made = client, made
         self.requests = requests
 
-    def replica(self) -> Replica:
-        return Replica(self._client, self._made)
+    def replica(self) -> TotalsReplica:
+        return TotalsReplica(self._client, self._made)
 
 
 @pytest.fixture
-async def field(bare_cluster: Cluster, user: User) -> AsyncIterator[Field]:
+async def field(bare_cluster: LocalApi, user: User) -> AsyncIterator[Field]:
     await user.create(CRDS, crd(KIND, EDGEAI))
     metadata = {"name": REF.name, "namespace": REF.namespace}
     made = await user.create(EDGEAI, {"metadata": metadata, "spec": joint_inference_spec()})
@@ -69,7 +69,7 @@ async def field(bare_cluster: Cluster, user: User) -> AsyncIterator[Field]:
         yield Field(client, made, requests)
 
 
-async def report_at_once(by: Mapping[str, Replica]) -> None:
+async def report_at_once(by: Mapping[str, TotalsReplica]) -> None:
     async with asyncio.TaskGroup() as reports:
         for worker, replica in by.items():
             reports.create_task(replica.receive(worker), name=f"report of {worker}")

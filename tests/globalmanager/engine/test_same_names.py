@@ -4,7 +4,7 @@ from typing import Any
 
 from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.cluster import CRDS, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
 from tests.waiting import async_eventually
@@ -31,7 +31,7 @@ async def stalled(user: User) -> Object:
 
 
 async def test_the_second_job_waits_and_says_for_whom_and_the_first_is_left_alone(
-    cluster: Cluster, user: User
+    cluster: LocalApi, user: User
 ) -> None:
     for type_ in (PYTORCH_JOBS, TF_JOBS):
         await user.create(CRDS, crd_of(type_))

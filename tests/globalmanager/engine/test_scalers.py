@@ -12,7 +12,7 @@ from aiohttp import web
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from globalmanager.contract import Adopt, Delete, Observed, PatchStatus, Plan
 from tests.globalmanager import gadgets
-from tests.globalmanager.cluster import CRDS, Cluster, Manager, User, key_of, run_manager
+from tests.globalmanager.cluster import CRDS, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.gadgets import crd_of, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
@@ -58,7 +58,7 @@ def dial(name: str, gadget_name: str, **metadata: object) -> Object:
 
 
 @pytest.fixture
-async def manager(cluster: Cluster, user: User) -> AsyncIterator[Manager]:
+async def manager(cluster: LocalApi, user: User) -> AsyncIterator[Manager]:
     await user.create(CRDS, crd_of(DIALS))
     async with run_manager(cluster.kubeconfig, kinds=[KIND]) as manager:
         yield manager

@@ -15,7 +15,7 @@ from globalmanager.cache.informer import Informer, InformerSettings, InformerSub
 from globalmanager.cache.setaside import MAX_SET_ASIDE, SetAside
 from globalmanager.cache.store import Store
 from globalmanager.engine.events import EVENTS
-from tests.globalmanager.cluster import Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
@@ -274,7 +274,7 @@ async def test_what_runs_stays_and_nothing_new_is_made_until_it_can_be_read(
     assert await user.get(CONFIGMAPS, "a-config") is not None
 
 
-async def test_a_manager_that_starts_beside_it_is_ready(cluster: Cluster, user: User) -> None:
+async def test_a_manager_that_starts_beside_it_is_ready(cluster: LocalApi, user: User) -> None:
     await user.create(GADGETS, gadget("bad", node="n1"))
     await make_unreadable(user, "bad")
     await user.create(GADGETS, gadget("good", node="n1"))

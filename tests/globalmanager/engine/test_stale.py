@@ -10,7 +10,7 @@ from globalmanager.ha.fence import Fence
 from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING_JOB
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.cluster import CRDS, TOKEN, Cluster, User, run_manager
+from tests.globalmanager.cluster import CRDS, TOKEN, LocalApi, User, run_manager
 from tests.globalmanager.engine.late_watch import serve_late_watch
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.elastic import world as elastic
@@ -32,7 +32,7 @@ async def pod_of(user: User, name: str, attempt: int) -> Object:
 
 
 async def test_a_pod_is_made_once_for_a_restart_that_the_leader_before_has_counted(
-    cluster: Cluster, user: User, tmp_path: Path
+    cluster: LocalApi, user: User, tmp_path: Path
 ) -> None:
     """The leader before has written the count and deleted the pod, and then died. The new leader
     knows that the pod is gone, but not the count.
@@ -72,7 +72,7 @@ async def test_a_pod_is_made_once_for_a_restart_that_the_leader_before_has_count
 
 
 async def test_a_pod_that_the_leader_before_has_made_is_not_deleted_from_an_old_status(
-    cluster: Cluster, user: User, tmp_path: Path
+    cluster: LocalApi, user: User, tmp_path: Path
 ) -> None:
     """The leader before has written another list of wanted workers and made the new one's pod, and
     then died. The new leader knows the pod, but not the list.

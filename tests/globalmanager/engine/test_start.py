@@ -20,7 +20,7 @@ from globalmanager.cache.health import Health
 from globalmanager.contract import WorkerSettings
 from globalmanager.engine.build import build_engine
 from globalmanager.rootkey import SECRET_NAME, get_root_key, retry_until_answered
-from tests.globalmanager.cluster import Cluster, Edge, open_fence
+from tests.globalmanager.cluster import Edge, LocalApi, open_fence
 from tests.globalmanager.gadgets import GADGET
 from tests.waiting import async_eventually
 
@@ -50,7 +50,7 @@ async def test_a_secret_that_is_no_key_is_named_with_its_remedy(
 
 
 async def test_an_api_that_comes_late_is_waited_for(
-    bare_cluster: Cluster, kube: KubeClient
+    bare_cluster: LocalApi, kube: KubeClient
 ) -> None:
     await bare_cluster.stop()
     problems: list[str] = []
@@ -63,7 +63,7 @@ async def test_an_api_that_comes_late_is_waited_for(
 
 
 async def test_an_engine_says_what_its_start_waits_for_and_then_begins(
-    cluster: Cluster, kube: KubeClient
+    cluster: LocalApi, kube: KubeClient
 ) -> None:
     edge = Edge()
     engine = build_engine(

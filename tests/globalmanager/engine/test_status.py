@@ -16,7 +16,7 @@ from edgeai.kube.errors import Conflict, NotFound
 from edgeai.kube.sender import ClientSettings
 from globalmanager.cache.store import Store
 from globalmanager.engine.status import NotKept, PatchOf, StatusWriter, status_of
-from tests.globalmanager.cluster import Cluster, User
+from tests.globalmanager.cluster import LocalApi, User
 from tests.globalmanager.gadgets import gadget
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import ScriptedApi
@@ -49,7 +49,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(cluster: Cluster, user: User) -> AsyncIterator[Desk]:
+async def desk(cluster: LocalApi, user: User) -> AsyncIterator[Desk]:
     made = await user.create(GADGETS, gadget("a"))
     requests: list[str] = []
     async with await KubeClient.from_kubeconfig(
@@ -105,7 +105,7 @@ async def test_an_object_that_is_gone_is_not_found(desk: Desk, user: User) -> No
 
 
 async def test_an_object_that_the_store_does_not_know_yet_is_fetched(
-    kube: KubeClient, cluster: Cluster, user: User
+    kube: KubeClient, cluster: LocalApi, user: User
 ) -> None:
     made = await user.create(GADGETS, gadget("a"))
     empty = Store(GADGETS)

@@ -21,7 +21,7 @@ from edgeai.kube.client import KubeClient
 from globalmanager.contract import Assignment, Observed, Plan, UpdateRule
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds.shared import children
-from tests.globalmanager.cluster import FAST, Cluster, Manager, User, run_manager
+from tests.globalmanager.cluster import FAST, LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
@@ -109,14 +109,14 @@ def workload() -> Object:
 
 
 @pytest.fixture
-async def writer(cluster: Cluster, user: User) -> Writer:
+async def writer(cluster: LocalApi, user: User) -> Writer:
     """Of the Gadget `a` of namespace default."""
     await user.create(NAMESPACES, {"metadata": {"name": FOREIGN}})
     return Writer(user.client, await user.create(GADGETS, gadget("a")))
 
 
 @pytest.fixture
-async def manager(cluster: Cluster, writer: Writer) -> AsyncIterator[Manager]:
+async def manager(cluster: LocalApi, writer: Writer) -> AsyncIterator[Manager]:
     async with run_manager(cluster.kubeconfig, kinds=(KIND,)) as manager:
         await manager.wait_for_phase("a")
         yield manager
@@ -217,7 +217,7 @@ async def test_a_pod_of_another_namespace_joins_no_job(manager: Manager, writer:
 
 
 async def test_an_object_of_another_namespace_is_nobodys_child(
-    cluster: Cluster, manager: Manager, writer: Writer
+    cluster: LocalApi, manager: Manager, writer: Writer
 ) -> None:
     """The plan deletes each ConfigMap that the job owns."""
     await cluster.stop_collector()  # whose part it is to delete the forged one
@@ -233,7 +233,7 @@ async def test_an_object_of_another_namespace_is_nobodys_child(
 
 
 async def test_another_namespace_makes_the_engine_look_at_no_job(
-    cluster: Cluster, writer: Writer
+    cluster: LocalApi, writer: Writer
 ) -> None:
     """Job b comes after job a, and its pod after the forged ones."""
     kind, plans = counting(KIND)

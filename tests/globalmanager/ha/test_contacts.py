@@ -15,7 +15,7 @@ START = datetime(2026, 3, 4, tzinfo=UTC)
 OTHER = "other"
 
 
-class Clock(clock.Clock):
+class WallClock(clock.Clock):
     """A wall clock, and the monotonic clock beside it. `set_back` changes the wall clock alone."""
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Clock(clock.Clock):
         self._ahead += by
 
 
-class World(ContactSubscriber):
+class ContactNews(ContactSubscriber):
     """Contacts, and the news of them."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = WallClock()
         self.contacts = Contacts(self.clock)
         self.news: list[tuple[str, NodeName]] = []
         self.own_changes = 0
@@ -61,15 +61,15 @@ class World(ContactSubscriber):
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ContactNews:
+    return ContactNews()
 
 
 def claim(order: int = 1, *, clashes: int = 0) -> Claim:
     return Claim(order=order, since=0, ledger="ledger", clashes=clashes)
 
 
-def test_an_own_session_is_a_contact_until_it_ends(world: World) -> None:
+def test_an_own_session_is_a_contact_until_it_ends(world: ContactNews) -> None:
     world.contacts.claim(A, ledger="ledger")
     assert world.contacts.by_node() == {A: Contact(True, START)}
     world.clock.now += timedelta(seconds=5)
@@ -79,7 +79,7 @@ def test_an_own_session_is_a_contact_until_it_ends(world: World) -> None:
     assert world.own_changes == 2
 
 
-def test_a_session_that_moves_between_replicas_is_one_contact(world: World) -> None:
+def test_a_session_that_moves_between_replicas_is_one_contact(world: ContactNews) -> None:
     world.contacts.claim(A, ledger="ledger")
     world.take_news()
     world.contacts.put_other(OTHER, {A: claim(2)})
@@ -88,7 +88,7 @@ def test_a_session_that_moves_between_replicas_is_one_contact(world: World) -> N
     assert world.take_news() == [("newer", A)]
 
 
-def test_nodes_without_a_session_anywhere(world: World) -> None:
+def test_nodes_without_a_session_anywhere(world: ContactNews) -> None:
     contacts = world.contacts
     assert contacts.without_session([A, B]) == {A, B}
     contacts.claim(A, ledger="l")
@@ -101,7 +101,7 @@ def test_nodes_without_a_session_anywhere(world: World) -> None:
     assert contacts.without_session([]) == set()
 
 
-def test_each_new_session_is_newer_than_all_that_are_known(world: World) -> None:
+def test_each_new_session_is_newer_than_all_that_are_known(world: ContactNews) -> None:
     world.contacts.put_other(OTHER, {A: claim(5)})
     world.contacts.claim(A, ledger="ledger")
     assert world.contacts.own_claims[A].order == 6
@@ -109,13 +109,13 @@ def test_each_new_session_is_newer_than_all_that_are_known(world: World) -> None
     assert world.contacts.own_claims[A].order == 7
 
 
-def test_sessions_that_opened_unknown_to_each_other_stand_side_by_side(world: World) -> None:
+def test_sessions_that_opened_unknown_to_each_other_stand_side_by_side(world: ContactNews) -> None:
     world.contacts.claim(A, ledger="ledger")
     world.contacts.put_other(OTHER, {A: claim(1)})
     assert ("newer", A) not in world.news
 
 
-def test_the_newest_claim_of_the_others_is_the_one_elsewhere(world: World) -> None:
+def test_the_newest_claim_of_the_others_is_the_one_elsewhere(world: ContactNews) -> None:
     world.contacts.put_other("one", {A: claim(3)})
     world.contacts.put_other("two", {A: claim(7), B: claim(1)})
     assert world.contacts.elsewhere(A) == claim(7)
@@ -123,14 +123,14 @@ def test_the_newest_claim_of_the_others_is_the_one_elsewhere(world: World) -> No
     assert (world.contacts.elsewhere(A), world.contacts.elsewhere(B)) == (claim(3), None)
 
 
-def test_contacts_of_a_silent_replica_end_when_it_was_last_heard(world: World) -> None:
+def test_contacts_of_a_silent_replica_end_when_it_was_last_heard(world: ContactNews) -> None:
     world.contacts.put_other(OTHER, {A: claim()})
     last_heard = START - timedelta(seconds=9)
     world.contacts.put_other(OTHER, NO_CLAIMS, ago_s=9)
     assert world.contacts.by_node() == {A: Contact(False, last_heard)}
 
 
-def test_a_wall_clock_that_is_set_changes_no_age(world: World) -> None:
+def test_a_wall_clock_that_is_set_changes_no_age(world: ContactNews) -> None:
     world.contacts.claim(A, ledger="ledger")
     world.contacts.release(A)
     contacts = world.contacts.by_node()
@@ -143,7 +143,7 @@ def test_a_wall_clock_that_is_set_changes_no_age(world: World) -> None:
     assert contacts[A] == Contact(False, START), "an unsteady clock makes no new value"
 
 
-def test_news_is_of_changed_claims_only(world: World) -> None:
+def test_news_is_of_changed_claims_only(world: ContactNews) -> None:
     world.contacts.put_other(OTHER, {A: claim()})
     world.take_news()
     world.contacts.put_other(OTHER, {A: claim(), B: claim()})
@@ -152,7 +152,7 @@ def test_news_is_of_changed_claims_only(world: World) -> None:
     assert world.take_news() == []
 
 
-def test_each_clash_is_told_once(world: World) -> None:
+def test_each_clash_is_told_once(world: ContactNews) -> None:
     world.contacts.put_other(OTHER, {A: claim(clashes=1)})
     world.contacts.put_other(OTHER, {A: claim(2, clashes=1)})
     world.contacts.put_other(OTHER, NO_CLAIMS)  # silent
@@ -162,7 +162,7 @@ def test_each_clash_is_told_once(world: World) -> None:
     assert world.take_news() == [("clash", A)]
 
 
-def test_a_clash_before_the_session_is_open_is_in_its_claim(world: World) -> None:
+def test_a_clash_before_the_session_is_open_is_in_its_claim(world: ContactNews) -> None:
     world.contacts.clash(A)
     world.contacts.claim(A, ledger="ledger")
     assert world.contacts.own_claims[A].clashes == 1

@@ -38,7 +38,7 @@ DEAD: Final = {
 }
 
 
-class Cluster:
+class ReplicasApi:
     """The API as far as replicas use it: another one leads, and one has died."""
 
     def __init__(self, api: ScriptedApi) -> None:
@@ -64,8 +64,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(scripted: ScriptedApi) -> Cluster:
-    return Cluster(scripted)
+def cluster(scripted: ScriptedApi) -> ReplicasApi:
+    return ReplicasApi(scripted)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def fence() -> Fence:
 
 @pytest.fixture
 def membership(
-    cluster: Cluster, scripted_client: KubeClient, fence: Fence, clock: Clock
+    cluster: ReplicasApi, scripted_client: KubeClient, fence: Fence, clock: Clock
 ) -> Membership:
     return Membership(
         scripted_client,
@@ -112,7 +112,7 @@ UNREADABLE: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("path", "named"), UNREADABLE.values(), ids=UNREADABLE)
 async def test_what_cannot_be_read_of_the_others_is_waited_for_by_name(
-    cluster: Cluster, membership: Membership, path: str, named: str
+    cluster: ReplicasApi, membership: Membership, path: str, named: str
 ) -> None:
     cluster.unreadable = path
     async with running(membership):
@@ -130,7 +130,7 @@ async def test_what_cannot_be_read_of_the_others_is_waited_for_by_name(
 
 
 async def test_only_a_leader_deletes_what_the_dead_left(
-    cluster: Cluster, membership: Membership, fence: Fence, clock: Clock
+    cluster: ReplicasApi, membership: Membership, fence: Fence, clock: Clock
 ) -> None:
     roster = membership.roster
     async with running(membership):

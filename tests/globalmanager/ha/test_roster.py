@@ -20,7 +20,7 @@ from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
 from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
 from globalmanager.ha.roster import Roster
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
@@ -31,7 +31,7 @@ EARLIER: Final = "2026-03-04T05:06:07.000000Z"
 LATER: Final = "2026-03-04T05:06:09.000000Z"
 
 
-class Replica(ContactSubscriber):
+class RosterReplica(ContactSubscriber):
     """Presence and roster, as Membership joins them, and the part of the sessions."""
 
     def __init__(self, client: KubeClient, name: str, clock: Clock) -> None:
@@ -92,14 +92,14 @@ class Replica(ContactSubscriber):
         return contact is not None and contact.connected
 
 
-class World:
+class ReplicaGroup:
     def __init__(self, kube: KubeClient) -> None:
         self.kube = kube
         self.clock = Clock()
         self.tasks: dict[str, asyncio.Task[Any]] = {}
 
-    async def join(self, name: str, *, is_present: bool = True) -> Replica:
-        replica = Replica(self.kube, name, self.clock)
+    async def join(self, name: str, *, is_present: bool = True) -> RosterReplica:
+        replica = RosterReplica(self.kube, name, self.clock)
         self.tasks[f"{name} roster"] = asyncio.create_task(replica.roster.run(), name="roster")
         if is_present:
             self.tasks[name] = asyncio.create_task(replica.presence.run(), name="presence")
@@ -139,22 +139,22 @@ class World:
 
 
 @pytest.fixture
-async def world(bare_cluster: Cluster, kube: KubeClient) -> AsyncIterator[World]:
-    world = World(kube)
+async def world(bare_cluster: LocalApi, kube: KubeClient) -> AsyncIterator[ReplicaGroup]:
+    world = ReplicaGroup(kube)
     yield world
     for name in tuple(world.tasks):
         await world.end(name)
 
 
 @asynccontextmanager
-async def both(world: World) -> AsyncIterator[tuple[Replica, Replica]]:
+async def both(world: ReplicaGroup) -> AsyncIterator[tuple[RosterReplica, RosterReplica]]:
     yield await world.join("one"), await world.join("two")
 
 
 # ---- contacts ----------------------------------------------------------------------------------
 
 
-async def test_a_session_is_a_contact_everywhere_and_so_is_its_end(world: World) -> None:
+async def test_a_session_is_a_contact_everywhere_and_so_is_its_end(world: ReplicaGroup) -> None:
     async with both(world) as (one, two):
         one.serve()
         assert one.is_connected(), "the own ones are known at once"
@@ -165,7 +165,7 @@ async def test_a_session_is_a_contact_everywhere_and_so_is_its_end(world: World)
         assert two.changes == [NODE, NODE]
 
 
-async def test_an_edge_that_changes_the_replica_stays_in_contact(world: World) -> None:
+async def test_an_edge_that_changes_the_replica_stays_in_contact(world: ReplicaGroup) -> None:
     async with both(world) as (one, two):
         one.serve()
         await async_eventually("a contact at two", two.is_connected)
@@ -178,7 +178,7 @@ async def test_an_edge_that_changes_the_replica_stays_in_contact(world: World) -
 
 
 async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
-    world: World,
+    world: ReplicaGroup,
 ) -> None:
     async with both(world) as (one, two):
         one.serve()
@@ -189,7 +189,9 @@ async def test_a_replica_that_ends_takes_its_contacts_along_and_leaves_nothing(
         assert await world.find(CONFIG_MAPS, "one") is None
 
 
-async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(world: World) -> None:
+async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(
+    world: ReplicaGroup,
+) -> None:
     one, other = await world.join("one"), await world.join("other")
     one.url = "wss://one:9000"
     one.serve()
@@ -209,7 +211,7 @@ async def test_a_replica_is_a_place_for_edges_while_it_serves_them_and_lives(wor
     assert other.roster.serving() == (), "a replica that is silent"
 
 
-async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: World) -> None:
+async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: ReplicaGroup) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
@@ -223,7 +225,7 @@ async def test_a_silent_replica_is_gone_since_it_was_last_heard(world: World) ->
     assert timedelta(seconds=3.4) < age < timedelta(seconds=6)
 
 
-async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: World) -> None:
+async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: ReplicaGroup) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
@@ -236,7 +238,7 @@ async def test_a_replica_that_is_heard_again_has_its_contacts_again(world: World
     await async_eventually("a contact at one", one.is_connected)
 
 
-async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> None:
+async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: ReplicaGroup) -> None:
     """A ConfigMap whose Lease is gone already, and which is not deleted yet."""
     text = claims.encode({NODE: Claim(order=1, since=0, ledger="a")})
     metadata = {
@@ -253,7 +255,9 @@ async def test_sessions_told_by_nobody_who_lives_are_forgotten(world: World) -> 
     assert one.roster._others == {}
 
 
-async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, world: World) -> None:
+async def test_nobody_is_judged_while_nothing_is_heard(
+    bare_cluster: LocalApi, world: ReplicaGroup
+) -> None:
     """An API server that was away for long makes nobody's edges lost."""
     await world.play_dead("other")
     one = await world.join("one")
@@ -272,7 +276,7 @@ async def test_nobody_is_judged_while_nothing_is_heard(bare_cluster: Cluster, wo
 
 
 async def test_who_did_not_hear_the_api_is_current_a_lease_after_it_hears_again(
-    bare_cluster: Cluster, world: World
+    bare_cluster: LocalApi, world: ReplicaGroup
 ) -> None:
     one = await world.join("one")
     await async_eventually("a Lease", lambda: world.find(LEASES, "one"))
@@ -289,7 +293,7 @@ async def test_who_did_not_hear_the_api_is_current_a_lease_after_it_hears_again(
 
 
 async def test_a_silence_that_no_edge_asks_about_is_remembered(
-    bare_cluster: Cluster, world: World
+    bare_cluster: LocalApi, world: ReplicaGroup
 ) -> None:
     one = await world.join("one")
     await bare_cluster.stop()
@@ -303,7 +307,7 @@ async def test_a_silence_that_no_edge_asks_about_is_remembered(
 # ---- what is written ---------------------------------------------------------------------------
 
 
-async def test_what_does_not_change_is_not_written(world: World) -> None:
+async def test_what_does_not_change_is_not_written(world: ReplicaGroup) -> None:
     one = await world.join("one")
     await async_eventually("a Lease", lambda: world.find(LEASES, "one"))
     assert await world.find(CONFIG_MAPS, "one") is None, "nobody is served: nothing to say"
@@ -315,12 +319,12 @@ async def test_what_does_not_change_is_not_written(world: World) -> None:
     assert (await world.find(CONFIG_MAPS, "one") or {})["data"] == before["data"]
 
 
-async def is_renewed(world: World, name: str, spec: Object) -> bool:
+async def is_renewed(world: ReplicaGroup, name: str, spec: Object) -> bool:
     lease = await world.find(LEASES, name)
     return lease is not None and lease["spec"] != spec
 
 
-async def test_many_changes_are_few_writes(world: World) -> None:
+async def test_many_changes_are_few_writes(world: ReplicaGroup) -> None:
     one = await world.join("one")
     one.serve()
     first = await async_eventually("claims", lambda: world.find(CONFIG_MAPS, "one"))
@@ -334,7 +338,7 @@ async def test_many_changes_are_few_writes(world: World) -> None:
 
 
 @pytest.mark.parametrize("type_", [LEASES, CONFIG_MAPS], ids=["Lease", "ConfigMap"])
-async def test_what_somebody_deleted_is_published_again(world: World, type_: Any) -> None:
+async def test_what_somebody_deleted_is_published_again(world: ReplicaGroup, type_: Any) -> None:
     async with both(world) as (one, two):
         one.serve()
         await async_eventually("a contact at two", two.is_connected)
@@ -349,7 +353,7 @@ async def test_what_somebody_deleted_is_published_again(world: World, type_: Any
         assert config_map["metadata"]["ownerReferences"][0]["uid"] == lease["metadata"]["uid"]
 
 
-async def test_the_leader_alone_removes_what_the_dead_left(world: World) -> None:
+async def test_the_leader_alone_removes_what_the_dead_left(world: ReplicaGroup) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
@@ -364,7 +368,9 @@ async def test_the_leader_alone_removes_what_the_dead_left(world: World) -> None
     await async_eventually("its claims deleted", lambda: is_gone(world, "dead"))
 
 
-async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world: World) -> None:
+async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(
+    world: ReplicaGroup,
+) -> None:
     await world.play_dead("dead")
     one = await world.join("one")
     await async_eventually("a contact at one", one.is_connected)
@@ -382,14 +388,14 @@ async def test_a_lease_that_was_made_anew_after_the_look_is_not_the_deads(world:
     assert await world.find(LEASES, "dead") == anew
 
 
-async def is_gone(world: World, name: str) -> bool:
+async def is_gone(world: ReplicaGroup, name: str) -> bool:
     return await world.find(CONFIG_MAPS, name) is None
 
 
 # ---- two of one name, and what else is heard ----------------------------------------------------
 
 
-async def test_a_clash_is_told_once_at_each_replica(world: World) -> None:
+async def test_a_clash_is_told_once_at_each_replica(world: ReplicaGroup) -> None:
     async with both(world) as (one, two):
         one.serve()
         one.contacts.clash(NODE)
@@ -401,7 +407,7 @@ async def test_a_clash_is_told_once_at_each_replica(world: World) -> None:
         assert one.clashes == [NODE, NODE]
 
 
-async def test_claims_that_cannot_be_read_are_none(world: World) -> None:
+async def test_claims_that_cannot_be_read_are_none(world: ReplicaGroup) -> None:
     async with both(world) as (one, two):
         one.serve()
         await async_eventually("a contact at two", two.is_connected)
@@ -410,7 +416,7 @@ async def test_claims_that_cannot_be_read_are_none(world: World) -> None:
         await async_eventually("no contact at two", lambda: not two.is_connected())
 
 
-async def test_the_leaders_lease_is_told_on(world: World) -> None:
+async def test_the_leaders_lease_is_told_on(world: ReplicaGroup) -> None:
     one = await world.join("one")
     metadata = {"name": LEASE_NAME, "namespace": NAMESPACE, "labels": {REPLICA_LABEL: "leader"}}
     lease = {"metadata": metadata, "spec": {"holderIdentity": "x", "leaseTransitions": 4}}

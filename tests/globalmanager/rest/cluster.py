@@ -62,7 +62,7 @@ def object_of(
     }
 
 
-class Cluster:
+class JobCache:
     def __init__(self) -> None:
         self.objects: list[Object] = []
         self.node_names = ["node-1", "node-2"]
@@ -160,7 +160,7 @@ class Relays:
 
 
 def board_of(
-    cluster: Cluster,
+    cluster: JobCache,
     sessions: Sessions | None = None,
     *,
     relays: Relays | None = None,
@@ -175,7 +175,7 @@ def board_of(
     )
 
 
-class World:
+class RestSide:
     def __init__(
         self,
         access: Access | None = None,
@@ -187,7 +187,7 @@ class World:
         **stream_limits: float,
     ) -> None:
         self.access = access or OpenAccess()
-        self.cluster = Cluster()
+        self.cluster = JobCache()
         self.sessions = Sessions()
         self.relays = Relays()
         self.contacts = Contacts(Clock(SINCE.timestamp()))
@@ -253,6 +253,6 @@ class World:
             return response.status, await response.json()
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["World"]:
+    async def running(self) -> AsyncIterator["RestSide"]:
         async with self.server, ClientSession() as self.client:
             yield self

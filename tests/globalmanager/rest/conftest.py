@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.globalmanager.rest.cluster import World
+from tests.globalmanager.rest.cluster import RestSide
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with World().running() as world:
+async def world() -> AsyncIterator[RestSide]:
+    async with RestSide().running() as world:
         yield world

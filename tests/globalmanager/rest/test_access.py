@@ -16,7 +16,7 @@ from globalmanager.rest.errors import RequestError
 from globalmanager.settings import Settings
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
+from tests.globalmanager.rest.cluster import JI, RestSide, object_of, session_info
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
 
@@ -34,15 +34,15 @@ LIMITS = AccessLimits()
 @pytest.fixture
 async def guarded(
     authority: Authority, scripted_client: KubeClient, clock: Clock
-) -> AsyncIterator[World]:
+) -> AsyncIterator[RestSide]:
     del authority  # it answers
     access = KubernetesAccess(TokenReviews(scripted_client), limits=LIMITS, clock=clock)
-    async with World(access).running() as world:
+    async with RestSide(access).running() as world:
         world.cluster.objects = [object_of("digits"), object_of("hidden", namespace="other")]
         yield world
 
 
-async def get(world: World, path: str, token: str = "ann's") -> tuple[int, Any]:
+async def get(world: RestSide, path: str, token: str = "ann's") -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return await world.get(path, **headers)
 
@@ -51,7 +51,7 @@ async def get(world: World, path: str, token: str = "ann's") -> tuple[int, Any]:
     "path", [f"/api/v1/{JI}", "/api/v1/nodes", ONE, f"{ONE}/status", "/metrics", "/api/v1/podz"]
 )
 async def test_who_shows_no_token_reads_nothing_and_costs_no_question(
-    guarded: World, authority: Authority, path: str
+    guarded: RestSide, authority: Authority, path: str
 ) -> None:
     status, answer = await get(guarded, path, token="")
     assert (status, answer["kind"], answer["apiVersion"]) == (401, "Status", "v1")
@@ -60,11 +60,11 @@ async def test_who_shows_no_token_reads_nothing_and_costs_no_question(
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json"])
-async def test_health_needs_no_token(guarded: World, path: str) -> None:
+async def test_health_needs_no_token(guarded: RestSide, path: str) -> None:
     assert (await get(guarded, path, token=""))[0] == 200
 
 
-async def test_a_caller_reads_exactly_what_it_may(guarded: World, authority: Authority) -> None:
+async def test_a_caller_reads_exactly_what_it_may(guarded: RestSide, authority: Authority) -> None:
     authority.may("get", namespace="default")
     status, answer = await get(guarded, ONE)
     assert (status, answer["metadata"]["name"]) == (200, "digits")
@@ -91,7 +91,7 @@ async def test_a_caller_reads_exactly_what_it_may(guarded: World, authority: Aut
 
 
 async def test_lists_need_the_right_to_each_group_that_they_join(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     authority.may("list", namespace="default")
     status, answer = await get(guarded, f"/api/v1/namespaces/default/{JI}")
@@ -101,7 +101,7 @@ async def test_lists_need_the_right_to_each_group_that_they_join(
 
 
 async def test_numbers_of_tasks_are_for_who_may_list_all_jobs(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     """They come from all namespaces, and a viewer of one learns nothing of the others."""
     guarded.sessions.desired[NodeName("node-1")] = 4711
@@ -124,7 +124,7 @@ async def test_numbers_of_tasks_are_for_who_may_list_all_jobs(
 
 
 async def test_metrics_are_read_by_a_right_to_their_path(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     assert (await get(guarded, "/metrics"))[0] == 403
     authority.rights.append({"verb": "get", "path": "/metrics"})
@@ -135,7 +135,7 @@ async def test_metrics_are_read_by_a_right_to_their_path(
 
 
 async def test_answers_are_remembered_for_a_bounded_time(
-    guarded: World, authority: Authority, clock: Clock
+    guarded: RestSide, authority: Authority, clock: Clock
 ) -> None:
     authority.may("get")
     for _ in range(20):
@@ -150,7 +150,7 @@ async def test_answers_are_remembered_for_a_bounded_time(
 
 
 async def test_requests_at_the_same_moment_share_an_answer(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     authority.may("get")
     answers = await asyncio.gather(*(get(guarded, ONE) for _ in range(30)))
@@ -159,7 +159,7 @@ async def test_requests_at_the_same_moment_share_an_answer(
 
 
 async def test_false_tokens_cost_few_questions_and_known_callers_go_on(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     authority.may("get")
     assert (await get(guarded, ONE))[0] == 200
@@ -172,7 +172,7 @@ async def test_false_tokens_cost_few_questions_and_known_callers_go_on(
 
 
 async def test_another_address_is_checked_while_one_floods(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     authority.may("get")
     for n in range(100):
@@ -188,14 +188,14 @@ async def test_another_address_is_checked_while_one_floods(
 
 @pytest.mark.parametrize("token", ["x" * 7000, "two words", "\u00e9"])
 async def test_what_is_no_token_costs_no_question(
-    guarded: World, authority: Authority, token: str
+    guarded: RestSide, authority: Authority, token: str
 ) -> None:
     status, _ = await get(guarded, ONE, token=token)
     assert (status, authority.tokens) == (401, [])
 
 
 async def test_names_that_no_object_has_cost_no_question(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     assert (await get(guarded, f"/api/v1/namespaces/A%20b/{JI}/x"))[0] == 404
     assert (await get(guarded, "/api/v1/podz"))[0] == 404
@@ -203,7 +203,7 @@ async def test_names_that_no_object_has_cost_no_question(
 
 
 async def test_while_the_api_is_away_nobody_is_let_in(
-    scripted: ScriptedApi, guarded: World
+    scripted: ScriptedApi, guarded: RestSide
 ) -> None:
     scripted.others = [scripted.failure(500, "InternalError", "down")]
     status, answer = await get(guarded, ONE)
@@ -220,7 +220,7 @@ async def test_no_token_is_asked_for_on_loopback_alone(scripted_client: KubeClie
 
 
 async def test_a_caller_with_many_questions_leaves_the_others_their_rights(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     authority.users["ben's"] = {"username": "ben"}
     authority.may("get", namespace="default")
@@ -231,7 +231,7 @@ async def test_a_caller_with_many_questions_leaves_the_others_their_rights(
 
 
 async def test_people_behind_one_address_get_their_pages(
-    guarded: World, authority: Authority
+    guarded: RestSide, authority: Authority
 ) -> None:
     for number in range(LIMITS.per_address_burst):
         authority.users[f"token-{number}"] = {"username": f"user-{number}"}
@@ -242,7 +242,7 @@ async def test_people_behind_one_address_get_their_pages(
 
 @pytest.mark.parametrize("path", [ONE, "/api/v1/nodes", "/", "/jobs", "/metrics"])
 async def test_without_a_check_of_tokens_the_name_of_another_site_reads_nothing(path: str) -> None:
-    async with World().running() as world:
+    async with RestSide().running() as world:
         world.cluster.objects = [object_of("digits")]
         port = world.server.address[1]
         for host in ("evil.example", f"127.0.0.1.evil.example:{port}", "10.0.0.7", "[x", "a:b:c"):

@@ -9,12 +9,12 @@ import pytest
 from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
 from globalmanager.rest.server import MAX_FIELD_BYTES, MAX_LINE_BYTES
-from tests.globalmanager.rest.cluster import JI, SINCE, World, object_of, session_info
+from tests.globalmanager.rest.cluster import JI, SINCE, RestSide, object_of, session_info
 
 N1, GONE = NodeName("node-1"), NodeName("node-gone")
 
 
-async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
+async def test_nodes_are_joined_with_their_sessions(world: RestSide) -> None:
     for node in (N1, GONE):
         world.contacts.claim(node, ledger="ledger")
     world.contacts.release(GONE)
@@ -58,7 +58,7 @@ async def test_nodes_are_joined_with_their_sessions(world: World) -> None:
     assert (never["problem"], gone["problem"]) == ("", "peer is silent")
 
 
-async def test_lists_join_groups_and_keep_to_their_namespace(world: World) -> None:
+async def test_lists_join_groups_and_keep_to_their_namespace(world: RestSide) -> None:
     world.cluster.objects = [
         object_of("b"),
         object_of("a", group="sedna.io"),
@@ -72,13 +72,15 @@ async def test_lists_join_groups_and_keep_to_their_namespace(world: World) -> No
     assert await names(world, "/api/v1/namespaces/nowhere/models") == []
 
 
-async def names(world: World, path: str) -> list[str]:
+async def names(world: RestSide, path: str) -> list[str]:
     status, answer = await world.get(path)
     assert status == 200
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
-async def test_an_object_is_shown_as_the_api_holds_it_without_managed_fields(world: World) -> None:
+async def test_an_object_is_shown_as_the_api_holds_it_without_managed_fields(
+    world: RestSide,
+) -> None:
     held = object_of("digits")
     world.cluster.objects = [held]
     status, answer = await world.get(f"/api/v1/namespaces/default/{JI}/digits")
@@ -89,7 +91,7 @@ async def test_an_object_is_shown_as_the_api_holds_it_without_managed_fields(wor
 
 
 async def test_a_name_that_two_groups_have_is_of_edgeai_unless_asked_otherwise(
-    world: World,
+    world: RestSide,
 ) -> None:
     world.cluster.objects = [object_of("x", group="sedna.io"), object_of("x")]
     path = f"/api/v1/namespaces/default/{JI}/x"
@@ -97,7 +99,7 @@ async def test_a_name_that_two_groups_have_is_of_edgeai_unless_asked_otherwise(
     assert (await world.get(path + "?group=sedna.io"))[1]["apiVersion"] == "sedna.io/v1alpha1"
 
 
-async def test_a_name_that_only_the_second_group_has_is_found(world: World) -> None:
+async def test_a_name_that_only_the_second_group_has_is_found(world: RestSide) -> None:
     world.cluster.objects = [object_of("x", group="sedna.io")]
     status, answer = await world.get(f"/api/v1/namespaces/default/{JI}/x/status")
     assert status == 200
@@ -122,14 +124,14 @@ NOT_FOUND = {
 
 
 @pytest.mark.parametrize(("path", "message"), NOT_FOUND.values(), ids=NOT_FOUND.keys())
-async def test_what_is_not_there_is_named(world: World, path: str, message: str) -> None:
+async def test_what_is_not_there_is_named(world: RestSide, path: str, message: str) -> None:
     status, answer = await world.get(path)
     assert (status, answer["code"], answer["reason"]) == (404, 404, "NotFound")
     assert message in answer["message"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_only_reading_is_allowed(world: World, method: str) -> None:
+async def test_only_reading_is_allowed(world: RestSide, method: str) -> None:
     async with world.client.request(method, world.url + "/api/v1/nodes") as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
@@ -138,7 +140,7 @@ async def test_only_reading_is_allowed(world: World, method: str) -> None:
         assert f"{method} /api/v1/nodes" in answer["message"]
 
 
-async def test_a_body_is_refused_unread(world: World) -> None:
+async def test_a_body_is_refused_unread(world: RestSide) -> None:
     async with world.client.get(world.url + "/api/v1/nodes", data=b"x" * 100) as response:
         assert response.status == 413
         assert (await response.json())["code"] == 413
@@ -155,7 +157,7 @@ async def test_a_body_is_refused_unread(world: World) -> None:
     ],
     ids=["long line", "long header", "no HTTP"],
 )
-async def test_a_request_beyond_bounds_is_turned_away(world: World, head: bytes) -> None:
+async def test_a_request_beyond_bounds_is_turned_away(world: RestSide, head: bytes) -> None:
     reader, writer = await asyncio.open_connection(*world.server.address)
     writer.write(head)
     answer = await asyncio.wait_for(reader.read(), 5)
@@ -164,7 +166,7 @@ async def test_a_request_beyond_bounds_is_turned_away(world: World, head: bytes)
     assert (await world.get("/healthz"))[0] == 200
 
 
-async def test_before_the_caches_are_filled_nothing_is_listed(world: World) -> None:
+async def test_before_the_caches_are_filled_nothing_is_listed(world: RestSide) -> None:
     world.populated = False
     for path in ("/api/v1/nodes", f"/api/v1/{JI}", f"/api/v1/namespaces/x/{JI}/y"):
         async with world.client.get(world.url + path) as response:
@@ -174,7 +176,7 @@ async def test_before_the_caches_are_filled_nothing_is_listed(world: World) -> N
     assert (await world.get("/healthz")) == (200, {"ok": True})
 
 
-async def test_readiness_says_what_is_amiss(world: World) -> None:
+async def test_readiness_says_what_is_amiss(world: RestSide) -> None:
     assert await world.get("/readyz") == (200, {"ready": True, "reasons": []})
     world.readiness = Health(False, ("nodes: not listed yet",))
     assert await world.get("/readyz") == (
@@ -183,21 +185,21 @@ async def test_readiness_says_what_is_amiss(world: World) -> None:
     )
 
 
-async def test_metrics_are_prometheus_text(world: World) -> None:
+async def test_metrics_are_prometheus_text(world: RestSide) -> None:
     async with world.client.get(world.url + "/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain; version=")
         assert "things_total 3.0" in await response.text()
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/nowhere", "/metrics", "/readyz"])
-async def test_nothing_is_cached_and_no_other_origin_is_let_in(world: World, path: str) -> None:
+async def test_nothing_is_cached_and_no_other_origin_is_let_in(world: RestSide, path: str) -> None:
     headers = {"Origin": "https://elsewhere.example"}
     async with world.client.get(world.url + path, headers=headers) as response:
         assert response.headers["Cache-Control"] == "no-store"
         assert not [name for name in response.headers if name.startswith("Access-Control")]
 
 
-async def test_a_fault_does_not_show_its_insides(world: World) -> None:
+async def test_a_fault_does_not_show_its_insides(world: RestSide) -> None:
     world.cluster.objects = [{"secret": "inside"}]
     status, answer = await world.get(f"/api/v1/{JI}")
     assert status == 500

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from globalmanager.rest.server import RestLimits
-from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.cluster import JI, RestSide, object_of
 from tests.waiting import PATIENCE_S, async_eventually
 
 LIMIT = 8
@@ -23,8 +23,8 @@ HOLDERS = {
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with World(limits=RestLimits(connections=LIMIT)).running() as world:
+async def world() -> AsyncIterator[RestSide]:
+    async with RestSide(limits=RestLimits(connections=LIMIT)).running() as world:
         text = "<" * 1_300_000
         world.cluster.objects = [{**object_of(f"o{n}"), "spec": {"x": text}} for n in range(4)]
         yield world
@@ -32,7 +32,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.mark.parametrize(("source", "sent"), HOLDERS.values(), ids=HOLDERS.keys())
 async def test_connections_are_bounded_and_keep_nobody_out(
-    world: World, source: str, sent: bytes, capsys: pytest.CaptureFixture[str]
+    world: RestSide, source: str, sent: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with contextlib.ExitStack() as held:
         for _ in range(3 * LIMIT):
@@ -47,11 +47,11 @@ async def test_connections_are_bounded_and_keep_nobody_out(
     assert "too many connections" in capsys.readouterr().out
 
 
-def cut(world: World) -> float:
+def cut(world: RestSide) -> float:
     return world.registry.get_sample_value("edgeai_rest_connections_cut_total") or 0.0
 
 
-async def test_a_connection_that_ended_leaves_room(world: World) -> None:
+async def test_a_connection_that_ended_leaves_room(world: RestSide) -> None:
     for _ in range(3 * LIMIT):
         _, writer = await asyncio.open_connection(*world.server.address)
         writer.close()
@@ -67,7 +67,7 @@ async def test_a_flood_of_requests_waits_and_another_address_is_answered(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     limits = RestLimits(per_address_per_s=0.01, per_address_burst=5, max_wait_s=math.inf)
-    async with World(limits=limits).running() as world:
+    async with RestSide(limits=limits).running() as world:
         with contextlib.ExitStack() as held:
             flood = [
                 held.enter_context(
@@ -95,7 +95,7 @@ async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> 
         arrivals=2 * LIMIT,
         max_wait_s=math.inf,
     )
-    async with World(limits=limits).running() as world:
+    async with RestSide(limits=limits).running() as world:
         before = len(asyncio.all_tasks())
         for _ in range(6 * LIMIT):
             await leave_a_request(world)
@@ -105,7 +105,7 @@ async def test_clients_that_leave_and_come_again_leave_few_requests_behind() -> 
             assert (await world.get("/healthz"))[0] == 200
 
 
-async def leave_a_request(world: World) -> None:
+async def leave_a_request(world: RestSide) -> None:
     _, writer = await asyncio.open_connection(*world.server.address, local_addr=("127.0.0.2", 0))
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     writer.close()
@@ -118,7 +118,7 @@ async def leave_a_request(world: World) -> None:
 
 async def test_a_request_that_would_wait_too_long_ends_its_connection() -> None:
     limits = RestLimits(per_address_per_s=0.01, per_address_burst=5, max_wait_s=1.0)
-    async with World(limits=limits).running() as world:
+    async with RestSide(limits=limits).running() as world:
         reader, writer = await asyncio.open_connection(*world.server.address)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6)
         with contextlib.suppress(ConnectionResetError):
@@ -128,7 +128,7 @@ async def test_a_request_that_would_wait_too_long_ends_its_connection() -> None:
 
 
 async def test_the_first_200_requests_of_a_flood_are_answered_and_then_100_a_second() -> None:
-    async with World().running() as world:
+    async with RestSide().running() as world:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with contextlib.ExitStack() as held:
@@ -147,7 +147,7 @@ async def test_connections_that_are_opened_without_pause_are_cut_and_another_add
     None
 ):
     limits = RestLimits(per_address_per_s=0.01, per_address_burst=4)
-    async with World(limits=limits).running() as world:
+    async with RestSide(limits=limits).running() as world:
         for _ in range(20):
             with socket.create_connection(world.server.address, source_address=("127.0.0.2", 0)):
                 pass
@@ -156,7 +156,7 @@ async def test_connections_that_are_opened_without_pause_are_cut_and_another_add
 
 
 async def test_malformed_requests_do_not_fill_the_log(
-    world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    world: RestSide, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
         reader, writer = await asyncio.open_connection(*world.server.address)
@@ -170,7 +170,7 @@ async def test_malformed_requests_do_not_fill_the_log(
     assert "s3cret" not in logged
 
 
-def waiting(world: World) -> float:
+def waiting(world: RestSide) -> float:
     return world.registry.get_sample_value("edgeai_rest_requests_delayed_total") or 0.0
 
 

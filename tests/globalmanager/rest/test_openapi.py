@@ -11,18 +11,18 @@ from aiohttp import web
 from globalmanager.rest import views
 from globalmanager.rest.access import Caller, OpenAccess
 from globalmanager.rest.errors import RequestError
-from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.cluster import JI, RestSide, object_of
 
 EXAMPLE = {"namespace": "default", "plural": JI, "name": "digits"}
 
 
-async def document(world: World) -> Any:
+async def document(world: RestSide) -> Any:
     status, answer = await world.get("/openapi.json")
     assert status == 200
     return answer
 
 
-async def test_each_route_is_described_and_nothing_else(world: World) -> None:
+async def test_each_route_is_described_and_nothing_else(world: RestSide) -> None:
     paths = (await document(world))["paths"]
     assert paths.keys() == {route.path for route in world.api.routes}
     served = {resource.canonical for resource in world.server._runner.app.router.resources()}
@@ -31,7 +31,7 @@ async def test_each_route_is_described_and_nothing_else(world: World) -> None:
     }
 
 
-async def test_each_described_path_answers_as_described(world: World) -> None:
+async def test_each_described_path_answers_as_described(world: RestSide) -> None:
     world.cluster.objects = [object_of("digits")]
     described = await document(world)
     for path, operations in described["paths"].items():
@@ -45,7 +45,7 @@ async def test_each_described_path_answers_as_described(world: World) -> None:
                 msgspec.json.decode(await response.read(), type=view)
 
 
-async def test_each_failure_is_described(world: World) -> None:
+async def test_each_failure_is_described(world: RestSide) -> None:
     described = (await document(world))["paths"]
     for path, operations in described.items():
         async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
@@ -69,7 +69,7 @@ class Refusal(OpenAccess):
 @pytest.mark.parametrize("status", [401, 403, 429, 503])
 async def test_each_refusal_of_a_caller_is_described(status: int) -> None:
     refused = set()
-    async with World(Refusal(http.HTTPStatus(status))).running() as world:
+    async with RestSide(Refusal(http.HTTPStatus(status))).running() as world:
         for path, operations in (await document(world))["paths"].items():
             async with world.client.get(world.url + path.format(**EXAMPLE)) as response:
                 if response.status == status:
@@ -78,13 +78,13 @@ async def test_each_refusal_of_a_caller_is_described(status: int) -> None:
     assert len(refused) > 3
 
 
-async def test_every_parameter_of_a_path_is_declared(world: World) -> None:
+async def test_every_parameter_of_a_path_is_declared(world: RestSide) -> None:
     for path, operations in (await document(world))["paths"].items():
         declared = {p["name"] for p in operations["get"]["parameters"] if p["in"] == "path"}
         assert declared == {part[1:-1] for part in path.split("/") if part.startswith("{")}
 
 
-async def test_every_reference_resolves(world: World) -> None:
+async def test_every_reference_resolves(world: RestSide) -> None:
     described = await document(world)
     assert described["openapi"] == "3.1.0"
     assert described["info"]["version"] == "1.2.3"

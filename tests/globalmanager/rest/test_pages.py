@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from globalmanager.rest.streams import StreamLimits
-from tests.globalmanager.rest.cluster import JI, World, object_of
+from tests.globalmanager.rest.cluster import JI, RestSide, object_of
 from tests.waiting import async_eventually
 
 LIST = f"/api/v1/{JI}"
@@ -19,14 +19,14 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def large(world: World) -> World:
+async def large(world: RestSide) -> RestSide:
     text = "<" * LARGE_BYTES
     world.cluster.objects = [{**object_of(f"o{n:02}"), "spec": {"x": text}} for n in range(11)]
     return world
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
-async def test_pages_together_are_the_list(world: World, limit: int) -> None:
+async def test_pages_together_are_the_list(world: RestSide, limit: int) -> None:
     world.cluster.objects = [
         *(object_of(f"a{n}") for n in range(5)),
         *(object_of(f"a{n}", group="sedna.io") for n in range(3)),
@@ -45,7 +45,7 @@ async def test_pages_together_are_the_list(world: World, limit: int) -> None:
     assert found == whole["items"]
 
 
-async def test_what_goes_between_two_pages_hides_nothing_else(world: World) -> None:
+async def test_what_goes_between_two_pages_hides_nothing_else(world: RestSide) -> None:
     world.cluster.objects = [object_of(f"a{n}") for n in range(4)]
     _, page = await world.get(f"{LIST}?limit=2")
     world.cluster.objects = [object_of("a0"), object_of("a2"), object_of("a3")]
@@ -53,7 +53,7 @@ async def test_what_goes_between_two_pages_hides_nothing_else(world: World) -> N
     assert [each["metadata"]["name"] for each in rest["items"]] == ["a2", "a3"]
 
 
-async def test_nodes_come_in_pages_too(world: World) -> None:
+async def test_nodes_come_in_pages_too(world: RestSide) -> None:
     _, page = await world.get("/api/v1/nodes?limit=1")
     _, rest = await world.get(f"/api/v1/nodes?continue={page['metadata']['continue']}")
     assert [each["name"] for each in page["items"] + rest["items"]] == ["node-1", "node-2"]
@@ -63,14 +63,16 @@ async def test_nodes_come_in_pages_too(world: World) -> None:
     "query",
     ["limit=-1", "limit=x", "limit=9999999999", "continue=x", "continue=WzFd", "continue=%C3%A9"],
 )
-async def test_a_wrong_page_is_refused_by_name(world: World, query: str) -> None:
+async def test_a_wrong_page_is_refused_by_name(world: RestSide, query: str) -> None:
     status, answer = await world.get(f"{LIST}?{query}")
     assert (status, answer["reason"]) == (400, "BadRequest")
     assert query.partition("=")[0] in answer["message"]
 
 
 @contextlib.asynccontextmanager
-async def readers(world: World, count: int, path: str) -> AsyncIterator[list[asyncio.StreamReader]]:
+async def readers(
+    world: RestSide, count: int, path: str
+) -> AsyncIterator[list[asyncio.StreamReader]]:
     """Clients that ask and do not read."""
     opened = [
         await asyncio.open_connection(*world.server.address, limit=1024) for _ in range(count)
@@ -92,7 +94,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.parametrize("path", [LIST, f"/api/v1/namespaces/default/{JI}/o00"])
 async def test_readers_who_do_not_read_take_little_memory_and_stall_nobody(
-    large: World, path: str
+    large: RestSide, path: str
 ) -> None:
     before, loop = resident_bytes(), asyncio.get_running_loop()
     longest_s = 0.0  # of processor time, for others may be at work on this machine
@@ -127,7 +129,7 @@ async def test_a_reader_who_takes_nothing_loses_its_connection(
         said += capsys.readouterr().out
         return said.count("reader of REST is too slow, connection aborted") == 5
 
-    async with World(write_s=0.2, answer_s=60.0).running() as world:
+    async with RestSide(write_s=0.2, answer_s=60.0).running() as world:
         world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
         async with readers(world, 5, LIST):
             await async_eventually("the end of all connections", are_cut)
@@ -139,7 +141,7 @@ def test_the_memory_for_pieces_is_as_the_security_guide_says() -> None:
 
 
 async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:
-    async with World(pieces=2, pieces_per_address=1).running() as world:
+    async with RestSide(pieces=2, pieces_per_address=1).running() as world:
         world.cluster.objects = [{**object_of("o"), "spec": {"x": "x" * 20 * LARGE_BYTES}}]
         streams = world.api._streams
         with contextlib.ExitStack() as held:
@@ -152,7 +154,7 @@ async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:
             assert streams._pieces == 2
 
 
-async def test_a_list_is_whole_json_whatever_the_size_of_its_objects(large: World) -> None:
+async def test_a_list_is_whole_json_whatever_the_size_of_its_objects(large: RestSide) -> None:
     large.cluster.objects += [object_of(f"small{n}") for n in range(500)]
     status, answer = await large.get(LIST)
     assert (status, len(answer["items"])) == (200, 511)

@@ -14,7 +14,7 @@ from localcontroller.hooks.keys import BucketKeys
 from localcontroller.hooks.sources import DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
-from tests.localcontroller.hooks.world import World, watching
+from tests.localcontroller.hooks.world import DatasetChecks, watching
 
 SECRET = "s3cr3t-access-key"
 MODIFIED = "Sat, 03 Jan 2026 10:00:00 GMT"
@@ -77,7 +77,7 @@ def keys(root: Path, server: Server, **files: str) -> DatasetOptions:
     return DatasetOptions(credentials_dir=root)
 
 
-async def hold(world: World, url: str, **fields: Any) -> None:
+async def hold(world: DatasetChecks, url: str, **fields: Any) -> None:
     await world.hold(url=url, **{"credentialName": "s3-key", **fields})
 
 

@@ -50,7 +50,7 @@ class Pauses:
         self._period_end = asyncio.Event()
 
 
-class World:
+class DatasetChecks:
     def __init__(self, ledger: Ledger, pauses: Pauses) -> None:
         self.ledger = ledger
         self.pauses = pauses
@@ -108,13 +108,13 @@ async def watching(
     options: DatasetOptions | None = None,
     *,
     timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[DatasetChecks]:
     pauses = Pauses(timeouts)
     given = options or DatasetOptions(networks=LOOPBACK)  # where the servers of tests are
     hook = DatasetHook(ledger, given, timeouts=timeouts, pause=pauses)
     task = asyncio.create_task(hook.run(), name="datasets")
     try:
-        yield World(ledger, pauses)
+        yield DatasetChecks(ledger, pauses)
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -24,7 +24,7 @@ from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_tls import reviewed
-from tests.globalmanager.edge.world import World, beside, token
+from tests.globalmanager.edge.world import EdgeSide, beside, token
 from tests.localcontroller.builders import TIMING
 from tests.localcontroller.link.test_link import quick_delays
 from tests.waiting import async_eventually
@@ -55,11 +55,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 @contextlib.asynccontextmanager
 async def world_of(
     tmp_path: Path, keys: Keys, server: Pair | None = None, **fields: Any
-) -> AsyncIterator[World]:
+) -> AsyncIterator[EdgeSide]:
     certificate, key = server or keys.server
     tls = ServerTls(TlsFiles(certificate=certificate, key=key, client_ca=keys.ca.certificate))
     authenticator = CertificateAuthenticator(tls)
-    world = World(tmp_path / "tokens", tls=tls, authenticator=authenticator, **fields)
+    world = EdgeSide(tmp_path / "tokens", tls=tls, authenticator=authenticator, **fields)
     async with world.running():
         yield world
 
@@ -144,7 +144,7 @@ async def test_a_certificate_without_a_node_is_a_rejected_credential(
 
 
 async def test_a_port_without_tls_is_named(ledger: Ledger, tmp_path: Path, keys: Keys) -> None:
-    async with World(tmp_path / "tokens").running() as world:
+    async with EdgeSide(tmp_path / "tokens").running() as world:
         url = world.url.replace("ws://", "wss://")
         problem = await error_of(ledger, url, credentials(keys))
     assert f"no TLS with {url}" in problem or "ended the connection without an answer" in problem
@@ -197,7 +197,7 @@ async def test_after_a_revoked_credential_the_new_one_opens_a_session_at_once(
     tls = ServerTls(
         TlsFiles(certificate=keys.server.certificate, key=keys.server.key, client_ca=bundle)
     )
-    world = World(
+    world = EdgeSide(
         tmp_path / "tokens",
         tls=tls,
         authenticator=CertificateAuthenticator(tls),
@@ -215,7 +215,7 @@ async def test_after_a_revoked_credential_the_new_one_opens_a_session_at_once(
         await async_eventually("a session", lambda: link.state.connected)
 
 
-def ended(world: World, code: wire.Close) -> float:
+def ended(world: EdgeSide, code: wire.Close) -> float:
     return world.sample("edgeai_edge_sessions_ended_total", code=str(int(code)))
 
 
@@ -226,7 +226,7 @@ async def test_a_rotated_token_is_used_before_the_old_one_expires(
     tokens, presented = tmp_path / "tokens", tmp_path / "token"
     old, new = (f"{NODE} {hashlib.sha256(name).hexdigest()}\n" for name in (b"old", b"new"))
     write(presented, "old")
-    world = World(tokens, review_s=0.05)
+    world = EdgeSide(tokens, review_s=0.05)
     write(tokens, old + new)
     credentials = Credentials(token_file=presented)
     async with (
@@ -278,7 +278,7 @@ async def test_edges_whose_credentials_change_together_reconnect_at_random_times
         drawn.append((low, high))
         return low
 
-    world = World(tmp_path / "tokens")
+    world = EdgeSide(tmp_path / "tokens")
     async with (
         world.running(),
         linked(

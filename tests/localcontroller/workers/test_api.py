@@ -42,7 +42,7 @@ FOREIGN_SECRET = "6" * 64
 FOREIGN = WorkerName("faces-edge")
 
 
-class Node:
+class WorkerApiNode:
     """The worker API on a socket, with its ledger and deadlines. Keyword arguments: of WorkerApi"""
 
     def __init__(self, ledger: Ledger, session: aiohttp.ClientSession, **limits: Any) -> None:
@@ -93,7 +93,7 @@ class Node:
 @contextlib.asynccontextmanager
 async def running_node(
     ledger: Ledger, *, max_connections: int = 64, **limits: Any
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[WorkerApiNode]:
     """Args: limits: keyword arguments of WorkerApi"""
     assert await ledger.apply(
         [
@@ -102,7 +102,7 @@ async def running_node(
         ]
     ) == ["", ""]
     async with aiohttp.ClientSession() as session:
-        node = Node(ledger, session, **{"refusal_s": 0.0, **limits})
+        node = WorkerApiNode(ledger, session, **{"refusal_s": 0.0, **limits})
         server = HttpServer(
             node.api.app(),
             node.metrics,
@@ -118,7 +118,7 @@ async def running_node(
 
 
 @pytest.fixture
-async def node(ledger: Ledger) -> AsyncIterator[Node]:
+async def node(ledger: Ledger) -> AsyncIterator[WorkerApiNode]:
     async with running_node(ledger) as node:
         yield node
 
@@ -156,7 +156,7 @@ def request_head(secret: str = SECRET, *, headers: str) -> bytes:
 # ---- accepted messages ---------------------------------------------------------------------------
 
 
-async def test_a_status_is_answered_and_waits_for_the_cloud(node: Node) -> None:
+async def test_a_status_is_answered_and_waits_for_the_cloud(node: WorkerApiNode) -> None:
     info = {"seen": 7, "hard": 2, "latency": 0.5, "startTime": "2026-01-01T00:00:00Z"}
     sent = {
         "phase": "inference",
@@ -176,7 +176,7 @@ async def test_a_status_is_answered_and_waits_for_the_cloud(node: Node) -> None:
 
 
 async def test_counts_add_up_over_processes_and_other_numbers_do_not(
-    node: Node,
+    node: WorkerApiNode,
 ) -> None:
     for instance, frames in (("p1", 10), ("p2", 3), ("p2", 5)):
         info = {"frames": frames, "seen": frames}
@@ -186,7 +186,7 @@ async def test_counts_add_up_over_processes_and_other_numbers_do_not(
     assert (await node.row()).worker.report("").task_info == {"seen": 5, "frames": 15}
 
 
-async def test_counts_beyond_what_a_report_can_carry_are_refused(node: Node) -> None:
+async def test_counts_beyond_what_a_report_can_carry_are_refused(node: WorkerApiNode) -> None:
     for n in range(4):
         names = {f"{n}-{m}": 1 for m in range(10)}
         sent = {"status": "running", "instance": str(n)}
@@ -196,14 +196,14 @@ async def test_counts_beyond_what_a_report_can_carry_are_refused(node: Node) -> 
     assert (status, "output.counts" in json.dumps(answer)) == (400, True)
 
 
-async def test_a_body_of_sedna_is_accepted_whatever_owner_it_names(node: Node) -> None:
+async def test_a_body_of_sedna_is_accepted_whatever_owner_it_names(node: WorkerApiNode) -> None:
     status, _ = await node.sedna(sedna_message())
     row = await node.row()
     assert (status, row.uid, row.worker.phase) == (200, UID, "inference")
     assert row.worker.totals == {"seen": 12, "hard": 3, "uploaded": 3}
 
 
-async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: Node) -> None:
+async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: WorkerApiNode) -> None:
     """Each report has the start of its own period as startTime."""
     for minute, seen, hard in ((0, 12, 2), (1, 25, 5), (2, 37, 7)):
         info = {
@@ -218,7 +218,7 @@ async def test_reports_of_sednas_edge_worker_are_totals_of_one_process(node: Nod
     assert (worker.attempt, worker.totals) == (1, {"seen": 37, "hard": 7, "uploaded": 7})
 
 
-async def test_rounds_of_sednas_trainer_are_reported_to_the_cloud(node: Node) -> None:
+async def test_rounds_of_sednas_trainer_are_reported_to_the_cloud(node: WorkerApiNode) -> None:
     for number, status in ((1, "running"), (2, "running"), (3, "completed")):
         info = {
             "currentRound": number,
@@ -240,7 +240,7 @@ async def test_rounds_of_sednas_trainer_are_reported_to_the_cloud(node: Node) ->
     }
 
 
-async def test_the_reply_comes_after_the_commit(node: Node) -> None:
+async def test_the_reply_comes_after_the_commit(node: WorkerApiNode) -> None:
     """While the writer thread is blocked, the message is queued there and no reply is sent."""
     started, release = threading.Event(), threading.Event()
     replies: list[int] = []
@@ -264,14 +264,14 @@ async def test_the_reply_comes_after_the_commit(node: Node) -> None:
     assert (replies, (await node.row()).worker.totals) == ([200], {"seen": 5})
 
 
-async def test_counts_of_a_restarted_process_add_up(node: Node) -> None:
+async def test_counts_of_a_restarted_process_add_up(node: WorkerApiNode) -> None:
     for instance, seen in (("p1", 5), ("p1", 9), ("p2", 1), ("p2", 4)):
         await node.status(message(seen, instance=instance))
     row = await node.row()
     assert (row.worker.totals, row.worker.attempt) == ({"seen": 13}, 2)
 
 
-async def test_an_older_sequence_is_answered_and_ignored(node: Node) -> None:
+async def test_an_older_sequence_is_answered_and_ignored(node: WorkerApiNode) -> None:
     await node.status(message(9, instance="p1", sequence=5))
     for sequence in (4, 5):
         status, _ = await node.status(message(2, instance="p1", sequence=sequence))
@@ -279,13 +279,13 @@ async def test_an_older_sequence_is_answered_and_ignored(node: Node) -> None:
     assert (await node.row()).worker.totals == {"seen": 9}
 
 
-async def test_a_late_message_changes_no_deadline(node: Node) -> None:
+async def test_a_late_message_changes_no_deadline(node: WorkerApiNode) -> None:
     await node.status(message(9, instance="p1", sequence=5, heartbeatSeconds=10))
     await node.status(message(2, instance="p1", sequence=4, heartbeatSeconds=0))
     assert node.heartbeats.wait_s() == pytest.approx(30)
 
 
-async def test_heartbeats_without_change_write_nothing(node: Node) -> None:
+async def test_heartbeats_without_change_write_nothing(node: WorkerApiNode) -> None:
     for sequence in range(1, 4):
         sent = message(3, instance="p1", sequence=sequence, heartbeatSeconds=10)
         sent["output"]["taskInfo"]["updateTime"] = f"2026-01-01T00:00:0{sequence}Z"
@@ -293,7 +293,7 @@ async def test_heartbeats_without_change_write_nothing(node: Node) -> None:
     assert len(node.commits) == 1
 
 
-async def test_a_final_state_stays(node: Node) -> None:
+async def test_a_final_state_stays(node: WorkerApiNode) -> None:
     await node.status(message(2, instance="p1", heartbeatSeconds=10))
     await node.status(message(3, instance="p1", status="completed", heartbeatSeconds=10))
     await node.status(message(4, instance="p1", status="running", heartbeatSeconds=10))
@@ -323,7 +323,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-async def test_a_message_without_the_right_is_refused(case: str, node: Node) -> None:
+async def test_a_message_without_the_right_is_refused(case: str, node: WorkerApiNode) -> None:
     secret, worker = STRANGERS[case]
     status, answer = await node.status(message(), worker=worker, secret=secret)
     assert status == 403
@@ -331,12 +331,12 @@ async def test_a_message_without_the_right_is_refused(case: str, node: Node) -> 
     assert await node.ledger.workers() == []
 
 
-async def test_a_secret_is_refused_once_its_task_is_withdrawn(node: Node) -> None:
+async def test_a_secret_is_refused_once_its_task_is_withdrawn(node: WorkerApiNode) -> None:
     await node.ledger.apply([withdraw()])
     assert (await node.status(message()))[0] == 403
 
 
-async def test_nothing_can_be_read(node: Node) -> None:
+async def test_nothing_can_be_read(node: WorkerApiNode) -> None:
     url = f"http://127.0.0.1:{node.port}/w/{SECRET}/v1/workers/{WORKER}/status"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         assert response.status == 405
@@ -372,7 +372,7 @@ INVALID: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", INVALID)
-async def test_an_invalid_message_is_refused_with_the_field(case: str, node: Node) -> None:
+async def test_an_invalid_message_is_refused_with_the_field(case: str, node: WorkerApiNode) -> None:
     sent, field = INVALID[case]
     status, answer = await node.status(sent)
     assert (status, field in answer["message"]) == (400, True), answer
@@ -389,19 +389,21 @@ INVALID_SEDNA: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", INVALID_SEDNA)
-async def test_an_invalid_body_of_sedna_is_refused_with_the_field(case: str, node: Node) -> None:
+async def test_an_invalid_body_of_sedna_is_refused_with_the_field(
+    case: str, node: WorkerApiNode
+) -> None:
     sent, field = INVALID_SEDNA[case]
     status, answer = await node.sedna(sent)
     assert (status, field in answer["message"]) == (400, True), answer
     assert node.commits == []
 
 
-async def test_a_huge_body_is_refused(node: Node) -> None:
+async def test_a_huge_body_is_refused(node: WorkerApiNode) -> None:
     status, _ = await node.status(b" " * (MAX_BODY_BYTES + 1))
     assert status == 413
 
 
-async def test_a_body_without_end_is_refused(node: Node) -> None:
+async def test_a_body_without_end_is_refused(node: WorkerApiNode) -> None:
     reader, writer = await node.connect()
     writer.write(request_head(headers="Transfer-Encoding: chunked"))
     chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
@@ -413,7 +415,7 @@ async def test_a_body_without_end_is_refused(node: Node) -> None:
     writer.close()
 
 
-async def test_a_compressed_body_is_not_unpacked(node: Node) -> None:
+async def test_a_compressed_body_is_not_unpacked(node: WorkerApiNode) -> None:
     """So a small body cannot become a large one; the packed bytes are refused as invalid JSON."""
     packed = gzip.compress(json.dumps(message()).encode())
     reader, writer = await node.connect()
@@ -433,7 +435,7 @@ async def test_a_slow_body_is_cut(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /w/"], ids=["silence", "half a head"])
-async def test_a_connection_without_a_request_is_cut(start: bytes, node: Node) -> None:
+async def test_a_connection_without_a_request_is_cut(start: bytes, node: WorkerApiNode) -> None:
     reader, writer = await node.connect()
     writer.write(start)
     assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
@@ -459,7 +461,7 @@ async def test_idle_connections_are_bounded_and_keep_no_worker_out(
 
 
 async def test_a_client_that_leaves_amid_the_body_causes_no_warning(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: WorkerApiNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await node.connect()
     writer.write(request_head(headers="Content-Length: 100") + b"{")
@@ -470,7 +472,7 @@ async def test_a_client_that_leaves_amid_the_body_causes_no_warning(
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
-async def test_a_broken_chunk_is_refused(node: Node) -> None:
+async def test_a_broken_chunk_is_refused(node: WorkerApiNode) -> None:
     reader, writer = await node.connect()
     writer.write(request_head(headers="Transfer-Encoding: chunked") + b"zz\r\n")
     assert b" 400 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
@@ -480,7 +482,7 @@ async def test_a_broken_chunk_is_refused(node: Node) -> None:
 # ---- without a durable ledger --------------------------------------------------------------------
 
 
-async def test_on_a_full_disk_a_worker_is_told_to_retry(node: Node) -> None:
+async def test_on_a_full_disk_a_worker_is_told_to_retry(node: WorkerApiNode) -> None:
     with full_disk():
         status, answer = await node.status(message())
     assert status == 503
@@ -488,7 +490,7 @@ async def test_on_a_full_disk_a_worker_is_told_to_retry(node: Node) -> None:
     assert "full" in answer["message"]
 
 
-async def test_on_a_full_disk_a_message_still_renews_the_deadline(node: Node) -> None:
+async def test_on_a_full_disk_a_message_still_renews_the_deadline(node: WorkerApiNode) -> None:
     sent = message(instance="p1", heartbeatSeconds=10)
     await node.status(sent)
     node.clock.now_s += 29
@@ -498,7 +500,7 @@ async def test_on_a_full_disk_a_message_still_renews_the_deadline(node: Node) ->
     assert node.heartbeats.wait_s() == pytest.approx(30)
 
 
-async def test_with_a_closed_ledger_a_worker_is_told_to_retry(node: Node) -> None:
+async def test_with_a_closed_ledger_a_worker_is_told_to_retry(node: WorkerApiNode) -> None:
     await node.ledger.close()
     status, answer = await node.status(message())
     assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
@@ -514,7 +516,7 @@ async def test_too_many_processes_of_one_worker_are_told_to_retry(ledger: Ledger
         assert all(int(answer["headers"]["Retry-After"]) >= 1 for answer in refused)
 
 
-async def begin_slow_body(node: Node, *, secret: str, worker: str) -> asyncio.StreamWriter:
+async def begin_slow_body(node: WorkerApiNode, *, secret: str, worker: str) -> asyncio.StreamWriter:
     """Send the head of a request, and a part of its body."""
     _, writer = await node.connect()
     head = request_head(secret, headers="Content-Length: 100").replace(
@@ -561,13 +563,13 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
         first.close()
 
 
-def answered(node: Node, code: int) -> float:
+def answered(node: WorkerApiNode, code: int) -> float:
     registry = node.metrics.registry
     name = "localcontroller_worker_messages_total"
     return registry.get_sample_value(name, {"code": str(code)}) or 0.0
 
 
-def delayed(node: Node) -> float:
+def delayed(node: WorkerApiNode) -> float:
     name = "localcontroller_worker_requests_delayed_total"
     return node.metrics.registry.get_sample_value(name) or 0.0
 
@@ -695,7 +697,7 @@ async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: L
         writer.close()
 
 
-async def test_many_processes_of_one_worker_count_once(node: Node) -> None:
+async def test_many_processes_of_one_worker_count_once(node: WorkerApiNode) -> None:
     for round_ in range(1, 6):
         sent = [message(10 * round_, instance=f"p{process}") for process in range(17)]
         answers = await asyncio.gather(*(node.status(each) for each in sent))
@@ -704,7 +706,7 @@ async def test_many_processes_of_one_worker_count_once(node: Node) -> None:
 
 
 async def test_one_process_too_many_is_refused_while_the_others_may_still_speak(
-    node: Node,
+    node: WorkerApiNode,
 ) -> None:
     processes = [worker_message(1, instance=f"p{number}") for number in range(MAX_WORKER_PROCESSES)]
     await node.ledger.record(UID, WORKER, processes)
@@ -717,7 +719,7 @@ async def test_one_process_too_many_is_refused_while_the_others_may_still_speak(
 # ---- secrets -------------------------------------------------------------------------------------
 
 
-async def test_no_answer_holds_a_secret(node: Node) -> None:
+async def test_no_answer_holds_a_secret(node: WorkerApiNode) -> None:
     answers = [
         await node.status(message()),
         await node.status(message(), secret=FOREIGN_SECRET),

@@ -43,7 +43,7 @@ from tests.edgeai.cli.doctor.installation import (
     claims_of,
     lease,
 )
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
 
@@ -54,13 +54,13 @@ Break = Callable[[Installation], Awaitable[object]]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as cluster:
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
+    async with LocalApi(tmp_path) as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def installation(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installation]:
+async def installation(cluster: LocalApi, tmp_path: Path) -> AsyncIterator[Installation]:
     async with await UserClient.from_kubeconfig(cluster.kubeconfig) as kube:
         (tmp_path / "pki").mkdir()
         installation = Installation(kube, tmp_path / "pki")
@@ -73,7 +73,7 @@ async def tells(_client: UserClient) -> About:
 
 
 async def found_at(
-    cluster: Cluster, namespace: str = NAMESPACE, about: AskAbout = tells
+    cluster: LocalApi, namespace: str = NAMESPACE, about: AskAbout = tells
 ) -> list[Finding]:
     return await diagnose(cluster.kubeconfig, namespace, now=lambda: NOW, about=about)
 
@@ -83,7 +83,7 @@ def bad(found: list[Finding]) -> list[Finding]:
 
 
 async def test_of_a_good_installation_all_is_well(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     found = await found_at(cluster)
     assert bad(found) == []
@@ -303,7 +303,7 @@ BROKEN: Final[dict[str, tuple[Break, str, str, str]]] = {
 
 @pytest.mark.parametrize(("break_it", "check", "level", "words"), BROKEN.values(), ids=BROKEN)
 async def test_a_broken_installation_is_named(
-    cluster: Cluster,
+    cluster: LocalApi,
     installation: Installation,
     break_it: Break,
     check: str,
@@ -319,7 +319,7 @@ async def test_a_broken_installation_is_named(
 
 
 async def test_many_nodes_without_session_are_counted(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     for number in range(2, 9):
         await installation.add_edge(f"edge{number}")
@@ -330,7 +330,7 @@ async def test_many_nodes_without_session_are_counted(
 
 
 async def test_a_cluster_without_edge_nodes_is_told_how_to_label_one(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     for node in ("edge0", "edge1"):
         await installation.delete(NODES, node)
@@ -367,14 +367,14 @@ async def test_what_a_check_told_stays_when_a_right_is_missing(
 
 
 async def test_a_controller_outside_kubernetes_is_known_by_its_session(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     await installation.delete(PODS, "localcontroller-edge1")
     assert bad(await found_at(cluster)) == []
 
 
 async def test_definitions_of_a_group_that_is_not_served_are_not_looked_at(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     """Kubeflow's operator may own those of kubeflow.org."""
     await installation.delete(DEFINITIONS, "tfjobs.kubeflow.org")
@@ -389,7 +389,7 @@ async def test_definitions_of_a_group_that_is_not_served_are_not_looked_at(
     ("ahead_s", "words"), [(3600, "3600 s ahead of the API"), (-90, "90 s behind the API")]
 )
 async def test_a_wrong_clock_of_this_machine_is_named_and_takes_no_leader_away(
-    cluster: Cluster, installation: Installation, ahead_s: int, words: str
+    cluster: LocalApi, installation: Installation, ahead_s: int, words: str
 ) -> None:
     """By this machine's clock the Leases are an hour old, or from the future."""
     found = await diagnose(
@@ -414,7 +414,7 @@ async def test_a_wrong_clock_of_this_machine_is_named_and_takes_no_leader_away(
     ],
 )
 async def test_an_old_kubernetes_is_named(
-    cluster: Cluster, installation: Installation, version: Version | None, level: str
+    cluster: LocalApi, installation: Installation, version: Version | None, level: str
 ) -> None:
     async def old(_client: UserClient) -> About:
         return About(version, None)
@@ -425,7 +425,7 @@ async def test_an_old_kubernetes_is_named(
 
 
 async def test_a_namespace_that_is_not_there_is_named(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     (finding,) = bad(await found_at(cluster, "elsewhere"))
     assert "namespace elsewhere does not exist" in finding.message
@@ -433,7 +433,7 @@ async def test_a_namespace_that_is_not_there_is_named(
 
 
 async def test_a_quota_that_lets_no_pod_in_is_named(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small"}
     status = {"availableReplicas": 0, "conditions": [failure]}
@@ -443,7 +443,7 @@ async def test_a_quota_that_lets_no_pod_in_is_named(
 
 
 @pytest.mark.parametrize("namespace", ["", "..", "a/../b", "x?y"])
-async def test_a_namespace_that_is_no_name_is_refused(cluster: Cluster, namespace: str) -> None:
+async def test_a_namespace_that_is_no_name_is_refused(cluster: LocalApi, namespace: str) -> None:
     (finding,) = await found_at(cluster, namespace)
     assert (finding.check, finding.level) == ("api", "error")
     assert "namespace" in finding.message
@@ -460,7 +460,7 @@ async def test_a_server_that_is_no_kubernetes_is_named(tmp_path: Path) -> None:
     assert (finding.check, finding.level) == ("api", "error")
 
 
-async def test_an_api_that_is_away_is_the_only_finding(cluster: Cluster) -> None:
+async def test_an_api_that_is_away_is_the_only_finding(cluster: LocalApi) -> None:
     await cluster.stop()
     (finding,) = await found_at(cluster)
     assert (finding.check, finding.level) == ("api", "error")
@@ -468,7 +468,7 @@ async def test_an_api_that_is_away_is_the_only_finding(cluster: Cluster) -> None
 
 
 async def test_a_credential_that_the_api_does_not_know_is_named(
-    cluster: Cluster, tmp_path: Path
+    cluster: LocalApi, tmp_path: Path
 ) -> None:
     stranger = write_kubeconfig(tmp_path / "stranger", cluster.url, "guess")
     (finding,) = await diagnose(stranger, NAMESPACE)
@@ -539,7 +539,7 @@ async def test_a_token_with_a_line_break_is_named(tmp_path: Path, token: str) ->
 
 
 async def test_the_command_prints_the_findings_and_fails_for_an_error(
-    cluster: Cluster, installation: Installation, tmp_path: Path
+    cluster: LocalApi, installation: Installation, tmp_path: Path
 ) -> None:
     where = ("--kubeconfig", str(cluster.kubeconfig), "--state-dir", str(tmp_path / "none"))
     await installation.renew()
@@ -590,7 +590,7 @@ def test_of_two_claims_for_a_node_the_newer_counts() -> None:
 
 
 async def test_a_certificate_of_a_node_that_lasts_is_not_told(
-    cluster: Cluster, installation: Installation
+    cluster: LocalApi, installation: Installation
 ) -> None:
     await node_ends_soon(installation)
     (told,) = bad(await found_at(cluster))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.edgeai.cli.command import CHECKOUT, edgeai
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 EVERYTHING: Final = ("--set", "celRules=true", "--set", "monitoring=true")
 """Values for which a file of each directory is read."""
@@ -93,7 +93,7 @@ def test_what_is_printed_is_json_for_programs() -> None:
 
 
 async def test_the_local_cluster_says_that_it_has_edgeai_already(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with LocalApi(tmp_path) as cluster:
         where = ("--kubeconfig", str(cluster.kubeconfig))
         done = await asyncio.to_thread(edgeai, "install", "--apply", *where)
     assert done.returncode == 1

@@ -14,7 +14,7 @@ from edgeai.cli.main import app
 from edgeai.client import AsyncClient
 from edgeai.errors import EdgeAIError
 from tests.edgeai.client.conftest import client, cluster
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 
 __all__ = ["Run", "client", "cluster", "run"]
 
@@ -33,7 +33,7 @@ Run = Callable[..., Coroutine[Any, Any, Answer]]
 
 
 @pytest.fixture
-def run(cluster: Cluster, client: AsyncClient, tmp_path: Path) -> Run:
+def run(cluster: LocalApi, client: AsyncClient, tmp_path: Path) -> Run:
     """Runs the command in a thread, with the kubeconfig of the cluster."""
 
     async def run(*words: str, text: str = "") -> Answer:

@@ -33,7 +33,7 @@ from tests.edgeai.cli.command import start
 from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import RUNNING, Logs
-from tests.globalmanager.cluster import Cluster
+from tests.globalmanager.cluster import LocalApi
 from tests.waiting import async_eventually
 
 SERVICE: Final = """
@@ -159,7 +159,7 @@ async def test_a_job_goes_before_a_model_of_its_name(client: AsyncClient, run: R
     assert "Model default/digits" in (await run("describe", "mdl/digits")).out
 
 
-async def test_an_api_that_is_away_is_named(cluster: Cluster, run: Run) -> None:
+async def test_an_api_that_is_away_is_named(cluster: LocalApi, run: Run) -> None:
     await cluster.stop()
     for words in (["describe", "a"], ["logs", "a"], ["status"], ["submit", "-"]):
         answer = await run(*words, text=MODEL)
@@ -171,7 +171,7 @@ async def test_an_api_that_is_away_is_named(cluster: Cluster, run: Run) -> None:
 
 
 async def test_the_logs_of_all_workers_have_their_names_before_them(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     await with_pod(client, await service(client, run))
     await add_pod(client, "digits-edge-stranger", None, "edge0", **RUNNING)
@@ -185,7 +185,7 @@ async def test_the_logs_of_all_workers_have_their_names_before_them(
 
 
 async def test_an_edge_node_without_log_streams_says_so(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     await with_pod(client, await service(client, run))
     cluster.serve_logs(Logs())
@@ -324,7 +324,7 @@ async def test_the_status_comes_from_the_api_where_there_is_no_rest(
 
 
 async def test_completion_knows_the_commands_and_the_jobs(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     await service(client, run)
     await client.apply(Model.of("dog", ModelSpec(url="/a")))  # no job
@@ -347,7 +347,7 @@ def completed(line: str, word: int, kubeconfig: Path) -> str:
 
 
 async def test_a_log_is_followed_until_ctrl_c(
-    cluster: Cluster, client: AsyncClient, run: Run, tmp_path: Path
+    cluster: LocalApi, client: AsyncClient, run: Run, tmp_path: Path
 ) -> None:
     await with_pod(client, await service(client, run))
     cluster.serve_logs(Logs(**{"digits-edge-1-a": ["2026-01-01T00:00:01Z one"]}))
@@ -361,7 +361,7 @@ async def test_a_log_is_followed_until_ctrl_c(
 
 
 async def test_the_status_falls_back_to_the_api_where_the_local_rest_is_away(
-    cluster: Cluster, client: AsyncClient, run: Run
+    cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     await service(client, run)
     address = "127.1.2.3"  # of nobody

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from common.session import Timing
 from edgeai.ids import WorkerName
-from tests.globalmanager.edge.world import A, B, World, key, report_body, token, uid
+from tests.globalmanager.edge.world import A, B, EdgeSide, key, report_body, token, uid
 from tests.waiting import async_eventually
 
 HASTY = Timing(opening_s=0.3, beat_s=0.1, silence_s=0.6)
@@ -60,7 +60,7 @@ BROKEN: dict[str, tuple[list[bytes | str], int]] = {
 
 @pytest.mark.parametrize(("messages", "code"), BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_peer_is_closed_with_its_code_and_alone(
-    world: World, messages: list[bytes | str], code: int
+    world: EdgeSide, messages: list[bytes | str], code: int
 ) -> None:
     world.assign(0, B)
     async with world.peer(B) as good, world.socket(A) as bad:
@@ -79,7 +79,7 @@ async def read_to_end(websocket: ClientConnection) -> None:
             await websocket.recv()
 
 
-async def test_a_close_reason_says_what_is_wrong(world: World) -> None:
+async def test_a_close_reason_says_what_is_wrong(world: EdgeSide) -> None:
     async with world.socket() as bad:
         await bad.send(hello(versions=[99]))
         await asyncio.wait_for(bad.wait_closed(), 5)
@@ -87,19 +87,19 @@ async def test_a_close_reason_says_what_is_wrong(world: World) -> None:
 
 
 @pytest.fixture
-async def hasty(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path / "tokens", timing=HASTY, send_s=0.3).running() as world:
+async def hasty(tmp_path: Path) -> AsyncIterator[EdgeSide]:
+    async with EdgeSide(tmp_path / "tokens", timing=HASTY, send_s=0.3).running() as world:
         yield world
 
 
-async def test_a_peer_without_hello_is_cut(hasty: World) -> None:
+async def test_a_peer_without_hello_is_cut(hasty: EdgeSide) -> None:
     async with hasty.socket() as mute:
         await asyncio.wait_for(mute.wait_closed(), 5)
         assert mute.close_code == wire.Close.TIMEOUT
     assert not hasty.contacts.by_node()
 
 
-async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: World) -> None:
+async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: EdgeSide) -> None:
     async with hasty.peer(A) as silent, hasty.peer(B, timing=HASTY) as beating:
         await async_eventually("both peers synced", lambda: silent.is_synced and beating.is_synced)
 
@@ -116,7 +116,7 @@ async def test_a_silent_peer_is_cut_and_a_beating_one_is_not(hasty: World) -> No
         assert (contacts[A].connected, contacts[B].connected) == (False, True)
 
 
-async def test_an_idle_session_beats(hasty: World) -> None:
+async def test_an_idle_session_beats(hasty: EdgeSide) -> None:
     async with hasty.socket() as websocket:
         await websocket.send(HELLO)
         frames = [wire.decode(as_bytes(await websocket.recv())) for _ in range(3)]
@@ -128,7 +128,7 @@ def as_bytes(message: str | bytes) -> bytes:
     return message
 
 
-async def test_a_peer_that_stops_reading_is_aborted_and_others_go_on(hasty: World) -> None:
+async def test_a_peer_that_stops_reading_is_aborted_and_others_go_on(hasty: EdgeSide) -> None:
     async with hasty.peer(B) as good, hasty.socket(A, max_queue=1) as stuck:
         await stuck.send(HELLO)
         await async_eventually("a contact", lambda: hasty.contacts.by_node().get(A))
@@ -152,7 +152,7 @@ async def keep_sending(websocket: ClientConnection, message: bytes) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_an_abandoned_connection_ends_its_session(world: World) -> None:
+async def test_an_abandoned_connection_ends_its_session(world: EdgeSide) -> None:
     async with world.socket() as websocket:
         await websocket.send(HELLO)
         await async_eventually("a contact", lambda: world.contacts.by_node().get(A))
@@ -163,7 +163,7 @@ async def test_an_abandoned_connection_ends_its_session(world: World) -> None:
         )
 
 
-async def test_stopping_the_server_tells_every_peer(world: World) -> None:
+async def test_stopping_the_server_tells_every_peer(world: EdgeSide) -> None:
     async with world.peer(A) as a, world.peer(B) as b:
         await async_eventually("both peers synced", lambda: a.is_synced and b.is_synced)
         await world.server.stop()
@@ -173,7 +173,7 @@ async def test_stopping_the_server_tells_every_peer(world: World) -> None:
         assert (a.close_code, b.close_code) == (wire.Close.GOING_AWAY, wire.Close.GOING_AWAY)
 
 
-async def test_a_desired_set_in_chunks_arrives_whole(world: World) -> None:
+async def test_a_desired_set_in_chunks_arrives_whole(world: EdgeSide) -> None:
     filler = "y" * (3 * wire.MAX_FRAME_BYTES)
     world.assign(0, A, spec={"filler": filler})
     async with world.peer() as peer:
@@ -181,7 +181,7 @@ async def test_a_desired_set_in_chunks_arrives_whole(world: World) -> None:
         assert wire.unpack(peer.bodies[key(0)], wire.AssignmentBody).spec == {"filler": filler}
 
 
-async def test_a_peer_that_floods_pings_and_does_not_read_is_cut(world: World) -> None:
+async def test_a_peer_that_floods_pings_and_does_not_read_is_cut(world: EdgeSide) -> None:
     """The library answers each ping at once, outside of any send that could have a deadline."""
     ping = bytes([0x89, 0x80 | 125]) + bytes(4) + bytes(125)
     with deaf_socket() as client:
@@ -193,7 +193,7 @@ async def test_a_peer_that_floods_pings_and_does_not_read_is_cut(world: World) -
 async def test_a_peer_that_asks_and_does_not_read_is_no_longer_listened_to(tmp_path: Path) -> None:
     """Reports that are refused at once are answered; answers that wait are bounded too."""
     foreign = wire.encode(wire.Report(1, uid(), WorkerName("w" * 253), 1, report_body()))[0]
-    async with World(tmp_path / "tokens", send_s=1.5, frames_per_s=1e6).running() as world:
+    async with EdgeSide(tmp_path / "tokens", send_s=1.5, frames_per_s=1e6).running() as world:
         with deaf_socket() as client:
             await upgrade(client, world)
             await asyncio.get_running_loop().sock_sendall(client, masked(HELLO))
@@ -215,7 +215,7 @@ async def test_a_peer_that_asks_and_does_not_read_is_no_longer_listened_to(tmp_p
 class Unchanged:
     """Whether a metric that has grown stays as it is for a while."""
 
-    def __init__(self, world: World, name: str, **labels: str) -> None:
+    def __init__(self, world: EdgeSide, name: str, **labels: str) -> None:
         self._world, self._name, self._labels = world, name, labels
         self._clock = asyncio.get_running_loop().time
         self._last = 0.0
@@ -242,7 +242,7 @@ async def flood(client: socket.socket, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(client, data)
 
 
-async def upgrade(client: socket.socket, world: World) -> None:
+async def upgrade(client: socket.socket, world: EdgeSide) -> None:
     """The opening handshake by hand, so that nothing reads what comes after it."""
     loop = asyncio.get_running_loop()
     await loop.sock_connect(client, world.server.address)

@@ -25,7 +25,7 @@ from globalmanager.edge.door.tls import ServerTls, TlsFiles, server_context
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_server import GOOD, UPGRADE, raw, read_to_end
-from tests.globalmanager.edge.world import A, B, World, dial, token
+from tests.globalmanager.edge.world import A, B, EdgeSide, dial, token
 from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
@@ -114,11 +114,11 @@ def files(tmp_path: Path, keys: Keys) -> Files:
 
 
 @contextlib.asynccontextmanager
-async def mutual(files: Files, **fields: Any) -> AsyncIterator[World]:
+async def mutual(files: Files, **fields: Any) -> AsyncIterator[EdgeSide]:
     """A world whose nodes show certificates."""
     tls = ServerTls(files.tls)
     authenticator = CertificateAuthenticator(tls, clock=fields.pop("clock", SYSTEM_CLOCK))
-    world = World(files.directory / "tokens", tls=tls, authenticator=authenticator, **fields)
+    world = EdgeSide(files.directory / "tokens", tls=tls, authenticator=authenticator, **fields)
     async with world.running():
         yield world
 
@@ -196,7 +196,7 @@ async def test_a_certificate_with_the_name_of_another_node_as_header_gets_401(
         assert not world.contacts.by_node()
 
 
-async def refusal(world: World, client: ssl.SSLContext, **headers: str) -> int:
+async def refusal(world: EdgeSide, client: ssl.SSLContext, **headers: str) -> int:
     """The status that a client was refused with; 0: TLS ended without an answer."""
     try:
         async with dial(world.url, token(A), ssl=client) as websocket:
@@ -258,7 +258,7 @@ def test_what_the_server_does_not_speak(files: Files) -> None:
 
 
 def knock(
-    world: World, client: ssl.SSLContext, session: ssl.SSLSession | None
+    world: EdgeSide, client: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, int, bool | None]:
     """TLS session, status of a WebSocket handshake, whether `session` was resumed."""
     host, port = world.server.address
@@ -289,7 +289,7 @@ async def test_tokens_go_over_tls_without_client_certificates(
 ) -> None:
     tls = ServerTls(TlsFiles(certificate=files.tls.certificate, key=files.tls.key))
     async with (
-        World(tmp_path / "tokens", tls=tls).running() as world,
+        EdgeSide(tmp_path / "tokens", tls=tls).running() as world,
         world.peer(B, ssl=keys.client("")) as peer,
     ):
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -393,7 +393,7 @@ async def test_stopping_does_not_wait_for_tls(files: Files) -> None:
 # ---- files that change -------------------------------------------------------------------------
 
 
-async def subject_of_server(world: World, keys: Keys) -> object:
+async def subject_of_server(world: EdgeSide, keys: Keys) -> object:
     _, writer = await asyncio.open_connection(*world.server.address, ssl=keys.client(""))
     try:
         return writer.get_extra_info("peercert")["subject"]
@@ -401,7 +401,7 @@ async def subject_of_server(world: World, keys: Keys) -> object:
         writer.transport.abort()
 
 
-async def reviewed(world: World, times: int = 3) -> None:
+async def reviewed(world: EdgeSide, times: int = 3) -> None:
     """So many reviews have found a credential good, from now on."""
 
     def good() -> float:

@@ -22,8 +22,8 @@ from globalmanager.edge.identity.service_accounts import (
     ServiceAccountAuthenticator,
 )
 from globalmanager.tokenreviews import TokenReviews
-from tests.globalmanager.edge.cluster import ACCOUNT, Cluster, jwt, segment
-from tests.globalmanager.edge.world import A, World, dial
+from tests.globalmanager.edge.cluster import ACCOUNT, TokenApi, jwt, segment
+from tests.globalmanager.edge.world import A, EdgeSide, dial
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
 from tests.waiting import async_eventually
@@ -32,13 +32,13 @@ QUICKLY_S = 0.05  # between two reviews of a session
 
 
 @pytest.fixture
-def cluster(scripted: ScriptedApi) -> Cluster:
-    return Cluster(scripted)
+def cluster(scripted: ScriptedApi) -> TokenApi:
+    return TokenApi(scripted)
 
 
 @pytest.fixture
 def authenticator(
-    cluster: Cluster, scripted_client: KubeClient, clock: Clock
+    cluster: TokenApi, scripted_client: KubeClient, clock: Clock
 ) -> ServiceAccountAuthenticator:
     del cluster  # it answers
     return authenticator_of(scripted_client, clock)
@@ -57,7 +57,7 @@ def shown(token: str, claimed: str = "") -> Handshake:
 
 
 async def test_a_token_gives_the_node_of_its_pod(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     assert await authenticator.authenticate(shown(jwt(), A)) == "node-0"
     (review,) = cluster.reviews
@@ -66,7 +66,7 @@ async def test_a_token_gives_the_node_of_its_pod(
 
 
 async def test_a_newer_server_tells_the_node_as_well(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     cluster.extra["node-name"] = ["node-0"]
     assert await authenticator.authenticate(shown(jwt())) == "node-0"
@@ -96,14 +96,14 @@ IMPLAUSIBLE = {
 
 @pytest.mark.parametrize("token", IMPLAUSIBLE.values(), ids=IMPLAUSIBLE.keys())
 async def test_what_cannot_be_good_is_refused_without_a_request(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster, token: str
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi, token: str
 ) -> None:
     with pytest.raises(Unauthenticated):
         await authenticator.authenticate(shown(token))
     assert cluster.requests == 0
 
 
-NOT_GOOD: dict[str, Callable[[Cluster], object]] = {
+NOT_GOOD: dict[str, Callable[[TokenApi], object]] = {
     "expired": lambda c: vars(c).update(authenticated=False, error="token has expired"),
     "no reason": lambda c: vars(c).update(authenticated=False),
     "another audience": lambda c: vars(c).update(audiences=["https://kubernetes.default.svc"]),
@@ -127,8 +127,8 @@ NOT_GOOD: dict[str, Callable[[Cluster], object]] = {
 @pytest.mark.parametrize("change", NOT_GOOD.values(), ids=NOT_GOOD.keys())
 async def test_no_other_token_is_good(
     authenticator: ServiceAccountAuthenticator,
-    cluster: Cluster,
-    change: Callable[[Cluster], object],
+    cluster: TokenApi,
+    change: Callable[[TokenApi], object],
 ) -> None:
     change(cluster)
     with pytest.raises(Unauthenticated):
@@ -145,7 +145,7 @@ async def test_a_node_cannot_claim_to_be_another(
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 429, 500, 503])
 async def test_an_api_that_does_not_answer_is_no_verdict(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster, status: int
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi, status: int
 ) -> None:
     """401 and 403 are about the GlobalManager's rights, not about the token it asks for."""
     cluster.fails_with = status
@@ -154,7 +154,7 @@ async def test_an_api_that_does_not_answer_is_no_verdict(
 
 
 async def test_an_api_that_hangs_is_no_verdict_within_the_handshake(
-    cluster: Cluster, scripted_client: KubeClient
+    cluster: TokenApi, scripted_client: KubeClient
 ) -> None:
     cluster.hangs = True
     authenticator = authenticator_of(scripted_client, answer_s=0.1)
@@ -166,7 +166,7 @@ async def test_an_api_that_hangs_is_no_verdict_within_the_handshake(
 
 
 async def test_a_good_token_is_remembered_for_a_while(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster, clock: Clock
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi, clock: Clock
 ) -> None:
     await authenticator.authenticate(shown(jwt()))
     cluster.pod = None
@@ -179,7 +179,7 @@ async def test_a_good_token_is_remembered_for_a_while(
 
 
 async def test_a_bad_token_is_remembered_shortly(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster, clock: Clock
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi, clock: Clock
 ) -> None:
     cluster.authenticated = False
     for _ in range(3):
@@ -192,7 +192,7 @@ async def test_a_bad_token_is_remembered_shortly(
 
 
 async def test_an_api_that_is_away_is_asked_again_soon(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster, clock: Clock
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi, clock: Clock
 ) -> None:
     cluster.fails_with = 500
     with pytest.raises(Unavailable):
@@ -203,7 +203,7 @@ async def test_an_api_that_is_away_is_asked_again_soon(
 
 
 async def test_memory_is_bounded_and_holds_no_token(
-    cluster: Cluster, scripted_client: KubeClient, clock: Clock
+    cluster: TokenApi, scripted_client: KubeClient, clock: Clock
 ) -> None:
     authenticator = authenticator_of(scripted_client, clock, max_tokens=3)
     for n in range(5):
@@ -217,7 +217,7 @@ async def test_memory_is_bounded_and_holds_no_token(
 
 
 async def test_handshakes_with_one_token_share_a_review(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     many = [authenticator.authenticate(shown(jwt())) for _ in range(20)]
     assert await asyncio.gather(*many) == ["node-0"] * 20
@@ -225,7 +225,7 @@ async def test_handshakes_with_one_token_share_a_review(
 
 
 async def test_a_peer_that_hangs_up_takes_nobody_along(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     cluster.hangs = True
     first, *others = [
@@ -239,7 +239,7 @@ async def test_a_peer_that_hangs_up_takes_nobody_along(
 
 
 async def test_a_flood_of_unknown_tokens_costs_the_api_little(
-    cluster: Cluster, scripted_client: KubeClient, clock: Clock
+    cluster: TokenApi, scripted_client: KubeClient, clock: Clock
 ) -> None:
     """And what is known, or a live session, gets through meanwhile."""
     cluster.authenticated = False
@@ -259,7 +259,7 @@ async def test_a_flood_of_unknown_tokens_costs_the_api_little(
 
 
 async def test_a_review_is_not_from_memory_and_is_remembered(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     await authenticator.authenticate(shown(jwt()))
     cluster.pod = None
@@ -271,7 +271,7 @@ async def test_a_review_is_not_from_memory_and_is_remembered(
 
 
 async def test_a_review_that_gets_no_answer_changes_nothing(
-    authenticator: ServiceAccountAuthenticator, cluster: Cluster
+    authenticator: ServiceAccountAuthenticator, cluster: TokenApi
 ) -> None:
     await authenticator.authenticate(shown(jwt()))
     cluster.fails_with = 500
@@ -285,12 +285,14 @@ async def test_a_review_that_gets_no_answer_changes_nothing(
 
 @contextlib.asynccontextmanager
 async def world_of(tmp_path: Path, client: KubeClient) -> Any:
-    world = World(tmp_path / "tokens", authenticator=authenticator_of(client), review_s=QUICKLY_S)
+    world = EdgeSide(
+        tmp_path / "tokens", authenticator=authenticator_of(client), review_s=QUICKLY_S
+    )
     async with world.running():
         yield world
 
 
-async def status_of(world: World, token: str) -> tuple[int, str]:
+async def status_of(world: EdgeSide, token: str) -> tuple[int, str]:
     """Status of a refused handshake, and its Retry-After."""
     reader, writer = await asyncio.open_connection(*world.server.address)
     writer.write(
@@ -305,7 +307,7 @@ async def status_of(world: World, token: str) -> tuple[int, str]:
 
 
 async def test_what_the_peer_is_told(
-    tmp_path: Path, cluster: Cluster, scripted_client: KubeClient
+    tmp_path: Path, cluster: TokenApi, scripted_client: KubeClient
 ) -> None:
     async with world_of(tmp_path, scripted_client) as world:
         assert await status_of(world, "garbage") == (401, "")
@@ -316,11 +318,11 @@ async def test_what_the_peer_is_told(
         assert await status_of(world, jwt(2)) == (401, "")
 
 
-def reviews(world: World, outcome: str) -> float:
+def reviews(world: EdgeSide, outcome: str) -> float:
     return world.sample("edgeai_edge_reviews_total", outcome=outcome)
 
 
-async def more_reviews(world: World, outcome: str) -> None:
+async def more_reviews(world: EdgeSide, outcome: str) -> None:
     """Two, from now on: the second began after now."""
     wanted = reviews(world, outcome) + 2
     await async_eventually(
@@ -328,7 +330,7 @@ async def more_reviews(world: World, outcome: str) -> None:
     )
 
 
-REVOKED: dict[str, Callable[[Cluster], object]] = {
+REVOKED: dict[str, Callable[[TokenApi], object]] = {
     name: NOT_GOOD[name] for name in ("deleted pod", "pod of another uid", "expired")
 }
 
@@ -336,9 +338,9 @@ REVOKED: dict[str, Callable[[Cluster], object]] = {
 @pytest.mark.parametrize("change", REVOKED.values(), ids=REVOKED.keys())
 async def test_a_session_whose_token_is_no_longer_good_is_closed(
     tmp_path: Path,
-    cluster: Cluster,
+    cluster: TokenApi,
     scripted_client: KubeClient,
-    change: Callable[[Cluster], object],
+    change: Callable[[TokenApi], object],
 ) -> None:
     async with world_of(tmp_path, scripted_client) as world:
         async with dial(world.url, jwt()) as websocket:
@@ -352,7 +354,7 @@ async def test_a_session_whose_token_is_no_longer_good_is_closed(
 
 async def test_an_api_that_is_away_closes_no_session(
     tmp_path: Path,
-    cluster: Cluster,
+    cluster: TokenApi,
     scripted_client: KubeClient,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -371,7 +373,7 @@ async def test_an_api_that_is_away_closes_no_session(
 
 async def test_a_token_is_in_no_log_and_in_no_error(
     tmp_path: Path,
-    cluster: Cluster,
+    cluster: TokenApi,
     scripted_client: KubeClient,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,

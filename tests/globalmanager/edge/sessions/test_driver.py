@@ -14,14 +14,14 @@ from common.session import Timing
 from edgeai.ids import WorkerName
 from globalmanager.edge.sessions.driver import SessionDriver
 from globalmanager.edge.sessions.flag import Flag
-from tests.globalmanager.edge.world import A, B, World, report_body, uid
+from tests.globalmanager.edge.world import A, B, EdgeSide, report_body, uid
 from tests.waiting import async_eventually
 
 # GlobalManager and peers beat five times a second, in slots of 1/75 of that.
 QUICK = Timing(opening_s=10, beat_s=0.2, silence_s=30)
 
 
-def driver_of(world: World, node: str) -> SessionDriver:
+def driver_of(world: EdgeSide, node: str) -> SessionDriver:
     return next(each for each in world.sessions._open.values() if each.node == node)
 
 
@@ -34,7 +34,7 @@ def is_idle(driver: SessionDriver) -> bool:
 async def test_sessions_that_began_at_different_times_beat_together(tmp_path: Path) -> None:
     """So one wake-up of the process serves many of them."""
     timing = Timing(opening_s=1000, beat_s=750, silence_s=2000)  # slots of 10 s
-    quick = World(tmp_path / "tokens", timing=timing)
+    quick = EdgeSide(tmp_path / "tokens", timing=timing)
     async with quick.running() as world, world.peer(A) as a, world.peer(B) as b:
         await async_eventually("synced peers", lambda: a.is_synced and b.is_synced)
         for node in (A, B):
@@ -43,7 +43,7 @@ async def test_sessions_that_began_at_different_times_beat_together(tmp_path: Pa
 
 
 async def test_a_beat_does_not_wake_the_writer(tmp_path: Path) -> None:
-    quick = World(tmp_path / "tokens", timing=QUICK)
+    quick = EdgeSide(tmp_path / "tokens", timing=QUICK)
     async with quick.running() as world, world.peer(A, timing=QUICK) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         driver = driver_of(world, A)
@@ -61,7 +61,7 @@ async def test_a_beat_does_not_wake_the_writer(tmp_path: Path) -> None:
 async def test_a_beat_is_not_written_into_a_buffer_that_the_peer_does_not_empty(
     tmp_path: Path,
 ) -> None:
-    quick = World(tmp_path / "tokens", timing=QUICK)
+    quick = EdgeSide(tmp_path / "tokens", timing=QUICK)
     async with quick.running() as world, world.peer(A, timing=QUICK) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         driver = driver_of(world, A)
@@ -94,7 +94,7 @@ class Counted:
 
 
 async def test_acknowledgements_that_come_together_leave_together(tmp_path: Path) -> None:
-    quick = World(tmp_path / "tokens")
+    quick = EdgeSide(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as peer:
         world.assign(0, A, workers=tuple("abcdef"))
         await async_eventually("the task", lambda: peer.held)
@@ -116,7 +116,7 @@ async def test_acknowledgements_that_come_together_leave_together(tmp_path: Path
 async def test_a_report_does_not_wake_the_writer_before_its_acknowledgement(
     tmp_path: Path,
 ) -> None:
-    quick = World(tmp_path / "tokens")
+    quick = EdgeSide(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as peer:
         world.assign(0, A)
         await async_eventually("the task", lambda: peer.held)
@@ -134,7 +134,7 @@ async def test_a_report_does_not_wake_the_writer_before_its_acknowledgement(
 
 
 async def test_a_message_does_not_wake_the_reader(tmp_path: Path) -> None:
-    quick = World(tmp_path / "tokens", timing=QUICK)
+    quick = EdgeSide(tmp_path / "tokens", timing=QUICK)
     async with quick.running() as world, world.peer(A, timing=QUICK) as peer:
         world.assign(0, A)
         await async_eventually("the task", lambda: peer.held)
@@ -173,7 +173,7 @@ class Faulty:
 async def test_a_message_that_fails_ends_its_session_alone(tmp_path: Path) -> None:
     faulty = Faulty()
 
-    quick = World(tmp_path / "tokens")
+    quick = EdgeSide(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as a, world.peer(B) as b:
         world.assign(0, A, B)
         await async_eventually("the task", lambda: a.held and b.held)
@@ -193,7 +193,7 @@ async def test_after_a_message_that_fails_no_other_is_taken(tmp_path: Path) -> N
     """Else a later report would overtake it."""
     faulty = Faulty()
 
-    quick = World(tmp_path / "tokens")
+    quick = EdgeSide(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as peer:
         world.assign(0, A)
         await async_eventually("the task", lambda: peer.held)
@@ -211,7 +211,7 @@ async def test_after_a_message_that_fails_no_other_is_taken(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("room", ["_may_read", "_answers_taken"])
 async def test_a_message_waits_behind_one_that_the_reader_holds(tmp_path: Path, room: str) -> None:
-    quick = World(tmp_path / "tokens")
+    quick = EdgeSide(tmp_path / "tokens")
     async with quick.running() as world, world.peer(A) as peer:
         world.assign(0, A)
         await async_eventually("the task", lambda: peer.held)

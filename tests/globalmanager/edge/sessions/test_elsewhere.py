@@ -3,7 +3,7 @@
 from common import wire
 from edgeai.ids import NodeName
 from globalmanager.ha.claims import Claim, fingerprint
-from tests.globalmanager.edge.world import A, B, World
+from tests.globalmanager.edge.world import A, B, EdgeSide
 from tests.waiting import async_eventually
 
 
@@ -12,7 +12,7 @@ def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:
     return {A: Claim(order=order, since=0, ledger=fingerprint(ledger_id))}
 
 
-async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: World) -> None:
+async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: EdgeSide) -> None:
     async with world.peer() as peer, world.peer(B) as other:
         await async_eventually("both peers synced", lambda: peer.is_synced and other.is_synced)
         claims = world.contacts.own_claims
@@ -21,7 +21,7 @@ async def test_a_live_session_is_a_claim_and_its_end_is_the_claims(world: World)
     await async_eventually("not world.contacts.own_claims", lambda: not world.contacts.own_claims)
 
 
-async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: World) -> None:
+async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: EdgeSide) -> None:
     world.contacts.put_other("other", claim(5))
     async with world.peer() as first:
         await async_eventually("the first peer synced", lambda: first.is_synced)
@@ -31,7 +31,7 @@ async def test_a_session_is_newer_than_any_known_here_or_elsewhere(world: World)
             assert world.contacts.own_claims[A].order == 7
 
 
-async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: World) -> None:
+async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: EdgeSide) -> None:
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         world.contacts.put_other("other", claim(2))
@@ -42,7 +42,7 @@ async def test_a_session_that_is_newer_elsewhere_ends_the_one_here(world: World)
 
 
 async def test_two_local_controllers_that_take_turns_on_two_replicas_are_told_apart(
-    world: World,
+    world: EdgeSide,
 ) -> None:
     """The one here is replaced by another ledger elsewhere, and comes back."""
     async with world.peer() as peer:

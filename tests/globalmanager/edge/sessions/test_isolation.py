@@ -30,8 +30,8 @@ from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.shared.stored import stored_bytes
 from globalmanager.kinds.shared.worker_status import MAX_NODE_BYTES, MAX_WORKER_BYTES
-from tests.globalmanager.cluster import CRDS, Cluster
-from tests.globalmanager.edge.world import QUICK_RETRY, A, B, World
+from tests.globalmanager.cluster import CRDS, LocalApi
+from tests.globalmanager.edge.world import QUICK_RETRY, A, B, EdgeSide
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
 from tests.waiting import async_eventually
 
@@ -70,7 +70,7 @@ class Bench:
         self.jobs: dict[TaskKey, Served] = {}
         fold = JobReportWriter(jobs=self, writer=writer, recorder=Recorder(client))
         limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
-        self.world = World(token_file, limits=limits, inbox=QUICK_RETRY, writer=fold)
+        self.world = EdgeSide(token_file, limits=limits, inbox=QUICK_RETRY, writer=fold)
 
     def find(self, key: TaskKey) -> Served | None:
         return self.jobs.get(key)
@@ -199,7 +199,7 @@ def chunked(frame: wire.Report) -> list[bytes]:
 
 
 @pytest.fixture
-async def crds(cluster: Cluster, kube: KubeClient) -> None:
+async def crds(cluster: LocalApi, kube: KubeClient) -> None:
     for plural in ("jointinferenceservices", "federatedlearningjobs", "datasets"):
         path = ROOT / "deploy" / "crds" / f"edgeai.io_{plural}.yaml"
         await kube.create(CRDS, yaml.safe_load(path.read_text()))

@@ -13,7 +13,7 @@ from edgeai.ids import TaskKey, Uid
 from globalmanager.contract import Event, Kind, Plan, Served
 from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
 from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
-from tests.globalmanager.edge.world import A, World, assignment, key
+from tests.globalmanager.edge.world import A, EdgeSide, assignment, key
 from tests.waiting import async_eventually
 
 TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
@@ -30,7 +30,7 @@ LIMITS = NodeLimits(tasks=8)
 async def test_the_neighbour_of_a_greedy_namespace_gets_and_reports_its_task(
     tmp_path: Path,
 ) -> None:
-    async with World(tmp_path / "tokens", node_limits=LIMITS).running() as world:
+    async with EdgeSide(tmp_path / "tokens", node_limits=LIMITS).running() as world:
         for n in range(40):
             world.assign(n, A)
         async with world.peer() as peer:
@@ -54,7 +54,7 @@ async def test_a_node_that_many_namespaces_fill_keeps_its_session_and_serves_eac
     tmp_path: Path,
 ) -> None:
     limits = NodeLimits(tasks=8, node_tasks=16)
-    async with World(tmp_path / "tokens", node_limits=limits).running() as world:
+    async with EdgeSide(tmp_path / "tokens", node_limits=limits).running() as world:
         for n in range(33):
             task = assignment(n)
             its_key = TaskKey(task.key.replace("/default/", f"/tenant-{n % 4}/"))

@@ -24,7 +24,7 @@ from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User
-from tests.globalmanager.edge.world import A, Peer, World, report_body
+from tests.globalmanager.edge.world import A, EdgeSide, Peer, report_body
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.waiting import async_eventually
 
@@ -33,7 +33,7 @@ WORKER: Final = WorkerName("digits-edge")
 OLD, NEW = "old-ledger", "new-ledger"
 
 
-class Replica(World):
+class EdgeReplica(EdgeSide):
     """The edge side of one replica, and the way of its reports to the API."""
 
     def __init__(self, token_file: Path, client: KubeClient, made: Object) -> None:
@@ -73,11 +73,11 @@ class Replica(World):
 @pytest.fixture
 async def replicas(
     kube: KubeClient, user: User, tmp_path: Path
-) -> AsyncIterator[tuple[Replica, Replica]]:
+) -> AsyncIterator[tuple[EdgeReplica, EdgeReplica]]:
     await user.create(CRDS, crd(KIND, EDGEAI))
     metadata = {"name": REF.name, "namespace": REF.namespace}
     made = await user.create(EDGEAI, {"metadata": metadata, "spec": joint_inference_spec()})
-    east, west = (Replica(tmp_path / name, kube, made) for name in ("east", "west"))
+    east, west = (EdgeReplica(tmp_path / name, kube, made) for name in ("east", "west"))
     async with east.running(), west.running():
         yield east, west
 
@@ -90,7 +90,7 @@ async def entry(user: User) -> Any:
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["its session is over", "nobody noticed"])
 async def test_a_late_report_of_the_old_ledger_replaces_none_of_the_new_one(
-    replicas: tuple[Replica, Replica], user: User, *, is_over: bool
+    replicas: tuple[EdgeReplica, EdgeReplica], user: User, *, is_over: bool
 ) -> None:
     east, west = replicas
     east.reaches_api.clear()
@@ -109,7 +109,7 @@ async def test_a_late_report_of_the_old_ledger_replaces_none_of_the_new_one(
 
 
 async def test_a_node_that_lives_reports_again_in_a_session_that_knows_the_other_ledger(
-    replicas: tuple[Replica, Replica], user: User
+    replicas: tuple[EdgeReplica, EdgeReplica], user: User
 ) -> None:
     """East has not heard of the old ledger when the session with the new one begins."""
     east, west = replicas
@@ -125,7 +125,7 @@ async def test_a_node_that_lives_reports_again_in_a_session_that_knows_the_other
 
 
 async def test_a_new_ledger_replaces_an_old_one_that_its_replica_knows_at_once(
-    replicas: tuple[Replica, Replica], user: User
+    replicas: tuple[EdgeReplica, EdgeReplica], user: User
 ) -> None:
     east, _ = replicas
     await east.tell(OLD, "completed")

@@ -22,7 +22,7 @@ from globalmanager.edge.sessions.rebalancer import (
 )
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import ServingReplica
-from tests.globalmanager.edge.world import Peer, World
+from tests.globalmanager.edge.world import EdgeSide, Peer
 from tests.support.clock import Clock
 from tests.waiting import async_eventually
 
@@ -75,10 +75,10 @@ def test_a_few_more_than_the_share_are_no_surplus(
 # ---- which, where to, and how fast ----
 
 
-class Replica:
+class RebalancerReplica:
     """The replica under test with one session of each node, and the other replicas' state."""
 
-    def __init__(self, world: World, stack: AsyncExitStack) -> None:
+    def __init__(self, world: EdgeSide, stack: AsyncExitStack) -> None:
         self.world = world
         self.peers: dict[NodeName, Peer] = {}
         self.others: Sequence[ServingReplica] = ()
@@ -130,22 +130,24 @@ class Replica:
 
 
 @pytest.fixture
-async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
+async def replica(tmp_path: Path) -> AsyncIterator[RebalancerReplica]:
     async with (
-        World(tmp_path / "tokens", nodes=NODES).running() as world,
+        EdgeSide(tmp_path / "tokens", nodes=NODES).running() as world,
         AsyncExitStack() as stack,
     ):
-        replica = Replica(world, stack)
+        replica = RebalancerReplica(world, stack)
         await replica.connect(*NODES)
         yield replica
 
 
-async def test_nothing_moves_without_another_replica(replica: Replica) -> None:
+async def test_nothing_moves_without_another_replica(replica: RebalancerReplica) -> None:
     replica.look()
     assert replica.synced() == NODES
 
 
-async def test_the_oldest_sessions_go_to_the_replica_with_the_fewest(replica: Replica) -> None:
+async def test_the_oldest_sessions_go_to_the_replica_with_the_fewest(
+    replica: RebalancerReplica,
+) -> None:
     replica.others = [
         ServingReplica("busy", "ws://busy:9000", 12),
         ServingReplica("idle", "ws://idle:9000", 2),
@@ -157,7 +159,9 @@ async def test_the_oldest_sessions_go_to_the_replica_with_the_fewest(replica: Re
     assert replica.world.sample("edgeai_edge_sessions_moved_total") == FIRST_BATCH
 
 
-async def test_the_next_batch_waits_for_the_last_one_and_is_larger(replica: Replica) -> None:
+async def test_the_next_batch_waits_for_the_last_one_and_is_larger(
+    replica: RebalancerReplica,
+) -> None:
     replica.others = [ServingReplica("other", "ws://other:9000", 0)]
     replica.look()
     first = await replica.moved()
@@ -172,7 +176,7 @@ async def test_the_next_batch_waits_for_the_last_one_and_is_larger(replica: Repl
     assert await replica.moved() == []
 
 
-async def test_where_the_nodes_come_back_the_replica_pauses(replica: Replica) -> None:
+async def test_where_the_nodes_come_back_the_replica_pauses(replica: RebalancerReplica) -> None:
     replica.others = [ServingReplica("other", "", 0)]
     replica.look()
     first = await replica.moved()
@@ -184,7 +188,7 @@ async def test_where_the_nodes_come_back_the_replica_pauses(replica: Replica) ->
     assert await replica.moved() != []
 
 
-async def test_a_pause_ends_when_replicas_come_or_go(replica: Replica) -> None:
+async def test_a_pause_ends_when_replicas_come_or_go(replica: RebalancerReplica) -> None:
     """For example because the replica died to which the nodes were sent."""
     replica.others = [ServingReplica("dead", "ws://dead:9000", 0)]
     replica.look()
@@ -197,7 +201,7 @@ async def test_a_pause_ends_when_replicas_come_or_go(replica: Replica) -> None:
     assert len(await replica.moved()) == FIRST_BATCH
 
 
-async def test_nodes_that_are_lost_do_not_hold_up_the_others(replica: Replica) -> None:
+async def test_nodes_that_are_lost_do_not_hold_up_the_others(replica: RebalancerReplica) -> None:
     replica.others = [ServingReplica("other", "ws://other:9000", 0)]
     replica.look()
     first = await replica.moved()
@@ -210,10 +214,10 @@ async def test_nodes_that_are_lost_do_not_hold_up_the_others(replica: Replica) -
 
 async def test_a_session_that_is_not_in_sync_stays(tmp_path: Path) -> None:
     async with (
-        World(tmp_path / "tokens", nodes=NODES).running() as world,
+        EdgeSide(tmp_path / "tokens", nodes=NODES).running() as world,
         AsyncExitStack() as stack,
     ):
-        replica = Replica(world, stack)
+        replica = RebalancerReplica(world, stack)
         world.assign(0, NODES[0])
         silent = await stack.enter_async_context(world.peer(NODES[0], acknowledges=False))
         await async_eventually("the desired set", lambda: silent.is_synced)

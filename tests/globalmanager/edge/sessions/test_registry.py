@@ -10,7 +10,7 @@ from common.version import VERSION, user_agent
 from edgeai.ids import Uid
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
 from localcontroller.link.edge_session import Welcomed
-from tests.globalmanager.edge.world import A, B, Peer, World, dial, key, token, uid
+from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, dial, key, token, uid
 from tests.waiting import async_eventually
 
 
@@ -33,7 +33,7 @@ SYNC: dict[str, tuple[dict[int, wire.TaskVersion], list[str]]] = {
 
 @pytest.mark.parametrize(("before", "expected"), SYNC.values(), ids=SYNC.keys())
 async def test_sync_sends_what_differs_and_no_more(
-    world: World, before: dict[int, wire.TaskVersion], expected: list[str]
+    world: EdgeSide, before: dict[int, wire.TaskVersion], expected: list[str]
 ) -> None:
     world.assign(0, A, version=2)
     world.assign(1, A, version=5)
@@ -48,7 +48,7 @@ def describe(frame: wire.Assign | wire.Withdraw | wire.Synced) -> str:
     return name if isinstance(frame, wire.Synced) else f"{name} {frame.key[-1]}"
 
 
-async def test_a_node_gets_its_own_tasks_only(world: World) -> None:
+async def test_a_node_gets_its_own_tasks_only(world: EdgeSide) -> None:
     world.assign(0, A)
     world.assign(1, B)
     world.assign(2, A, B)
@@ -58,7 +58,7 @@ async def test_a_node_gets_its_own_tasks_only(world: World) -> None:
         assert b.held.keys() == {key(1), key(2)}
 
 
-async def test_changes_reach_a_connected_node(world: World) -> None:
+async def test_changes_reach_a_connected_node(world: EdgeSide) -> None:
     world.assign(0, A)
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -73,7 +73,7 @@ async def test_changes_reach_a_connected_node(world: World) -> None:
         await async_eventually("peer.held.keys() == {key(1)}", lambda: peer.held.keys() == {key(1)})
 
 
-async def test_a_task_that_moves_leaves_its_former_node(world: World) -> None:
+async def test_a_task_that_moves_leaves_its_former_node(world: EdgeSide) -> None:
     world.assign(0, A)
     async with world.peer(A) as a, world.peer(B) as b:
         await async_eventually("both peers synced", lambda: a.is_synced and b.is_synced)
@@ -83,7 +83,9 @@ async def test_a_task_that_moves_leaves_its_former_node(world: World) -> None:
         )
 
 
-async def test_versions_that_come_while_one_is_unacknowledged_are_coalesced(world: World) -> None:
+async def test_versions_that_come_while_one_is_unacknowledged_are_coalesced(
+    world: EdgeSide,
+) -> None:
     async with world.peer(acknowledges=False) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         world.assign(0, A, version=1)
@@ -98,7 +100,7 @@ async def test_versions_that_come_while_one_is_unacknowledged_are_coalesced(worl
         assert versions == [1, 49]
 
 
-async def test_the_newer_session_of_a_node_wins(world: World) -> None:
+async def test_the_newer_session_of_a_node_wins(world: EdgeSide) -> None:
     async with world.peer() as older:
         await async_eventually("the older peer synced", lambda: older.is_synced)
         async with world.peer() as newer:
@@ -118,7 +120,7 @@ async def test_the_newer_session_of_a_node_wins(world: World) -> None:
 
 
 async def test_revoking_a_connection_that_was_replaced_leaves_the_newer_session(
-    world: World,
+    world: EdgeSide,
 ) -> None:
     async with world.peer() as older:
         await async_eventually("the older peer synced", lambda: older.is_synced)
@@ -137,7 +139,7 @@ async def test_revoking_a_connection_that_was_replaced_leaves_the_newer_session(
             assert newer.close_code is None
 
 
-async def test_a_connection_without_hello_does_not_replace_a_session(world: World) -> None:
+async def test_a_connection_without_hello_does_not_replace_a_session(world: EdgeSide) -> None:
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         async with world.socket():
@@ -150,7 +152,7 @@ async def synced(peer: Peer) -> None:
     await async_eventually("a synced peer", lambda: peer.is_synced)
 
 
-async def test_a_flapping_pair_is_held_off_and_reported(world: World) -> None:
+async def test_a_flapping_pair_is_held_off_and_reported(world: EdgeSide) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(FLAP_COUNT + 1):
             peer = await stack.enter_async_context(world.peer())
@@ -178,7 +180,7 @@ async def test_a_flapping_pair_is_held_off_and_reported(world: World) -> None:
     ids=["ledger lost", "two take turns", "lost twice", "one comes back"],
 )
 async def test_two_local_controllers_are_reported_once_they_take_turns(
-    world: World, instances: str, reported: int
+    world: EdgeSide, instances: str, reported: int
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for instance in instances:
@@ -200,7 +202,7 @@ def test_rare_replacements_are_no_flapping() -> None:
     assert not any(replacements.note(A, n * FLAP_WINDOW_S) for n in range(10))
 
 
-async def test_contacts_remember_a_node_that_left(world: World) -> None:
+async def test_contacts_remember_a_node_that_left(world: EdgeSide) -> None:
     assert not world.contacts.by_node()
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -215,7 +217,7 @@ async def test_contacts_remember_a_node_that_left(world: World) -> None:
     assert left.since > connected.since
 
 
-async def test_snapshot_tells_what_a_session_holds(world: World) -> None:
+async def test_snapshot_tells_what_a_session_holds(world: EdgeSide) -> None:
     world.assign(0, A)
     world.assign(1, A)
     async with world.peer(acknowledges=False) as peer:
@@ -249,7 +251,7 @@ async def test_snapshot_tells_what_a_session_holds(world: World) -> None:
     ],
 )
 async def test_a_session_tells_the_release_of_its_local_controller(
-    world: World, agent: str | None, release: str
+    world: EdgeSide, agent: str | None, release: str
 ) -> None:
     async with world.peer(agent=agent) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -257,7 +259,7 @@ async def test_a_session_tells_the_release_of_its_local_controller(
         assert (info.release, info.opened_at is not None) == (release, True)
 
 
-async def test_why_a_node_has_no_session_is_told_until_it_has_one(world: World) -> None:
+async def test_why_a_node_has_no_session_is_told_until_it_has_one(world: EdgeSide) -> None:
     async with dial(world.url, token(A)) as websocket:
         await websocket.send(wire.encode(wire.Hello([99], "ledger-1", {}))[0])
         await async_eventually(
@@ -271,7 +273,7 @@ async def test_why_a_node_has_no_session_is_told_until_it_has_one(world: World) 
     await async_eventually("world.sessions.problem(A)", lambda: world.sessions.problem(A))
 
 
-async def test_the_session_that_was_replaced_is_no_problem(world: World) -> None:
+async def test_the_session_that_was_replaced_is_no_problem(world: EdgeSide) -> None:
     async with world.peer() as older, world.peer() as newer:
         await async_eventually(
             "older.close_code == wire.Close.REPLACED and newer.is_synced",
@@ -280,7 +282,7 @@ async def test_the_session_that_was_replaced_is_no_problem(world: World) -> None
         assert world.sessions.problem(A) == ""
 
 
-async def test_time_from_assignment_to_acknowledgement_is_measured(world: World) -> None:
+async def test_time_from_assignment_to_acknowledgement_is_measured(world: EdgeSide) -> None:
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         world.assign(0, A)
@@ -295,7 +297,7 @@ async def test_time_from_assignment_to_acknowledgement_is_measured(world: World)
         )
 
 
-async def test_a_refused_assignment_is_counted_and_not_repeated(world: World) -> None:
+async def test_a_refused_assignment_is_counted_and_not_repeated(world: EdgeSide) -> None:
     async with world.peer(acknowledges=False) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         world.assign(0, A)

@@ -19,11 +19,11 @@ from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
 from globalmanager.edge.sessions.quota import NodeLimits
-from tests.globalmanager.edge.world import A, B, Peer, World, beside, key, report_body, uid
+from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, beside, key, report_body, uid
 from tests.waiting import async_eventually
 
 
-async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> None:
+async def test_a_report_reaches_the_status_and_is_acknowledged(world: EdgeSide) -> None:
     world.assign(0, A)
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -35,7 +35,7 @@ async def test_a_report_reaches_the_status_and_is_acknowledged(world: World) -> 
         assert info.last_report_at is not None
 
 
-async def test_a_write_that_fails_first_takes_effect_once(world: World) -> None:
+async def test_a_write_that_fails_first_takes_effect_once(world: EdgeSide) -> None:
     world.assign(0, A)
     async with world.peer() as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -46,7 +46,7 @@ async def test_a_write_that_fails_first_takes_effect_once(world: World) -> None:
         assert len(peer.acked) == 1
 
 
-async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> None:
+async def test_a_report_of_a_session_that_ended_takes_effect(world: EdgeSide) -> None:
     world.assign(0, A)
     world.statuses.open.clear()
     async with world.peer() as peer:
@@ -62,7 +62,7 @@ async def test_a_report_of_a_session_that_ended_takes_effect(world: World) -> No
     await async_eventually("world.inbox.depth == 0", lambda: world.inbox.depth == 0)
 
 
-async def test_a_foreign_report_is_refused_and_the_session_lives(world: World) -> None:
+async def test_a_foreign_report_is_refused_and_the_session_lives(world: EdgeSide) -> None:
     world.assign(0, B)
     async with world.peer(A) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
@@ -99,7 +99,7 @@ async def test_no_sequence_of_frames_changes_what_is_bound_to_another_node(
     """Node A sends anything at all; tasks 0 and 1 are bound to B alone, task 2 to both."""
     loop = asyncio.get_running_loop()
     limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
-    async with World(tmp_path / "tokens", limits=limits).running() as world:
+    async with EdgeSide(tmp_path / "tokens", limits=limits).running() as world:
         world.assign(0, B)
         world.assign(1, B, workers=("w", "x"))
         world.assign(2, A, B, workers=("v",))
@@ -134,7 +134,7 @@ HASTY = Timing(opening_s=5, beat_s=0.1, silence_s=0.5)
 async def test_while_the_inbox_is_full_a_session_is_neither_read_nor_cut(tmp_path: Path) -> None:
     """The API hangs for longer than the silence deadline; then everything is acknowledged."""
     limits = InboxLimits(writers=1, reports_per_node=2, backoff_base_s=0.01, backoff_max_s=0.02)
-    async with World(tmp_path / "tokens", timing=HASTY, inbox=limits).running() as world:
+    async with EdgeSide(tmp_path / "tokens", timing=HASTY, inbox=limits).running() as world:
         world.assign(0, A, workers=tuple(f"w{n}" for n in range(9)))
         world.statuses.open.clear()
         async with world.peer(timing=HASTY) as peer:
@@ -161,7 +161,7 @@ def is_acked(peer: Peer, number: int) -> bool:
     return len(peer.acked) > number
 
 
-def received_by(world: World) -> float:
+def received_by(world: EdgeSide) -> float:
     return world.sample("edgeai_edge_messages_total", direction="in")
 
 
@@ -169,7 +169,7 @@ def received_by(world: World) -> float:
     "message", [BEAT, FOREIGN, ACK, LARGE], ids=["beat", "foreign", "ack", "large"]
 )
 async def test_a_session_that_sends_without_pause_is_read_at_a_bounded_rate(
-    world: World, message: bytes
+    world: EdgeSide, message: bytes
 ) -> None:
     world.assign(0, B)
     async with world.peer(B) as other, world.socket(A) as websocket:
@@ -208,7 +208,7 @@ async def test_a_session_that_sends_without_pause_is_read_at_a_bounded_rate(
 async def test_acknowledgements_of_what_was_sent_are_read_at_once(tmp_path: Path) -> None:
     count = 3 * DriverTiming().frames_burst
     limits = NodeLimits(tasks=count)
-    async with World(tmp_path / "tokens", node_limits=limits).running() as world:
+    async with EdgeSide(tmp_path / "tokens", node_limits=limits).running() as world:
         for n in range(count):
             world.assign(n, A)
         async with world.peer(A) as peer:
@@ -221,7 +221,7 @@ async def test_acknowledgements_of_what_was_sent_are_read_at_once(tmp_path: Path
 
 async def test_a_new_session_brings_no_new_burst_of_frames(tmp_path: Path) -> None:
     burst = DriverTiming().frames_burst
-    async with World(tmp_path / "tokens", frames_per_s=0.01).running() as world:
+    async with EdgeSide(tmp_path / "tokens", frames_per_s=0.01).running() as world:
         world.assign(0, B)
         for _ in range(2):
             async with world.socket(A) as websocket:

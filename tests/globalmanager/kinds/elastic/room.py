@@ -31,7 +31,7 @@ def check_that_new_pods_are_last(plan: Plan) -> None:
     assert len(may_be_refused) <= first + 2, plan.stages
 
 
-class Cluster(ElasticWorld):
+class ElasticCluster(ElasticWorld):
     """One job, and a scheduler that binds its pods in the order of their creation.
 
     Args: room: the number of pods that the nodes can take, the launcher's included

@@ -94,7 +94,7 @@ class ApiServer:
         self._put(ref, {**pod, "status": {"phase": phase, **state}})
 
 
-class Manager:
+class StaleTraining:
     """Plans and applies as the engine does.
 
     Args:
@@ -169,7 +169,7 @@ def after_much(seed: int, scope: str, *, confirms: bool = True) -> ApiServer:
     dice = random.Random(seed)
     spec = pytorch_spec(policy="ExitCode", run={"restartScope": scope, "backoffLimit": 1000})
     api = ApiServer(job("mnist", spec))
-    manager = Manager(api, dice, confirms=confirms)
+    manager = StaleTraining(api, dice, confirms=confirms)
     for step in range(120):
         event = dice.random()
         if event < 0.1:

@@ -11,7 +11,7 @@ from edgeai.kube.client import KubeClient
 from globalmanager.rest.access import KubernetesAccess
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import TYPES, World, object_of
+from tests.globalmanager.rest.cluster import TYPES, RestSide, object_of
 from tests.globalmanager.scripted_api import ScriptedApi
 
 BEN = {"username": "system:serviceaccount:b:ben"}
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 class Browser:
     """Keeps cookies, and follows no redirect."""
 
-    def __init__(self, world: World, *, local_address: str = "127.0.0.1") -> None:
+    def __init__(self, world: RestSide, *, local_address: str = "127.0.0.1") -> None:
         self.world = world
         self.client = aiohttp.ClientSession(
             cookie_jar=aiohttp.CookieJar(unsafe=True),
@@ -72,9 +72,9 @@ def authority(scripted: ScriptedApi) -> Authority:
 
 
 @pytest.fixture
-async def guarded(authority: Authority, scripted_client: KubeClient) -> AsyncIterator[World]:
+async def guarded(authority: Authority, scripted_client: KubeClient) -> AsyncIterator[RestSide]:
     del authority  # it answers
-    async with World(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
+    async with RestSide(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
         world.cluster.objects = [
             object_of("digits", namespace="a"),
             object_of("faces", namespace="b"),
@@ -84,7 +84,7 @@ async def guarded(authority: Authority, scripted_client: KubeClient) -> AsyncIte
 
 
 @pytest.fixture
-async def browser(guarded: World) -> AsyncIterator[Browser]:
+async def browser(guarded: RestSide) -> AsyncIterator[Browser]:
     browser = Browser(guarded)
     async with browser.client:
         yield browser

@@ -12,7 +12,7 @@ from globalmanager.rest.access import KubernetesAccess
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import World
+from tests.globalmanager.rest.cluster import RestSide
 from tests.globalmanager.rest.console.conftest import BEN, Browser
 from tests.globalmanager.scripted_api import ScriptedApi
 
@@ -30,13 +30,13 @@ OWNER = {"username": "owner"}
 @pytest.fixture
 async def guarded(
     authority: Authority, scripted: ScriptedApi, scripted_client: KubeClient
-) -> AsyncIterator[World]:
+) -> AsyncIterator[RestSide]:
     authority.users["owner's"] = OWNER
     authority.rights_of["owner"] = [{"verb": verb} for verb in ("list", "patch", "delete")]
     authority.others = scripted.json({"metadata": {"name": "digits"}})
     callers = scripted_client.for_callers(ClientSettings())
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with callers, World(access, callers_api=KubeCallersApi(callers)).running() as world:
+    async with callers, RestSide(access, callers_api=KubeCallersApi(callers)).running() as world:
         world.cluster.objects = [JOB]
         yield world
 
@@ -125,7 +125,7 @@ async def test_another_site_changes_nothing(
 
 
 async def test_the_form_of_another_session_changes_nothing(
-    browser: Browser, guarded: World, scripted: ScriptedApi
+    browser: Browser, guarded: RestSide, scripted: ScriptedApi
 ) -> None:
     form = await form_of(browser)
     other = Browser(guarded)
@@ -147,7 +147,7 @@ async def test_who_may_only_look_is_offered_nothing_and_changes_nothing(
     assert changes(scripted) == []
 
 
-async def test_the_page_offers_what_the_caller_may_do(browser: Browser, guarded: World) -> None:
+async def test_the_page_offers_what_the_caller_may_do(browser: Browser, guarded: RestSide) -> None:
     await browser.log_in("owner's")
     text = (await browser.get(DIGITS)).text
     assert f'action="{DIGITS}/suspend"' in text

@@ -8,7 +8,7 @@ from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.rest.console import details
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, TYPES, World
+from tests.globalmanager.rest.cluster import JI, TYPES, RestSide
 from tests.globalmanager.rest.console.conftest import Browser
 
 JOB = f"/jobs/{JI}.edgeai.io/a/digits"
@@ -105,7 +105,9 @@ def test_a_step_of_the_scale_history(type_: ResourceType, spec: Any, change: str
     assert (row["change"], row["began"], row["ended"]) == (change, "t1", "t2")
 
 
-async def test_the_page_shows_pods_restarts_and_scalers(browser: Browser, guarded: World) -> None:
+async def test_the_page_shows_pods_restarts_and_scalers(
+    browser: Browser, guarded: RestSide
+) -> None:
     pods = [pod({"phase": "Running", "containerStatuses": [waiting("CrashLoopBackOff", 4)]})]
     guarded.cluster.pods_of[REF] = pods
     guarded.cluster.objects[0]["status"] = {
@@ -125,7 +127,7 @@ async def test_the_page_shows_pods_restarts_and_scalers(browser: Browser, guarde
 
 
 async def test_a_scaler_of_a_type_that_the_viewer_may_not_list_is_not_shown(
-    browser: Browser, guarded: World, authority: Authority
+    browser: Browser, guarded: RestSide, authority: Authority
 ) -> None:
     authority.rights_of["nobody"] = [{"verb": "list", "resource": JI}]
     guarded.cluster.scalers_of[REF] = {
@@ -150,7 +152,7 @@ async def test_a_job_that_has_no_pods_asks_for_no_right_to_them(
     assert asked.count("pods") == 1
 
 
-async def test_a_page_shows_a_bounded_number_of_pods(browser: Browser, guarded: World) -> None:
+async def test_a_page_shows_a_bounded_number_of_pods(browser: Browser, guarded: RestSide) -> None:
     pods = [{**pod({}), "metadata": {"name": f"w-{number}"}} for number in range(1000)]
     guarded.cluster.pods_of[REF] = pods
     await browser.log_in("ann's")

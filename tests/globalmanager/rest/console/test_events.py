@@ -16,7 +16,7 @@ from globalmanager.rest.console.events import MAX_ROWS, EventLimits, Events
 from globalmanager.rest.fair_rate import Rate
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import TYPES, World
+from tests.globalmanager.rest.cluster import TYPES, RestSide
 from tests.globalmanager.rest.console.conftest import BEN, Browser
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.waiting import async_eventually
@@ -87,16 +87,16 @@ def events(scripted: ScriptedApi) -> EventsApi:
 @pytest.fixture
 async def guarded(
     authority: Authority, events: EventsApi, scripted_client: KubeClient
-) -> AsyncIterator[World]:
+) -> AsyncIterator[RestSide]:
     del events  # it answers
     callers = scripted_client.for_callers(ClientSettings(page_bytes=64 * 1024))
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with callers, World(access, callers_api=KubeCallersApi(callers)).running() as world:
+    async with callers, RestSide(access, callers_api=KubeCallersApi(callers)).running() as world:
         world.cluster.objects = [JOB]
         yield world
 
 
-def limit(world: World, **limits: Any) -> Events:
+def limit(world: RestSide, **limits: Any) -> Events:
     """Let the console load events within other limits."""
     console = world.console
     console._events = Events(console._callers_api, console._board, EventLimits(**limits))
@@ -104,7 +104,7 @@ def limit(world: World, **limits: Any) -> Events:
 
 
 async def test_events_of_the_job_and_its_pods_are_read_with_the_callers_token(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     guarded.cluster.pods_of[REF] = [pod("digits-worker-0")]
     events.of["u1"] = [event_about("digits", "Created", "2026-01-01T00:00:00Z", count=3)]
@@ -126,7 +126,7 @@ async def test_events_of_the_job_and_its_pods_are_read_with_the_callers_token(
 
 async def test_who_is_not_logged_in_loads_no_events() -> None:
     """On the local cluster, whose REST is open to this machine: there is no token to show."""
-    async with World().running() as world:
+    async with RestSide().running() as world:
         world.cluster.objects = [JOB]
         browser = Browser(world)
         async with browser.client:
@@ -144,7 +144,7 @@ async def test_who_may_not_list_events_is_told_so(browser: Browser, scripted: Sc
 
 
 async def test_who_may_not_list_pods_sees_neither_pods_nor_their_events(
-    browser: Browser, guarded: World, events: EventsApi, authority: Authority
+    browser: Browser, guarded: RestSide, events: EventsApi, authority: Authority
 ) -> None:
     guarded.cluster.pods_of[REF] = [pod("digits-worker-0")]
     authority.rights_of[BEN["username"]] = [{"verb": "list", "resource": TORCH.plural}]
@@ -171,7 +171,7 @@ async def test_a_job_of_others_has_no_events_and_costs_no_request(
 
 
 async def test_a_job_that_is_deleted_while_its_page_is_open_says_so_in_place_of_events(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     await browser.log_in("ann's")
     page = (await browser.get(DIGITS)).text
@@ -186,7 +186,7 @@ async def test_a_job_that_is_deleted_while_its_page_is_open_says_so_in_place_of_
 
 
 async def test_a_name_with_dots_is_a_name(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     metadata = {"name": "a.b-c.events", "namespace": "a", "uid": "u1"}
     guarded.cluster.objects = [{**JOB, "metadata": metadata}]
@@ -199,7 +199,7 @@ async def test_a_name_with_dots_is_a_name(
 
 
 async def test_one_load_reads_a_bounded_number_of_objects_those_with_trouble_first(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     limit(guarded, objects=4)
     guarded.cluster.pods_of[REF] = [
@@ -217,7 +217,7 @@ async def test_one_load_reads_a_bounded_number_of_objects_those_with_trouble_fir
 
 
 async def test_events_of_the_newest_scalers_are_read(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     guarded.cluster.scalers_of[REF] = {
         ObjectRef(TORCH, "a", f"s{number}"): {"metadata": {"name": "s", "uid": f"uid-s{number}"}}
@@ -242,7 +242,7 @@ async def test_one_object_shows_a_bounded_number_of_events(
 
 
 async def test_a_list_that_ends_early_is_told(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     limit(guarded, read=3)
     at = "2026-01-01T00:00:00Z"
@@ -254,7 +254,7 @@ async def test_a_list_that_ends_early_is_told(
 
 
 async def test_one_load_shows_a_bounded_number_of_events(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     names = [f"digits-{number}" for number in range(5)]
     guarded.cluster.pods_of[REF] = [pod(name) for name in names]
@@ -292,7 +292,7 @@ async def test_events_of_many_bytes_are_refused(browser: Browser, events: Events
 
 
 async def test_large_events_of_one_object_do_not_hide_those_of_the_others(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     guarded.cluster.pods_of[REF] = [pod("digits-0"), pod("digits-1")]
     events.of["uid-digits-0"] = [event_about("digits-0", "Large", "", message="x" * 100_000)]
@@ -323,7 +323,7 @@ async def test_what_tenants_write_into_events_stays_text(
 
 
 async def test_each_caller_loads_seldom_and_one_caller_leaves_room_for_others(
-    browser: Browser, guarded: World, events: EventsApi
+    browser: Browser, guarded: RestSide, events: EventsApi
 ) -> None:
     limit(guarded, each=Rate(1e-9, 2), total=Rate(1e-9, 3))
     await browser.log_in("ann's")
@@ -339,7 +339,7 @@ async def test_each_caller_loads_seldom_and_one_caller_leaves_room_for_others(
 
 
 async def test_the_service_accounts_of_a_namespace_share_their_loads(
-    browser: Browser, guarded: World, events: EventsApi, authority: Authority
+    browser: Browser, guarded: RestSide, events: EventsApi, authority: Authority
 ) -> None:
     """Who owns a namespace can make any number of them."""
     limit(guarded, each=Rate(1e-9, 2))
@@ -354,7 +354,7 @@ async def test_the_service_accounts_of_a_namespace_share_their_loads(
 
 
 async def test_few_loads_run_at_the_same_time(
-    browser: Browser, guarded: World, scripted: ScriptedApi
+    browser: Browser, guarded: RestSide, scripted: ScriptedApi
 ) -> None:
     loading = limit(guarded, at_once=1)
     scripted.lists = [scripted.hang()]
@@ -368,7 +368,7 @@ async def test_few_loads_run_at_the_same_time(
 
 
 async def test_an_api_that_does_not_answer_is_told(
-    browser: Browser, guarded: World, scripted: ScriptedApi
+    browser: Browser, guarded: RestSide, scripted: ScriptedApi
 ) -> None:
     limit(guarded, load_s=0.05)
     scripted.lists = [scripted.hang()]

@@ -16,7 +16,7 @@ from globalmanager.rest.console import handlers
 from globalmanager.rest.console.live import Live, LiveLimits, event
 from globalmanager.rest.console.login import SESSION_S
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import World, object_of
+from tests.globalmanager.rest.cluster import RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.waiting import async_eventually
 
@@ -25,7 +25,7 @@ READ_S = 10.0
 
 
 @pytest.fixture
-async def live(guarded: World) -> AsyncIterator[Live]:
+async def live(guarded: RestSide) -> AsyncIterator[Live]:
     guarded.live._limits = LiveLimits(streams=3, tick_s=0.01, share=1.0, beat_s=0.05)
     task = asyncio.create_task(guarded.live.run())
     yield guarded.live
@@ -54,7 +54,9 @@ async def opened(browser: Browser, path: str = "/jobs") -> Any:
     return await browser.client.get(browser.world.url + path, headers=STREAM, timeout=timeout)
 
 
-async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, live: Live) -> None:
+async def test_a_page_gets_what_has_changed(
+    browser: Browser, guarded: RestSide, live: Live
+) -> None:
     await browser.log_in("ann's")
     async with await opened(browser) as response:
         assert response.content_type == "text/event-stream"
@@ -74,7 +76,7 @@ async def test_a_page_gets_what_has_changed(browser: Browser, guarded: World, li
 
 
 async def test_a_change_does_not_wait_for_the_next_beat(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     live._limits = LiveLimits(tick_s=0.01, share=1.0, beat_s=600.0, look_s=0.05)
     await browser.log_in("ann's")
@@ -88,7 +90,7 @@ async def test_a_change_does_not_wait_for_the_next_beat(
 
 
 async def test_each_viewer_gets_what_it_may_see(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     other = Browser(guarded)
     async with other.client:
@@ -107,7 +109,7 @@ async def test_each_viewer_gets_what_it_may_see(
 
 
 async def test_pages_of_one_sight_are_rendered_once(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     await browser.log_in("ann's")
     async with await opened(browser), await opened(browser), await opened(browser, "/nodes"):
@@ -135,7 +137,7 @@ async def _page_of_ann(browser: Browser) -> str:
 
 async def test_a_token_that_ends_while_a_page_is_open_is_told_on_the_page(
     browser: Browser,
-    guarded: World,
+    guarded: RestSide,
     authority: Authority,
     live: Live,
     monkeypatch: pytest.MonkeyPatch,
@@ -155,7 +157,7 @@ async def test_a_token_that_ends_while_a_page_is_open_is_told_on_the_page(
 
 
 async def test_a_page_that_fails_harms_no_other(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     await browser.log_in("ann's")
     async with await opened(browser, "/jobs?q=x") as one, await opened(browser, "/nodes") as two:
@@ -167,7 +169,7 @@ async def test_a_page_that_fails_harms_no_other(
 
 
 async def test_a_failure_is_logged_once_and_harms_nothing_that_follows(
-    browser: Browser, guarded: World, live: Live, capsys: pytest.CaptureFixture[str]
+    browser: Browser, guarded: RestSide, live: Live, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await browser.log_in("ann's")
     async with await opened(browser, "/jobs") as one, await opened(browser, "/nodes") as two:
@@ -182,7 +184,7 @@ async def test_a_failure_is_logged_once_and_harms_nothing_that_follows(
 
 
 async def test_the_page_of_a_deleted_job_says_so(
-    browser: Browser, guarded: World, live: Live, capsys: pytest.CaptureFixture[str]
+    browser: Browser, guarded: RestSide, live: Live, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await browser.log_in("ann's")
     path = "/jobs/jointinferenceservices.edgeai.io/a/digits"
@@ -203,7 +205,7 @@ async def test_the_page_of_a_deleted_job_says_so(
 
 
 async def test_a_page_that_never_was_leaves_nothing_behind(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     await browser.log_in("ann's")
     for _ in range(2):
@@ -229,7 +231,7 @@ async def test_the_place_of_a_browser_that_has_left_is_free_before_the_next_beat
 
 
 async def test_the_service_accounts_of_a_namespace_are_one_viewer(
-    browser: Browser, guarded: World, authority: Authority, live: Live
+    browser: Browser, guarded: RestSide, authority: Authority, live: Live
 ) -> None:
     authority.users["carl's"] = {"username": "system:serviceaccount:b:carl"}
     authority.rights_of["system:serviceaccount:b:carl"] = [{"verb": "list", "namespace": "b"}]
@@ -302,7 +304,7 @@ async def test_cheap_pages_of_one_viewer_are_all_rendered_in_one_round() -> None
 
 
 async def test_one_address_leaves_room_for_others(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     live._limits = LiveLimits(streams=3, streams_per_address=2, beat_s=0.05)
     await browser.log_in("ann's")
@@ -319,7 +321,7 @@ async def test_one_address_leaves_room_for_others(
 
 
 async def test_a_stream_ends_with_its_session_and_then_the_rights_count_again(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     await browser.log_in("ann's")
     guarded.clock.now_s += SESSION_S - 0.05
@@ -331,7 +333,7 @@ async def test_a_stream_ends_with_its_session_and_then_the_rights_count_again(
 
 async def test_a_right_that_is_taken_away_counts_when_the_page_is_checked_again(
     browser: Browser,
-    guarded: World,
+    guarded: RestSide,
     authority: Authority,
     live: Live,
     monkeypatch: pytest.MonkeyPatch,
@@ -360,7 +362,7 @@ async def silent_reader(browser: Browser, live: Live) -> AsyncIterator[None]:
 
 
 async def test_a_browser_that_reads_nothing_loses_its_stream(
-    browser: Browser, guarded: World, live: Live
+    browser: Browser, guarded: RestSide, live: Live
 ) -> None:
     """Else each of them would keep a task, a place and the page."""
     live._limits = LiveLimits(tick_s=0.01, share=1.0, write_s=0.2)
@@ -377,7 +379,7 @@ async def test_a_browser_that_reads_nothing_loses_its_stream(
 
 
 async def test_a_browser_that_reads_nothing_is_cut_off_after_the_end_of_its_stream(
-    browser: Browser, guarded: World, live: Live, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, guarded: RestSide, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server cannot tell it the end, and would wait for ever."""
     monkeypatch.setattr(handlers, "LIVE_S", 0.2)

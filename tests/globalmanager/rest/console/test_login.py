@@ -11,7 +11,7 @@ from globalmanager.rest.console.login import (
     local_path,
 )
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import World
+from tests.globalmanager.rest.cluster import RestSide
 from tests.globalmanager.rest.console.conftest import Browser
 
 
@@ -38,7 +38,7 @@ async def test_a_token_begins_a_session_and_the_log_out_ends_it(browser: Browser
 
 
 async def test_a_session_ends_with_its_time_and_with_its_token(
-    browser: Browser, guarded: World, authority: Authority
+    browser: Browser, guarded: RestSide, authority: Authority
 ) -> None:
     await browser.log_in("ann's")
     guarded.clock.now_s += SESSION_S - 1
@@ -146,7 +146,9 @@ async def test_no_login_leads_to_another_site(browser: Browser, path: str) -> No
     assert local_path("/jobs?namespace=a") == "/jobs?namespace=a"
 
 
-async def test_a_code_begins_one_session_within_its_time(browser: Browser, guarded: World) -> None:
+async def test_a_code_begins_one_session_within_its_time(
+    browser: Browser, guarded: RestSide
+) -> None:
     code = guarded.logins.new_code("ann's")
     assert (await browser.get(f"/login?code={code}")).status == 303
     assert (await browser.get("/")).status == 200
@@ -156,7 +158,7 @@ async def test_a_code_begins_one_session_within_its_time(browser: Browser, guard
     assert (await browser.get(f"/login?code={late}")).status == 403
 
 
-async def test_a_code_is_for_a_console_on_this_machine(browser: Browser, guarded: World) -> None:
+async def test_a_code_is_for_a_console_on_this_machine(browser: Browser, guarded: RestSide) -> None:
     code = guarded.logins.new_code("ann's")
     assert (await browser.get(f"/login?code={code}", Host="console.example")).status == 403
 
@@ -202,13 +204,13 @@ async def test_a_form_of_another_site_comes_without_the_cookie_and_leaves_it(
     assert (answer.status, "Set-Cookie" in answer.headers) == (303, False)
 
 
-async def test_a_session_that_has_ended_is_forgotten(browser: Browser, guarded: World) -> None:
+async def test_a_session_that_has_ended_is_forgotten(browser: Browser, guarded: RestSide) -> None:
     await browser.log_in("ann's")
     guarded.clock.now_s += SESSION_S + 1
     assert "Max-Age=0" in (await browser.get("/")).headers["Set-Cookie"]
 
 
-async def test_a_link_of_another_site_logs_nobody_in(browser: Browser, guarded: World) -> None:
+async def test_a_link_of_another_site_logs_nobody_in(browser: Browser, guarded: RestSide) -> None:
     path = "/login?code=" + guarded.logins.new_code("ben's")
     assert (await browser.get(path, **{"Sec-Fetch-Site": "cross-site"})).status == 403
     assert (await browser.get(path, **{"Sec-Fetch-Site": "none"})).status == 303

@@ -11,7 +11,7 @@ from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.ha.claims import day_of
 from globalmanager.rest.console.live import PageRate
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, World, object_of, session_info
+from tests.globalmanager.rest.cluster import JI, RestSide, object_of, session_info
 from tests.globalmanager.rest.console.conftest import BEN, Browser
 
 EVIL = "<script>alert(1)</script>'\"&"
@@ -46,7 +46,9 @@ async def test_no_page_has_code_or_style_in_it_or_an_address_of_another_host(
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", JOB])
-async def test_what_tenants_write_stays_text(browser: Browser, guarded: World, path: str) -> None:
+async def test_what_tenants_write_stays_text(
+    browser: Browser, guarded: RestSide, path: str
+) -> None:
     await browser.log_in("ann's")
     guarded.cluster.objects[0]["status"] = {
         "phase": EVIL,
@@ -61,7 +63,7 @@ async def test_what_tenants_write_stays_text(browser: Browser, guarded: World, p
 
 
 async def test_a_viewer_of_one_namespace_learns_nothing_of_another(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     await browser.log_in("ben's")
     texts = [(await browser.get(path)).text for path in ("/", "/jobs", "/nodes", "/?namespace=b")]
@@ -81,7 +83,7 @@ async def test_a_viewer_of_one_namespace_learns_nothing_of_another(
 
 
 async def test_who_may_list_nodes_but_not_all_jobs_sees_no_numbers_of_tasks(
-    browser: Browser, guarded: World, authority: Authority
+    browser: Browser, guarded: RestSide, authority: Authority
 ) -> None:
     authority.rights_of["nobody"] = [{"verb": "list", "resource": "nodes"}]
     guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
@@ -97,7 +99,7 @@ async def test_who_may_list_nodes_but_not_all_jobs_sees_no_numbers_of_tasks(
 
 @pytest.mark.parametrize("path", ["/", "/nodes", "/nodes/node-1"])
 async def test_who_may_list_one_type_alone_sees_no_numbers_of_tasks(
-    browser: Browser, guarded: World, authority: Authority, path: str
+    browser: Browser, guarded: RestSide, authority: Authority, path: str
 ) -> None:
     authority.rights_of["nobody"] = [
         {"verb": "list", "resource": "nodes"},
@@ -111,7 +113,7 @@ async def test_who_may_list_one_type_alone_sees_no_numbers_of_tasks(
 
 @pytest.mark.parametrize("path", ["/nodes", "/nodes/node-1", "/nodes?namespace=b"])
 async def test_who_may_list_jobs_of_one_namespace_sees_no_numbers_of_tasks(
-    browser: Browser, guarded: World, authority: Authority, path: str
+    browser: Browser, guarded: RestSide, authority: Authority, path: str
 ) -> None:
     authority.rights_of[BEN["username"]].append({"verb": "list", "resource": "nodes"})
     guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
@@ -121,7 +123,7 @@ async def test_who_may_list_jobs_of_one_namespace_sees_no_numbers_of_tasks(
 
 
 async def test_a_node_tells_its_release_and_its_relay_to_who_may_see_all_jobs(
-    browser: Browser, guarded: World, authority: Authority
+    browser: Browser, guarded: RestSide, authority: Authority
 ) -> None:
     authority.rights_of["nobody"] = [{"verb": "list", "resource": "nodes"}]
     guarded.sessions.live = [session_info(release="0.9.1")]
@@ -151,7 +153,7 @@ async def test_a_node_tells_its_release_and_its_relay_to_who_may_see_all_jobs(
     ],
 )
 async def test_the_page_of_a_node_says_when_its_certificate_ends_and_what_to_do(
-    browser: Browser, guarded: World, days: int | None, words: str, is_told: bool
+    browser: Browser, guarded: RestSide, days: int | None, words: str, is_told: bool
 ) -> None:
     now = datetime.now(UTC)
     end = 0 if days is None else day_of((now + timedelta(days=days)).timestamp())
@@ -180,7 +182,7 @@ async def test_a_namespace_that_cannot_be_is_answered_without_a_question(
     assert (answer.status, authority.asked, "<script>" in answer.text) == (404, [], False)
 
 
-async def test_filters_live_in_the_address(browser: Browser, guarded: World) -> None:
+async def test_filters_live_in_the_address(browser: Browser, guarded: RestSide) -> None:
     await browser.log_in("ann's")
     guarded.cluster.objects += [object_of(f"job-{n:03}", namespace="c") for n in range(150)]
     guarded.cluster.objects[-1]["status"] = {"phase": "Failed"}
@@ -196,7 +198,7 @@ async def test_filters_live_in_the_address(browser: Browser, guarded: World) -> 
 
 
 async def test_a_job_says_what_it_waits_for_and_what_to_do(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     await browser.log_in("ann's")
     guarded.cluster.objects[0]["status"] = {
@@ -220,7 +222,7 @@ async def test_a_job_says_what_it_waits_for_and_what_to_do(
 
 
 async def test_before_the_caches_are_filled_a_page_says_so(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     await browser.log_in("ann's")
     guarded.populated = False
@@ -250,7 +252,7 @@ async def test_only_a_form_may_have_a_body(browser: Browser) -> None:
 
 
 async def test_one_address_loads_a_bounded_number_of_pages(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     """Pages take the event loop from the sessions of the nodes."""
     guarded.console._rate = PageRate(per_s=1e-9, burst=3)
@@ -281,7 +283,7 @@ async def test_an_unknown_address_is_a_page_for_a_browser_and_json_for_a_program
 
 
 async def test_the_overview_leads_to_what_it_counts_and_says_what_to_do_next(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     await browser.log_in("ann's")
     guarded.cluster.objects[0]["status"] = {"phase": "Failed"}
@@ -300,7 +302,7 @@ async def test_the_overview_leads_to_what_it_counts_and_says_what_to_do_next(
 
 
 async def test_an_empty_list_says_whether_filters_made_it_so(
-    browser: Browser, guarded: World
+    browser: Browser, guarded: RestSide
 ) -> None:
     await browser.log_in("ann's")
     for path in ("/jobs?q=zzz", "/nodes?q=zzz"):
@@ -318,7 +320,7 @@ async def test_the_navigation_says_where_a_page_belongs(browser: Browser) -> Non
     assert (await browser.get("/")).text.count("aria-current") == 1
 
 
-async def test_a_request_for_the_head_opens_no_page(browser: Browser, guarded: World) -> None:
+async def test_a_request_for_the_head_opens_no_page(browser: Browser, guarded: RestSide) -> None:
     await browser.log_in("ann's")
     url, headers = browser.world.url + "/jobs", {"Accept": "text/event-stream"}
     timeout = aiohttp.ClientTimeout(total=10.0)

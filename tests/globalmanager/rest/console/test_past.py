@@ -23,7 +23,7 @@ from globalmanager.rest.fair_rate import Rate
 from globalmanager.settings import Settings
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import JI, TYPES, World, object_of
+from tests.globalmanager.rest.cluster import JI, TYPES, RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.monitoring.scraper import scraping
@@ -176,10 +176,10 @@ async def test_questions_have_a_rate_and_a_largest_number(prometheus: ScriptedAp
 @pytest.fixture
 async def guarded(
     authority: Authority, scripted_client: KubeClient, prometheus: ScriptedApi
-) -> AsyncIterator[World]:
+) -> AsyncIterator[RestSide]:
     del authority  # it answers
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with World(access, past=past_at(prometheus)).running() as world:
+    async with RestSide(access, past=past_at(prometheus)).running() as world:
         world.cluster.objects = [JOB]
         yield world
 
@@ -204,7 +204,7 @@ async def test_without_a_prometheus_a_page_asks_for_nothing(
     authority: Authority, scripted_client: KubeClient
 ) -> None:
     del authority
-    async with World(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
+    async with RestSide(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
         world.cluster.objects = [JOB]
         browser = Browser(world)
         async with browser.client:
@@ -243,7 +243,7 @@ def test_nobody_is_asked_unless_a_setting_says_so() -> None:
 
 async def test_a_real_prometheus_remembers_the_curve(tmp_path: Path) -> None:
     """From a job's status over /metrics and Prometheus to the points of its page."""
-    async with World().running() as world:
+    async with RestSide().running() as world:
         job = object_of("digits", namespace="a")
         job["metadata"]["creationTimestamp"] = rfc3339(utc_now() - timedelta(seconds=60))
         world.cluster.objects = [job]

@@ -15,7 +15,7 @@ from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.errors import RequestError
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
-from tests.globalmanager.rest.cluster import World
+from tests.globalmanager.rest.cluster import RestSide
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.rest.console.test_actions import (
     API_PATH,
@@ -32,7 +32,7 @@ HEADER = "X-Forwarded-Access-Token"
 @pytest.fixture
 async def guarded(
     authority: Authority, scripted: ScriptedApi, scripted_client: KubeClient
-) -> AsyncIterator[World]:
+) -> AsyncIterator[RestSide]:
     authority.users["owner's"] = OWNER
     authority.users["renewed"] = OWNER
     authority.users["boss's"] = {"username": "boss"}
@@ -42,7 +42,7 @@ async def guarded(
     authority.others = scripted.json({"metadata": {"name": "digits"}})
     access = KubernetesAccess(TokenReviews(scripted_client))
     callers = scripted_client.for_callers(ClientSettings())
-    world = World(access, callers_api=KubeCallersApi(callers), token_header=HEADER)
+    world = RestSide(access, callers_api=KubeCallersApi(callers), token_header=HEADER)
     async with callers, world.running():
         world.cluster.objects = [JOB]
         yield world
@@ -179,7 +179,7 @@ async def test_rest_does_not_know_the_header(browser: Browser) -> None:
 
 
 async def test_off_by_default(scripted_client: KubeClient, authority: Authority) -> None:
-    async with World(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
+    async with RestSide(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
         browser = Browser(world)
         async with browser.client:
             assert (await browser.get("/", **of("ann's"))).status == 303

@@ -19,7 +19,7 @@ from globalmanager.rest.console.theme import theme
 from tests.globalmanager.rest.cluster import (
     JI,
     TYPES,
-    Cluster,
+    JobCache,
     Relays,
     Sessions,
     board_of,
@@ -97,7 +97,7 @@ MAPS = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=8)
 
 
 def board_with(object_: dict[str, Any]) -> Board:
-    cluster = Cluster()
+    cluster = JobCache()
     cluster.objects = [object_, object_of("other")]
     return board_of(cluster)
 
@@ -129,7 +129,7 @@ def test_no_pod_scaler_or_node_breaks_a_page(status: Any, spec: Any, labels: Any
     ref = ObjectRef(type_, JOB["namespace"], JOB["name"])
     other = {"metadata": {"name": "other", "uid": "u"}, "spec": spec, "status": status}
     node = {"metadata": {"name": "node-1", "labels": labels}, "spec": spec, "status": status}
-    cluster = Cluster()
+    cluster = JobCache()
     cluster.objects, cluster.pods_of[ref] = [job], [other]
     cluster.scalers_of[ref] = {ObjectRef(type_, "default", kind): other for kind in ("a", "b")}
     cluster.nodes = lambda: (node,)  # type: ignore[method-assign]
@@ -229,7 +229,7 @@ def test_a_thousand_workers_are_counted_and_some_are_shown(
 def test_labels_of_a_node_stay_text() -> None:
     labels = {"topology.kubernetes.io/zone": "<script>alert(1)</script>" * 100}
     odd = {"topology.kubernetes.io/zone": {"a": 1}}
-    cluster = Cluster()
+    cluster = JobCache()
     board = board_of(cluster)
     nodes = (
         {"metadata": {"name": "a", "labels": labels}},
@@ -261,7 +261,7 @@ def test_what_is_no_number_is_no_point_of_a_curve(value: str) -> None:
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
-    cluster = Cluster()
+    cluster = JobCache()
     cluster.node_names = [f"n-{number}" for number in range(3 * views.MAX_CELLS)]
     board = board_of(cluster)
     text = rendered(board, views.nodes, {})
@@ -275,7 +275,7 @@ async def test_rows_that_nobody_has_looked_at_let_others_run_meanwhile(
 ) -> None:
     """Of 5,000 jobs they would take the event loop, and with it the sessions, for 0.2 s."""
     monkeypatch.setattr(board_module, "SLICE_S", 0.0)
-    cluster = Cluster()
+    cluster = JobCache()
     cluster.objects = [object_of(f"j{number}", namespace="a") for number in range(50)]
     board, turns = board_of(cluster), 0
 
@@ -298,7 +298,7 @@ async def test_rows_that_nobody_has_looked_at_let_others_run_meanwhile(
 
 def test_rows_of_jobs_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_module, "MAX_COMPUTED", 40)
-    cluster = Cluster()
+    cluster = JobCache()
     board = board_of(cluster)
     for number in range(5):
         names = [f"j{number}-{each}" for each in range(20)]
@@ -320,7 +320,7 @@ def test_what_comes_from_all_namespaces_is_for_who_sees_all() -> None:
     sessions, relays = Sessions(), Relays()
     sessions.live = [session_info(held=7)]
     relays.open["node-1"] = RelayInfo(1, 2, 3)
-    board = board_of(Cluster(), sessions, relays=relays)
+    board = board_of(JobCache(), sessions, relays=relays)
 
     def told(sight: Sight) -> tuple[object, ...]:
         row = board.node(sight, NodeName("node-1"))

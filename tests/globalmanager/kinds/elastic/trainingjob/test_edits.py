@@ -12,13 +12,13 @@ from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Plan, Severity
 from globalmanager.kinds.elastic.trainingjob.spec import read
 from tests.globalmanager.builders import copied
-from tests.globalmanager.kinds.elastic.room import Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER
 
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
 
 
-class Edited(Cluster):
+class Edited(ElasticCluster):
     """A job that its user edits at random. Commands in pods end at once.
 
     Args: random_: decides which edits come

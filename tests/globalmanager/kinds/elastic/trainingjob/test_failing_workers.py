@@ -5,13 +5,13 @@ from datetime import datetime
 import pytest
 
 from edgeai.api.resources import Object
-from tests.globalmanager.kinds.elastic.room import Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, example
 
 NO_PROGRAM = 'exec: "/no/such/program": no such file or directory'
 
 
-class FailingWorkers(Cluster):
+class FailingWorkers(ElasticCluster):
     """The container of a worker does not start, 3 seconds after the pod, while its program is
     missing.
     """

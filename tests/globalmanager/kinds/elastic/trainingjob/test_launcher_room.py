@@ -3,21 +3,21 @@
 import pytest
 
 from tests.globalmanager.builders import merged
-from tests.globalmanager.kinds.elastic.room import FULL, Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import FULL, ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, worker
 
 
-def full(*, low: int = 1, workers: int = 2, queued: int = 1) -> Cluster:
+def full(*, low: int = 1, workers: int = 2, queued: int = 1) -> ElasticCluster:
     """A job that runs with so many workers, and more of them wait for room."""
     job = elastic(low=low, high=9, queued=queued, restartPolicy="OnFailure", backoffLimit=1000)
-    cluster = Cluster(job, room=workers + 1).rest()
+    cluster = ElasticCluster(job, room=workers + 1).rest()
     assert cluster.status["phase"] == "Running"
     assert cluster.queue() == [worker(workers + index) for index in range(queued)]
     cluster.now += 3600
     return cluster
 
 
-def lose_launcher(cluster: Cluster) -> Cluster:
+def lose_launcher(cluster: ElasticCluster) -> ElasticCluster:
     """Other pods take the room of the launcher."""
     cluster.room -= 1
     cluster.disrupt(LAUNCHER)
@@ -61,7 +61,7 @@ def test_the_launcher_takes_no_room_of_the_workers_that_the_job_needs() -> None:
     assert cluster.stalled()[0] == "Unschedulable"
 
 
-def waiting_launcher(reason: str) -> Cluster:
+def waiting_launcher(reason: str) -> ElasticCluster:
     """A job of eight workers whose launcher has no node."""
     cluster = full(workers=8)
     cluster.room = 8
@@ -78,7 +78,7 @@ def waiting_launcher(reason: str) -> Cluster:
     return cluster
 
 
-def taken_back(cluster: Cluster, seconds: int) -> list[str]:
+def taken_back(cluster: ElasticCluster, seconds: int) -> list[str]:
     """The workers that end within this time, in which nothing else changes."""
     for _ in range(0, seconds, 5):
         cluster.planned()

@@ -6,7 +6,7 @@ import pytest
 
 from globalmanager.contract import Event, Result
 from tests.globalmanager.builders import copied
-from tests.globalmanager.kinds.elastic.room import Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, worker
 
 WRONG_LIMITS = [
@@ -17,7 +17,7 @@ WRONG_LIMITS = [
 ]
 
 
-def edit(cluster: Cluster, **worker_fields: Any) -> Cluster:
+def edit(cluster: ElasticCluster, **worker_fields: Any) -> ElasticCluster:
     """The user changes fields of etReplicaSpecs.worker. None removes a field."""
     spec = copied(cluster.object["spec"])
     form = {**spec["etReplicaSpecs"]["worker"], **worker_fields}
@@ -27,17 +27,17 @@ def edit(cluster: Cluster, **worker_fields: Any) -> Cluster:
     return cluster
 
 
-def change(cluster: Cluster, **fields: Any) -> Cluster:
+def change(cluster: ElasticCluster, **fields: Any) -> ElasticCluster:
     """The user changes fields of the spec."""
     cluster.change({**copied(cluster.object["spec"]), **fields})
     return cluster
 
 
-def stalled(cluster: Cluster) -> dict[str, Any]:
+def stalled(cluster: ElasticCluster) -> dict[str, Any]:
     return cluster.condition("Stalled")
 
 
-def told_of(cluster: Cluster, reason: str) -> list[Event]:
+def told_of(cluster: ElasticCluster, reason: str) -> list[Event]:
     return [event for event in cluster.events if event.reason == reason]
 
 
@@ -48,7 +48,7 @@ def told_of(cluster: Cluster, reason: str) -> list[Event]:
 def test_a_running_job_goes_on_as_it_is_with_limits_that_are_wrong(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=5).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=5).rest()
     assert (cluster.running(), cluster.queue()) == ([0, 1, 2, 3], [worker(4)])
     edit(cluster, **fields).rest()
     assert (cluster.running(), cluster.queue()) == ([0, 1, 2, 3], [worker(4)])
@@ -63,7 +63,7 @@ def test_a_running_job_goes_on_as_it_is_with_limits_that_are_wrong(
 def test_a_lost_worker_of_a_job_with_wrong_limits_is_replaced(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=5).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=5).rest()
     edit(cluster, **fields).rest()
     cluster.preempt().rest()
     assert (cluster.running(), cluster.hosts()) == ([0, 1, 2], [worker(n) for n in (0, 1, 2)])
@@ -78,7 +78,7 @@ def test_a_lost_worker_of_a_job_with_wrong_limits_is_replaced(
 def test_a_job_with_wrong_limits_ends_with_its_launcher(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=5).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=5).rest()
     edit(cluster, **fields).rest()
     cluster.pods_become("Succeeded", LAUNCHER)
     cluster.rest()
@@ -90,7 +90,7 @@ def test_a_job_with_wrong_limits_ends_with_its_launcher(
 def test_a_job_whose_limits_are_corrected_follows_the_room_again(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=5).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=5).rest()
     edit(cluster, **fields).rest()
     edit(cluster, minReplicas=2, maxReplicas=5, restartPolicy=None)
     cluster.room = 9
@@ -99,7 +99,7 @@ def test_a_job_whose_limits_are_corrected_follows_the_room_again(
 
 
 def test_wrong_limits_are_told_once_for_each_fault() -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=5).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=5).rest()
     edit(cluster, minReplicas=7).rest()
     edit(cluster, replicas=3).rest()
     assert len(told_of(cluster, "TrainingJobStalled")) == 1
@@ -111,7 +111,7 @@ def test_wrong_limits_are_told_once_for_each_fault() -> None:
 def test_an_elastic_job_with_wrong_limits_does_not_start(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = edit(Cluster(elastic(low=2, high=6), room=5), **fields).rest()
+    cluster = edit(ElasticCluster(elastic(low=2, high=6), room=5), **fields).rest()
     assert cluster.status["phase"] == "Failed"
     assert problem.replace(" is", ": is", 1) in cluster.condition("Failed")["message"]
     assert cluster.names() == []
@@ -119,7 +119,7 @@ def test_an_elastic_job_with_wrong_limits_does_not_start(
 
 @pytest.mark.parametrize(("fields", "problem"), WRONG_LIMITS)
 def test_no_scaler_changes_a_job_with_wrong_limits(fields: dict[str, Any], problem: str) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=9).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=9).rest()
     edit(cluster, **fields).rest()
     cluster.scale_in(count=1).scale_out(1).rest()
     assert len(cluster.running()) == 6
@@ -132,7 +132,7 @@ def test_no_scaler_changes_a_job_with_wrong_limits(fields: dict[str, Any], probl
 def test_kubectl_scale_of_a_job_with_wrong_limits_waits_for_correct_ones(
     fields: dict[str, Any], problem: str
 ) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=9).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=9).rest()
     edit(cluster, **fields).rest()
     edit(cluster, replicas=3).rest()
     assert (len(cluster.running()), cluster.scalers) == (6, {})
@@ -144,9 +144,9 @@ def test_kubectl_scale_of_a_job_with_wrong_limits_waits_for_correct_ones(
 # ---- a spec that cannot be read -----------------------------------------------------------------
 
 
-def unreadable(**fields: Any) -> Cluster:
+def unreadable(**fields: Any) -> ElasticCluster:
     """A job whose spec an edit has made wrong."""
-    cluster = Cluster(elastic(low=1, high=3, **fields), room=4).rest()
+    cluster = ElasticCluster(elastic(low=1, high=3, **fields), room=4).rest()
     return change(cluster, elastic={"maxQueued": 0}).rest()
 
 
@@ -213,9 +213,9 @@ def test_a_job_with_a_wrong_spec_is_suspended_and_resumes_once_it_is_corrected()
 # ---- the limit of kubectl scale -----------------------------------------------------------------
 
 
-def limited(number: int = 3, *, low: int = 1, high: int = 6) -> Cluster:
+def limited(number: int = 3, *, low: int = 1, high: int = 6) -> ElasticCluster:
     """A job with this limit, in a cluster with much room."""
-    cluster = Cluster(elastic(low=low, high=high), room=20).rest()
+    cluster = ElasticCluster(elastic(low=low, high=high), room=20).rest()
     edit(cluster, replicas=number)
     cluster.results = [Result(exit_code=0)]
     return cluster.rest()
@@ -257,7 +257,7 @@ def test_kubectl_scale_to_max_replicas_lifts_the_limit() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 10**9, "3", True, []])
 def test_a_limit_that_cannot_be_one_does_not_count(limit: Any) -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=20).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=20).rest()
     cluster.object["status"]["elastic"]["limit"] = limit
     cluster.rest()
     assert len(cluster.running()) == 4
@@ -267,9 +267,9 @@ def test_a_limit_that_cannot_be_one_does_not_count(limit: Any) -> None:
 # ---- the job's own ScaleIn ----------------------------------------------------------------------
 
 
-def failing(tries: int) -> Cluster:
+def failing(tries: int) -> ElasticCluster:
     """A job with a limit of 3 workers, whose own ScaleIn has failed so often."""
-    cluster = Cluster(elastic(low=1, high=6), room=20).rest()
+    cluster = ElasticCluster(elastic(low=1, high=6), room=20).rest()
     edit(cluster, replicas=3)
     for _ in range(tries):
         name = scaling(cluster)
@@ -277,7 +277,7 @@ def failing(tries: int) -> Cluster:
     return cluster
 
 
-def scaling(cluster: Cluster) -> str:
+def scaling(cluster: ElasticCluster) -> str:
     """The job goes on until its ScaleIn is being executed. Returns: the name of the ScaleIn"""
     for _ in range(500):
         cluster.tick()
@@ -288,7 +288,7 @@ def scaling(cluster: Cluster) -> str:
     raise AssertionError("no scaler")
 
 
-def fail(cluster: Cluster, name: str) -> None:
+def fail(cluster: ElasticCluster, name: str) -> None:
     """Somebody edits the ScaleIn so that it fails."""
     cluster.scaler(name)["spec"]["toDelete"] = {"count": 0}
     while cluster.state(name)["phase"] != "ScaleFailed":

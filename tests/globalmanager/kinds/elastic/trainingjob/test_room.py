@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from edgeai.api.specs import InvalidSpec
 from globalmanager.kinds.elastic.trainingjob.spec import read
-from tests.globalmanager.kinds.elastic.room import FULL, Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import FULL, ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 
 
-def true_conditions(cluster: Cluster) -> list[str]:
+def true_conditions(cluster: ElasticCluster) -> list[str]:
     return [one["type"] for one in cluster.status["conditions"] if one["status"] == "True"]
 
 
-def set_replicas(cluster: Cluster, number: int) -> Cluster:
+def set_replicas(cluster: ElasticCluster, number: int) -> ElasticCluster:
     spec = {**cluster.object["spec"]}
     replicas = spec["etReplicaSpecs"]
     worker_form = {**replicas["worker"], "replicas": number}
@@ -29,7 +29,7 @@ def set_replicas(cluster: Cluster, number: int) -> Cluster:
 
 
 def test_a_full_cluster_starts_the_job_with_min_replicas_and_one_worker_waits() -> None:
-    cluster = Cluster(elastic(low=2), room=3).rest()
+    cluster = ElasticCluster(elastic(low=2), room=3).rest()
     assert cluster.status["phase"] == "Running"
     assert cluster.running() == [0, 1]
     assert cluster.hosts() == [worker(0), worker(1)]
@@ -43,7 +43,7 @@ def test_a_full_cluster_starts_the_job_with_min_replicas_and_one_worker_waits() 
 
 
 def test_a_waiting_worker_stalls_no_job_however_long_it_waits() -> None:
-    cluster = Cluster(elastic(low=2), room=3).rest()
+    cluster = ElasticCluster(elastic(low=2), room=3).rest()
     cluster.now += 86400
     cluster.rest()
     assert true_conditions(cluster)[-1] == "Running"
@@ -52,7 +52,7 @@ def test_a_waiting_worker_stalls_no_job_however_long_it_waits() -> None:
 
 
 def test_a_job_below_min_replicas_stalls() -> None:
-    cluster = Cluster(elastic(low=2), room=1).rest()
+    cluster = ElasticCluster(elastic(low=2), room=1).rest()
     cluster.now += 120
     cluster.rest()
     assert cluster.status["phase"] == "WorkersCreated"
@@ -61,7 +61,7 @@ def test_a_job_below_min_replicas_stalls() -> None:
 
 
 def test_the_launcher_gets_room_before_the_workers_above_min_replicas() -> None:
-    cluster = Cluster(elastic(low=1), room=1).rest()
+    cluster = ElasticCluster(elastic(low=1), room=1).rest()
     assert sorted(cluster.pods_of_job()) == [LAUNCHER, worker(0)]
     cluster.room = 2
     cluster.rest()
@@ -70,7 +70,7 @@ def test_the_launcher_gets_room_before_the_workers_above_min_replicas() -> None:
 
 
 def test_the_job_grows_with_the_room_up_to_max_replicas() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     for room, running in ((3, [0, 1]), (10, [0, 1, 2, 3])):
         cluster.room = room
         cluster.rest()
@@ -81,12 +81,12 @@ def test_the_job_grows_with_the_room_up_to_max_replicas() -> None:
 
 
 def test_as_many_workers_wait_as_max_queued_says() -> None:
-    assert len(Cluster(elastic(high=6, queued=3), room=3).rest().queue()) == 3
-    assert len(Cluster(elastic(high=6, queued=9), room=3).rest().queue()) == 4
+    assert len(ElasticCluster(elastic(high=6, queued=3), room=3).rest().queue()) == 3
+    assert len(ElasticCluster(elastic(high=6, queued=9), room=3).rest().queue()) == 4
 
 
 def test_a_preempted_worker_leaves_and_the_training_goes_on() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=5).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=5).rest()
     cluster.preempt(2).rest()
     assert cluster.status["phase"] == "Running"
     assert cluster.hosts() == [worker(0), worker(1)]
@@ -98,7 +98,7 @@ def test_a_preempted_worker_leaves_and_the_training_goes_on() -> None:
 
 
 def test_the_worker_that_waits_takes_the_place_of_a_lost_one() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=3).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=3).rest()
     assert cluster.queue() == [worker(2)]
     cluster.preempt().rest()
     assert (cluster.running(), cluster.queue()) == ([0], [worker(2)])
@@ -106,14 +106,14 @@ def test_the_worker_that_waits_takes_the_place_of_a_lost_one() -> None:
 
 
 def test_after_the_loss_of_all_workers_as_many_wait_as_the_job_needs() -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=7).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=7).rest()
     cluster.preempt(6).rest()
     assert len(cluster.queue()) == 2
     assert len(cluster.status["targetWorkers"]) == 2
 
 
 def test_a_worker_that_the_launcher_never_had_is_made_again_under_its_name() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     refused = {"phase": "Failed", "reason": "OutOfcpu", "conditions": []}
     for _ in range(8):
         cluster.set(worker(1), {"spec": {"nodeName": "node"}, "status": refused})
@@ -123,7 +123,7 @@ def test_a_worker_that_the_launcher_never_had_is_made_again_under_its_name() -> 
 
 
 def test_a_node_that_starts_no_pod_keeps_no_room_from_further_workers() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     cluster.broken.add(worker(1))
     cluster.room = 9
     cluster.rest()
@@ -134,7 +134,7 @@ def test_a_node_that_starts_no_pod_keeps_no_room_from_further_workers() -> None:
 
 @pytest.mark.parametrize("queued", [1, 3])
 def test_nodes_that_start_no_pod_get_a_bounded_number_of_them(queued: int) -> None:
-    cluster = Cluster(elastic(low=1, high=20, queued=queued), room=2)
+    cluster = ElasticCluster(elastic(low=1, high=20, queued=queued), room=2)
     cluster.broken.update(worker(index) for index in range(1, 20))
     cluster.rest()
     cluster.room = 30
@@ -147,7 +147,7 @@ def test_nodes_that_start_no_pod_get_a_bounded_number_of_them(queued: int) -> No
 
 
 def test_workers_that_a_node_refuses_are_made_again_ever_more_slowly() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     refused = {"phase": "Failed", "reason": "OutOfcpu", "conditions": []}
     before = cluster.now
     for _ in range(20):
@@ -157,7 +157,7 @@ def test_workers_that_a_node_refuses_are_made_again_ever_more_slowly() -> None:
 
 
 def test_the_message_of_the_scheduler_stays_while_the_reason_does() -> None:
-    cluster = Cluster(elastic(low=2), room=3).rest()
+    cluster = ElasticCluster(elastic(low=2), room=3).rest()
     entry = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     entry |= {"message": "0/9 nodes are available: 9 Insufficient memory." * 50}
     cluster.set(worker(2), {"status": {"conditions": [entry]}})
@@ -166,7 +166,7 @@ def test_the_message_of_the_scheduler_stays_while_the_reason_does() -> None:
 
 
 def test_from_index_1000_on_workers_are_added_slowly_unless_the_job_needs_them() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     cluster.object["status"]["nextWorkerIndex"] = 1000
     cluster.room, before = 5, cluster.now
     cluster.rest()
@@ -182,7 +182,7 @@ def test_from_index_1000_on_workers_are_added_slowly_unless_the_job_needs_them()
 
 
 def test_a_suspended_job_resumes_with_the_workers_that_it_needs() -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=9).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=9).rest()
     marks = cluster.object["metadata"]
     marks["annotations"] = {"job-supervisor.kube-ai.io/job-suspended": "true"}
     cluster.rest()
@@ -199,7 +199,7 @@ def test_a_suspended_job_resumes_with_the_workers_that_it_needs() -> None:
 
 
 def test_kubectl_scale_sets_the_limit_and_surplus_workers_go_gently() -> None:
-    cluster = Cluster(elastic(low=1, high=6), room=6).rest()
+    cluster = ElasticCluster(elastic(low=1, high=6), room=6).rest()
     assert len(cluster.running()) == 5
     set_replicas(cluster, 3)
     while not cluster.executions:
@@ -220,7 +220,7 @@ def test_kubectl_scale_sets_the_limit_and_surplus_workers_go_gently() -> None:
 
 @pytest.mark.parametrize("number", [9, 1])
 def test_kubectl_scale_beyond_the_limits_fails_and_changes_nothing(number: int) -> None:
-    cluster = Cluster(elastic(low=2, high=6), room=4).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=4).rest()
     before = cluster.status["targetWorkers"]
     set_replicas(cluster, number).rest()
     assert cluster.state(f"{JOB}-scale-2")["phase"] == "ScaleFailed"
@@ -228,7 +228,7 @@ def test_kubectl_scale_beyond_the_limits_fails_and_changes_nothing(number: int) 
 
 
 def test_a_lower_max_replicas_takes_waiting_workers_back_and_others_gently() -> None:
-    cluster = Cluster(elastic(low=1, high=6), room=4).rest()
+    cluster = ElasticCluster(elastic(low=1, high=6), room=4).rest()
     job = elastic(low=1, high=2)
     cluster.change(job["spec"])
     while not cluster.executions:
@@ -242,7 +242,7 @@ def test_a_lower_max_replicas_takes_waiting_workers_back_and_others_gently() -> 
 
 
 def test_scalers_of_an_elastic_job_fail_and_say_what_to_do() -> None:
-    cluster = Cluster(elastic(low=1, high=6), room=4).rest()
+    cluster = ElasticCluster(elastic(low=1, high=6), room=4).rest()
     cluster.scale_out(1).scale_in(count=1).rest()
     for name in ("out", "in"):
         assert cluster.state(name)["phase"] == "ScaleFailed"
@@ -254,7 +254,7 @@ def test_scalers_of_an_elastic_job_fail_and_say_what_to_do() -> None:
 def test_a_running_job_becomes_elastic_and_ceases_to_be() -> None:
     job = elastic(low=1, high=4)
     plain = {key: value for key, value in job["spec"].items() if key != "elastic"}
-    cluster = Cluster({**job, "spec": plain}, room=9).rest()
+    cluster = ElasticCluster({**job, "spec": plain}, room=9).rest()
     assert cluster.running() == [0]
     cluster.change(job["spec"]).wait = None
     assert cluster.rest().running() == [0, 1, 2, 3]
@@ -296,7 +296,7 @@ def test_max_queued_has_limits(number: int) -> None:
 # ---- any order of events ------------------------------------------------------------------------
 
 
-def happen(cluster: Cluster, random_: random.Random) -> int:
+def happen(cluster: ElasticCluster, random_: random.Random) -> int:
     """One event. Returns: how many workers it can cost"""
     workers = [name for name in cluster.bound() if name != LAUNCHER]
     events = ["more", "less", "evict", "delete", "refuse", "launcher", "time", "tick", "tick"]
@@ -338,7 +338,7 @@ def test_room_comes_and_goes(seed: int, low: int, more: int, queued: int) -> Non
     random_ = random.Random(seed)
     high, lost = low + more, 0
     job = elastic(low=low, high=high, queued=queued, restartPolicy="OnFailure", backoffLimit=1000)
-    cluster = Cluster(job, room=random_.randint(0, 9))
+    cluster = ElasticCluster(job, room=random_.randint(0, 9))
     taken_back: set[str] = set()
     """Workers that had no room when the job decided to do without them."""
     for _ in range(25):
@@ -381,13 +381,13 @@ def test_replicas_do_not_count_at_the_start(replicas: int | None) -> None:
         del form["replicas"]
     else:
         form["replicas"] = replicas
-    cluster = Cluster(job, room=9).rest()
+    cluster = ElasticCluster(job, room=9).rest()
     assert cluster.status["phase"] == "Running"
     assert len(cluster.running()) == 4
 
 
 def test_a_time_in_the_future_holds_up_no_growth() -> None:
-    cluster = Cluster(elastic(low=1, high=4), room=2).rest()
+    cluster = ElasticCluster(elastic(low=1, high=4), room=2).rest()
     cluster.object["status"]["nextWorkerIndex"] = 1000
     cluster.object["status"]["elastic"]["lastScaleTime"] = "2099-01-01T00:00:00Z"
     cluster.room = 3

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.globalmanager.kinds.elastic.room import Cluster, elastic
+from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, example, worker
 
 NO_INDEX = "no index up to 9999 is left"
 
 
-def at_the_last_index(job: dict[str, Any], *, room: int) -> Cluster:
+def at_the_last_index(job: dict[str, Any], *, room: int) -> ElasticCluster:
     """A job that runs, and for which no index is left."""
-    cluster = Cluster(job, room=room).rest()
+    cluster = ElasticCluster(job, room=room).rest()
     assert cluster.status["phase"] == "Running"
     cluster.object["status"]["nextWorkerIndex"] = 10_000
     return cluster
@@ -78,7 +78,7 @@ def test_a_job_below_min_replicas_without_an_index_stalls() -> None:
 
 
 def test_a_job_that_ended_workers_keep_below_min_replicas_stalls() -> None:
-    cluster = Cluster(elastic(low=2, high=2), room=3).rest()
+    cluster = ElasticCluster(elastic(low=2, high=2), room=3).rest()
     cluster.fail(worker(1), 1).rest()
     assert cluster.status["targetWorkers"] == [worker(0), worker(1)]
     assert cluster.status["phase"] == "Running"
@@ -92,7 +92,7 @@ def test_a_job_that_ended_workers_keep_below_min_replicas_stalls() -> None:
 
 
 def test_for_an_ended_worker_another_one_waits_up_to_max_replicas() -> None:
-    cluster = Cluster(elastic(low=2, high=3), room=3).rest()
+    cluster = ElasticCluster(elastic(low=2, high=3), room=3).rest()
     cluster.fail(worker(0), 1).fail(worker(1), 1)
     cluster.room = 1
     cluster.rest()
@@ -103,14 +103,14 @@ def test_for_an_ended_worker_another_one_waits_up_to_max_replicas() -> None:
 
 
 def test_as_many_workers_wait_as_min_replicas_needs_without_those_that_ended() -> None:
-    cluster = Cluster(elastic(low=3, high=6), room=4).rest()
+    cluster = ElasticCluster(elastic(low=3, high=6), room=4).rest()
     cluster.fail(worker(0), 1).preempt(3).rest()
     assert cluster.told()["waiting"] == 3
 
 
 def test_a_job_whose_workers_end_before_the_launcher_starts_has_failed() -> None:
     """As without spec.elastic."""
-    cluster = Cluster(elastic(low=2, high=6), room=1).rest()
+    cluster = ElasticCluster(elastic(low=2, high=6), room=1).rest()
     cluster.fail(worker(0), 1).rest()
     assert cluster.status["phase"] == "Failed"
 
@@ -122,7 +122,7 @@ def test_a_job_whose_workers_end_before_the_launcher_starts_has_failed() -> None
 def test_after_the_end_the_status_counts_the_workers_that_are_there(
     policy: str, ready: int
 ) -> None:
-    cluster = Cluster(elastic(low=1, high=2, cleanPodPolicy=policy), room=3).rest()
+    cluster = ElasticCluster(elastic(low=1, high=2, cleanPodPolicy=policy), room=3).rest()
     assert cluster.told()["ready"] == 2
     cluster.set(LAUNCHER, {"status": {"phase": "Succeeded"}})
     cluster.rest()

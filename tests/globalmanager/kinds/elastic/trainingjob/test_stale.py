@@ -165,7 +165,7 @@ class Api:
         return sorted(ref.name for ref in self.objects if ref.type == PODS and ref.name != LAUNCHER)
 
 
-class Manager:
+class StaleElastic:
     """Plans and applies as the engine does. Args: confirms: whether a GET precedes changes"""
 
     def __init__(self, api: Api, dice: random.Random, *, confirms: bool) -> None:
@@ -282,7 +282,7 @@ def after_much(seed: int, *, confirms: bool = True) -> Api:
     limits = {"replicas": 3, "minReplicas": LEAST, "maxReplicas": MOST}
     job = example(worker=limits, restartPolicy="OnFailure", backoffLimit=1000)
     api = Api(job)
-    manager = Manager(api, dice, confirms=confirms)
+    manager = StaleElastic(api, dice, confirms=confirms)
     for _ in range(_EVENTS_S):
         api.tick()
         happen(api, dice)
