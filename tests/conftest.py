@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.clock import Clock
 
-pytest.register_assert_rewrite("tests.inference_rules")
+pytest.register_assert_rewrite("tests.support.inference_rules")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 
 class Certificates:

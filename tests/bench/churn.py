@@ -19,7 +19,7 @@ from tests.cluster import binaries
 from tests.cluster.churn import ChurnJob, come_and_go, created_after_gone, created_for
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine, Passed
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 JOBS: Final = 2000
 RATE: Final = 2.0  # created, and deleted, a second

@@ -26,7 +26,7 @@ from tests.bench.samples import MODEL, config_map, model, node_name, token_of
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 NAMESPACE: Final = "default"
 SESSIONS: Final = 500

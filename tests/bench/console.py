@@ -24,8 +24,8 @@ from tests.bench.manager_memory import settled_kib
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import AUDITED, ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import service
+from tests.support.manager import GlobalManager
 
 NODES: Final = 500
 JOBS: Final = 1_000

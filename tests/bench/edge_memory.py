@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from edgeai.ids import Uid
 from globalmanager.edge.sessions.cloud_session import Desired
-from tests.certificates import Authority
 from tests.localcontroller.builders import body, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
 from tests.localcontroller.test_process import Controller, running
+from tests.support.certificates import Authority
 
 TASKS: Final = ("digits", "faces")
 REPORTS: Final = 50  # of each task's worker

@@ -5,8 +5,8 @@ import time
 from typing import Any, Final
 
 from globalmanager.kinds.elastic.trainingjob import KIND
-from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic.world import ElasticWorld, example
+from tests.support.world import NOW
 
 WORKERS: Final = (10, 100, 1000)
 _ROUNDS: Final = 25

@@ -28,7 +28,7 @@ from edgeai.worker.federated.layout import Weights
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.rounds import RoundSettings
 from edgeai.worker.federated.server import AggregationServer
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 CASES: Final = [(10**6, 2), (10**6, 8), (10**7, 2), (10**7, 8), (10**8, 2), (10**8, 8)]
 ROUNDS: Final = 3

@@ -437,7 +437,7 @@ class Fleet:
 
 
 class Certificates:
-    """Args: ca, directory: as tests.certificates.Authority makes them"""
+    """Args: ca, directory: as tests.support.certificates.Authority makes them"""
 
     def __init__(self, ca: Path, directory: Path) -> None:
         self._ca, self._directory = ca, directory

@@ -31,8 +31,8 @@ from tests.bench.worker_http import cloud_worker
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
 
 SECONDS: Final = 60.0  # of each attack
 NEIGHBOUR: Final = "neighbour"  # the namespace and the node of the honest one

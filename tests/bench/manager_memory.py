@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.manager import GlobalManager
 from tests.globalmanager.cluster import LocalApi
+from tests.support.manager import GlobalManager
 
 UNCHANGED_S: Final = 3.0
 CHANGE_KIB: Final = 64.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from queue import Empty, Queue
 from typing import Any, Final
 
-from tests.cluster.manager import GlobalManager
+from tests.support.manager import GlobalManager
 
 DEADLINE_S: Final = 300.0
 

@@ -30,7 +30,7 @@ from globalmanager.contract import Assignment, ServicePort
 from tests.bench.spread import spread
 from tests.globalmanager.edge.world import A, EdgeSide, token
 from tests.localcontroller.test_process import Controller, running
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 HOST: Final = "127.0.0.1"
 BULK_BYTES: Final = 200 * 2**20

@@ -35,8 +35,8 @@ from tests.bench.statuses import statuses as statuses_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.manager import GlobalManager
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 PLAIN: Final = 10_000
 MTLS: Final = 2_000

@@ -12,8 +12,8 @@ from tests.bench.nodes import Fleet
 from tests.bench.onlooker import Onlooker, watched
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import processor_s
+from tests.support.manager import GlobalManager
 
 REPORTING_S: Final = 30.0
 REPORT_EVERY_S: Final = 0.1

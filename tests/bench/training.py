@@ -23,7 +23,7 @@ from tests.bench.onlooker import DEADLINE_S, Onlooker, wait, watched
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 JOBS: Final = 300
 REPLICAS: Final = 2

@@ -14,7 +14,7 @@ from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
 from tests.browser.jobs import of_every_kind
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make browser-test installs it")
 # Its own 5 s say how fast a page has to be. Here a deadline is when to give up, as everywhere.

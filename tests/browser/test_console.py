@@ -8,7 +8,7 @@ from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
 from tests.browser.conftest import SIZES, Visitor, create, playwright, report, window
 from tests.browser.jobs import joint_inference
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 JI = "/jobs/jointinferenceservices.edgeai.io/default"
 TORCH = "/jobs/pytorchjobs.kubeflow.org/default/torch"

@@ -19,8 +19,8 @@ from tests.browser.conftest import (
     window,
 )
 from tests.browser.jobs import joint_inference, of_every_kind
+from tests.support.waiting import eventually
 from tests.system.manager import kill_manager
-from tests.waiting import eventually
 
 NOTE_POINTS = """
 window.points = [];

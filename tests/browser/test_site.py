@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.conftest import SCREENSHOTS, SIZES, Visitor
 from tests.docs.test_site import ROOT, build
-from tests.runtimes import python_with
+from tests.support.runtimes import python_with
 
 PAGES: Final = {
     "home": "index.html",

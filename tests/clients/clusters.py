@@ -10,9 +10,9 @@ from edgeai.cli import environment
 from tests.cluster import binaries, training
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.conformance.clusters import AnyCluster, LocalCluster, RealCluster
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
 
 NODE: Final = "cloud0"
 

@@ -6,7 +6,7 @@ from tests.clients.clusters import TrainingCluster
 from tests.clients.jobs import PYTORCH, TENSORFLOW, Framework, pod_names, training_job
 from tests.conformance.kubectl import Kubectl
 from tests.conformance.space import Space
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 TIMEOUT = f"--timeout={PATIENCE_S - 10:.0f}s"
 

@@ -19,7 +19,7 @@ from globalmanager.kinds.edge import transport
 from globalmanager.kinds.shared import pods
 from tests.edgeai.worker.peers import LOOPBACK
 from tests.relay.world import HOST, SECRET, WORKER, RelayWorld, one_answer
-from tests.runtimes import INSTALL_S, python_with
+from tests.support.runtimes import INSTALL_S, python_with
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 CALLS = Path(__file__).with_name("sedna_client_process.py")

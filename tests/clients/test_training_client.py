@@ -13,8 +13,8 @@ from tests.clients.clusters import TrainingCluster
 from tests.clients.jobs import Framework, pod_names, training_job
 from tests.clients.training_client import Refused, TrainingClient
 from tests.conformance.space import Space
-from tests.runtimes import INSTALL_S, python_with
-from tests.waiting import eventually
+from tests.support.runtimes import INSTALL_S, python_with
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 

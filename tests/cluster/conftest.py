@@ -9,10 +9,10 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
-from tests.cluster.cluster import Cluster, prepared
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.cluster import Cluster, prepared
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 CHECKOUT: Final = Path(__file__).parents[2]
 NODES: Final = ("edge0", "edge1", "edge2", "cloud0", "solar-corona-cloud")

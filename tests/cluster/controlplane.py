@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 
 import yaml
 
-from tests.certificates import Authority, new_key, openssl
 from tests.cluster.client import Client
 from tests.cluster.programs import STOP_S, Program
-from tests.ports import free_port
+from tests.support.certificates import Authority, new_key, openssl
 from tests.support.kubeconfig import kubeconfig, write_private
+from tests.support.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.programs import Program
-from tests.ports import free_port
-from tests.waiting import eventually
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 _HOST: Final = "127.0.0.1"
 

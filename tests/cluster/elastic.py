@@ -5,7 +5,7 @@ from typing import Any, Final
 from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.training import NODE
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 JOB: Final = "elastic"
 LAUNCHER: Final = f"{JOB}-launcher"

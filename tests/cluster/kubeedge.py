@@ -1,6 +1,6 @@
 """What edgecore has put on a node of KubeEdge before anybody installs edgeai."""
 
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 
 def files_of(node: str, authority: Authority) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster.programs import Program
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 _RUN_S: Final = 120.0
 _BOOT: Final = """

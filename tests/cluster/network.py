@@ -19,7 +19,7 @@ from typing import Final
 from tests.cluster.controlplane import SERVICES
 from tests.cluster.machine import Machine
 from tests.cluster.programs import Program
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 _BRIDGE: Final = "bridge"
 _ISOLATED: Final = "ISOLATED"

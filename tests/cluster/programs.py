@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T")
 

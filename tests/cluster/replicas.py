@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import PATIENCE_S, eventually
 
 NAMES: Final = ("east", "west")
 

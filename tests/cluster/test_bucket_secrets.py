@@ -7,9 +7,9 @@ from edgeai.cli.api import Object, path_of
 from edgeai.kube.client import KubeClient
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model, service
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 # As in Sedna's documents, but for the keys. https://sedna.readthedocs.io
 SECRET: Final = """

@@ -20,7 +20,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.edgeai.cli.command import edgeai
 from tests.edgeai.client.conftest import condition, tell
 from tests.globalmanager.kinds.training.samples import pytorch_spec
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))
 

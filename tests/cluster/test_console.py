@@ -23,11 +23,11 @@ from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.errors import RequestError
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import service
 from tests.cluster.test_crds import training_job
 from tests.globalmanager.kinds.training.samples import pytorch_spec
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 TORCH: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 SYSTEM: Final = "edgeai-system"

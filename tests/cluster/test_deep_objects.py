@@ -11,9 +11,9 @@ from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, service
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"

@@ -19,20 +19,20 @@ from edgeai.api.objects import SPEC_HASH
 from edgeai.cli.api import Object, collection_of, path_of
 from globalmanager.kinds.elastic.trainingjob.hosts import NUDGE
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE, groups
-from tests.certificates import Authority
 from tests.cluster import elastic
 from tests.cluster.client import Client
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.kubelet import set_ready
 from tests.cluster.kustomize import combined
-from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.training import end
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
-from tests.ports import free_port
-from tests.waiting import eventually
+from tests.support.certificates import Authority
+from tests.support.manager import GlobalManager
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 GROUPS: Final = ("edgeai.io", "sedna.io")
 KUBEFLOW: Final = "kubeflow.org"

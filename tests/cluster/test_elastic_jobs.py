@@ -20,9 +20,9 @@ from tests.cluster.elastic import (
     wait_for_phase,
     worker,
 )
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import NODE, end, names, uids
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

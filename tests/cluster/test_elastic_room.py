@@ -16,9 +16,9 @@ from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, wait_for_phase
 from tests.cluster.lone_node import LoneNode
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import end, names, uids
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 PAGE: Final = Path(__file__).parents[2] / "docs" / "kinds" / "trainingjob.md"

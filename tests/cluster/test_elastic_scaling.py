@@ -15,9 +15,9 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.elastic import JOB, hosts, path_in, training_job, wait_for_phase, worker
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import end, names
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 GROUP: Final = "kai.alibabacloud.com/v1alpha1"

@@ -8,9 +8,9 @@ import pytest
 from edgeai.cli.api import ApiError, Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, model, service
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 SETTLED_S: Final = 3.0
 QUIET_S: Final = 6.0

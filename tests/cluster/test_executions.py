@@ -15,9 +15,9 @@ from edgeai.cli.api import Object
 from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
 from edgeai.kube.execution import End
-from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.waiting import async_eventually, eventually
+from tests.support.cluster import EDGES, Cluster
+from tests.support.waiting import async_eventually, eventually
 
 pytestmark = pytest.mark.timeout(180, func_only=True)
 T = TypeVar("T")

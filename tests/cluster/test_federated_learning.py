@@ -11,11 +11,11 @@ import pytest
 from edgeai.cli.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
-from tests.cluster.node import kubelet_user
 from tests.cluster.samples import model
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
-from tests.jobs import Job
+from tests.support.jobs import Job
+from tests.support.manager import GlobalManager
+from tests.support.node import kubelet_user
 
 # The garbage collector looks for new types twice a minute.
 SETTLE_S: Final = 75.0

@@ -9,7 +9,6 @@ import pytest
 from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import (
     REPLICAS,
     end,
@@ -20,7 +19,8 @@ from tests.cluster.training import (
     uids,
     wait_for_conditions,
 )
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 TYPES: Final = Path(__file__).parent / "podgroups.yaml"
 VOLCANO: Final = "scheduling.volcano.sh/v1beta1"

@@ -19,9 +19,9 @@ from tests.cluster.churn import (
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 VERY_LATE_S: Final = 8.0
 LATE_S: Final = 2.0

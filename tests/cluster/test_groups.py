@@ -12,10 +12,10 @@ from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster import binaries
 from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.kustomize import combined
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 TEAM: Final = "team"
 EDGE: Final = "edge0"

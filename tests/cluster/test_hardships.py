@@ -27,9 +27,9 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lines import ApiLine, Refusal, Road
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.samples import create_models, service
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"

@@ -22,7 +22,7 @@ from tests.cluster.edge import Edge
 from tests.cluster.lines import Request, Road
 from tests.cluster.replicas import Replica, Replicas
 from tests.cluster.samples import service
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 NODE: Final = "edge0"
 TOKEN: Final = "secret-of-edge0"

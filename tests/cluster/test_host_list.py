@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.waiting import eventually
+from tests.support.cluster import EDGES, Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 

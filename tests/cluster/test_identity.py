@@ -23,14 +23,14 @@ from globalmanager.edge.identity.service_accounts import (
     ServiceAccountAuthenticator,
 )
 from globalmanager.tokenreviews import TokenReviews
-from tests.certificates import Authority, Pair
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
 from tests.globalmanager.edge.world import EdgeSide, dial
-from tests.ports import free_port
-from tests.waiting import async_eventually
+from tests.support.certificates import Authority, Pair
+from tests.support.manager import GlobalManager
+from tests.support.ports import free_port
+from tests.support.waiting import async_eventually
 
 NODE: Final = "edge0"
 ACCOUNT: Final = "localcontroller"

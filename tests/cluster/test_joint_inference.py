@@ -9,9 +9,9 @@ import pytest
 from edgeai.cli.api import path_of
 from tests.cluster.client import Client
 from tests.cluster.kubelet import set_ready
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import model, service
-from tests.inference_rules import PODS, InferenceRules, InferenceService, ManagerDown
+from tests.support.inference_rules import PODS, InferenceRules, InferenceService, ManagerDown
+from tests.support.manager import GlobalManager
 
 # The garbage collector looks for new types twice a minute.
 SETTLE_S: Final = 75.0

@@ -18,17 +18,17 @@ import pytest
 from edgeai.cli.api import Object
 from edgeai.cli.doctor.edges import EDGE_LABEL
 from globalmanager.manifests.rbac import NAMESPACE
-from tests.certificates import Authority
 from tests.cluster import binaries
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubeedge import files_of
 from tests.cluster.kustomize import recent_kubectl
 from tests.cluster.lone_node import LoneNode
-from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
 from tests.e2e.document import Shell, blocks
-from tests.ports import free_port
+from tests.support.certificates import Authority
+from tests.support.manager import GlobalManager
+from tests.support.ports import free_port
 
 PAGE: Final = CHECKOUT / "docs" / "kubeedge.md"
 EDGE: Final = "edge0"

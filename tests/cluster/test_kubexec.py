@@ -8,9 +8,9 @@ import pytest
 from edgeai.cli.api import Object
 from globalmanager.kinds.elastic.trainingjob import files
 from globalmanager.kinds.elastic.trainingjob.launcher import ROLE_RULES
-from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.waiting import eventually
+from tests.support.cluster import EDGES, Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 

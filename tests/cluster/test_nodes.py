@@ -14,7 +14,8 @@ import pytest
 from edgeai.cli.api import Object
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import Unavailable
-from tests.cluster.cluster import (
+from tests.cluster.images import BASE, CHECKOUT
+from tests.support.cluster import (
     CLOUD,
     EDGES,
     NODES,
@@ -23,8 +24,7 @@ from tests.cluster.cluster import (
     NotStarted,
     remove_leftovers,
 )
-from tests.cluster.images import BASE, CHECKOUT
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 # Preparation may take minutes the first time, and has bounds of its own.
 pytestmark = pytest.mark.timeout(120, func_only=True)

@@ -14,7 +14,6 @@ from edgeai.cli.api import Object
 from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, training_job, wait_for_phase, worker
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.manager import GlobalManager
 from tests.cluster.test_elastic_scaling import scale_in, scale_out, wait_for_end, workers
 from tests.cluster.training import (
     NODE,
@@ -24,7 +23,8 @@ from tests.cluster.training import (
     uids,
     wait_for_conditions,
 )
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 FINALIZER: Final = "storage.example.com/flush"

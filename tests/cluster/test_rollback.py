@@ -13,7 +13,7 @@ from tests.cluster.client import Client
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kustomize import DEPLOY, rendered
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PAGE: Final = CHECKOUT / "docs" / "upgrade.md"
 OVERLAY: Final = DEPLOY / "overlays" / "kubernetes-1.20"

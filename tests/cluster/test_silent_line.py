@@ -17,7 +17,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.replicas import Replica, Replicas
 from tests.cluster.samples import service
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 EDGE_OF: Final = {"east": "edge0", "west": "edge1"}
 TOKENS: Final = {node: f"secret-of-{node}" for node in EDGE_OF.values()}

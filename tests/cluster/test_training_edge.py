@@ -19,8 +19,8 @@ from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lone_node import LoneNode
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
 
 FIRST, SECOND = "training-edge-a", "training-edge-b"
 TOKENS: Final = {FIRST: "secret-of-the-first-node"}

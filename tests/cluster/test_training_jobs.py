@@ -6,7 +6,6 @@ import pytest
 
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import (
     REPLICAS,
     end,
@@ -16,7 +15,8 @@ from tests.cluster.training import (
     tf_job,
     wait_for_conditions,
 )
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 WATCHED_S: Final = 3.0
 

@@ -15,10 +15,10 @@ from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, ROLE
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training
-from tests.jobs import Job
+from tests.support.jobs import Job
+from tests.support.manager import GlobalManager
 
 # The garbage collector looks for new types twice a minute.
 SETTLE_S: Final = 120.0

@@ -10,10 +10,8 @@ import pytest
 
 from edgeai.cli.api import Object
 from edgeai.times import rfc3339, utc_now
-from tests import training_operator
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import GlobalManager
 from tests.cluster.training import (
     REPLICAS,
     STARTED,
@@ -24,7 +22,9 @@ from tests.cluster.training import (
     uids,
     wait_for_conditions,
 )
-from tests.waiting import eventually
+from tests.support import training_operator
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

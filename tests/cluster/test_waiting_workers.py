@@ -11,11 +11,11 @@ import pytest
 
 from edgeai import times
 from edgeai.cli.api import Object, path_of
-from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.samples import model, service
-from tests.waiting import eventually
+from tests.support.cluster import CLOUD, EDGES, Cluster
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240, func_only=True)
 WITHIN_S: Final = 10.0

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.cluster import Cluster
 from tests.cluster.images import BASE
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.cluster import Cluster
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.ways.drafts import Draft, Place, draft
 from tests.ways.looks import Site, look, wrong
 from tests.ways.table import REAL_WAYS, Case, name_of

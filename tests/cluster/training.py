@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from tests import training_operator
 from tests.cluster.client import Client
-from tests.waiting import eventually
+from tests.support import training_operator
+from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
 

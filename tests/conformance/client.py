@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 Object = dict[str, Any]
 

@@ -16,7 +16,7 @@ from edgeai.localcluster import process
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.client import Client
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 LOCAL_MINOR_VERSION: Final = 32
 

@@ -20,7 +20,7 @@ from tests.conformance.clusters import (
 )
 from tests.conformance.objects import node, widget_crd
 from tests.conformance.space import Space, fresh_space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from tests import widgets
 from tests.conformance.client import Object
+from tests.support import widgets
 
 GROUP: Final = "conformance.test"
 UNSERVED_NODE: Final = "unserved0"

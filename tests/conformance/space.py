@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from tests.conformance.client import MERGE_PATCH, Answer, Client, Object, Stream
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 

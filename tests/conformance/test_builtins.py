@@ -9,7 +9,7 @@ from tests.conformance.client import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import configmap, deployment, pod
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def with_container(**fields: Any) -> Object:

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def running_pod(node: str, script: str, **spec: object) -> Object:

@@ -9,7 +9,7 @@ from tests.conformance.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Clien
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP, widget, widget_crd
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

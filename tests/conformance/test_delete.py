@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.objects import bound_pod, configmap, owned_by, pod, widget
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 # At once
 

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.client import Object
 from tests.conformance.objects import deployment
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 HASH = "pod-template-hash"
 

@@ -16,7 +16,7 @@ from tests.conformance.objects import (
     widget_crd,
 )
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import UNSERVED_NODE, bound_pod, pod, widget
 from tests.conformance.space import Space
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 SENDS_INITIAL_EVENTS_SINCE = 32

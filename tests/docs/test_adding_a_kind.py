@@ -7,7 +7,7 @@ import pytest
 from edgeai.cli import environment
 from edgeai.cli.api import path_of
 from tests.docs.pages import Copy, copy_with
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

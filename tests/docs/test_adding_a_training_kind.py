@@ -14,7 +14,7 @@ from edgeai.cli.api import Object, collection_of
 from edgeai.cli.environment import Environment
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training, check_manifests
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 PATIENT_S: Final = 2 * PATIENCE_S
 

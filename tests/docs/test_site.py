@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.runtimes import python_with
+from tests.support.runtimes import python_with
 
 ROOT: Final = Path(__file__).parents[2]
 LOADS: Final = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}

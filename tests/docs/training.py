@@ -11,7 +11,7 @@ from typing import Final
 
 from edgeai.cli.api import Object, path_of
 from tests.docs.pages import Copy
-from tests.jobs import Api, Job
+from tests.support.jobs import Api, Job
 
 LAUNCHER: Final = "Pod/mnist-launcher-0"
 SETTLED_S: Final = 3.0  # so long nothing must be written

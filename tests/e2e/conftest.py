@@ -11,10 +11,10 @@ import pytest
 from edgeai.demo.joint_inference import train
 from edgeai.demo.joint_inference.train import Figures
 from tests.cluster.binaries import Unavailable
-from tests.cluster.cluster import Cluster, prepared
 from tests.e2e.document import ADDRESS, CHECKOUT, Block, blocks, blocks_below, shell_at
 from tests.e2e.first import First, opened
 from tests.e2e.images import recipes
+from tests.support.cluster import Cluster, prepared
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
 FOUR: Final = "## In four commands"

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from edgeai.cli.api import Object
 from tests.clients.clusters import UNTIL_TOLD
-from tests.cluster.cluster import Cluster
 from tests.conformance.clusters import RealCluster
 from tests.e2e.images import VERSION
-from tests.waiting import eventually
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
 
 IMAGE: Final = f"docker.io/edgeai/example:{VERSION}"
 _TOLD_IN: Final = "/tmp"

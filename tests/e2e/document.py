@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.cluster.cluster import Cluster
 from tests.cluster.kustomize import recent_kubectl
 from tests.edgeai.cli.command import heed_interrupts
+from tests.support.cluster import Cluster
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PAGE: Final = "/jobs/jointinferenceservices.edgeai.io/default/first"
 POINTS: Final = 2

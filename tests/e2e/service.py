@@ -9,8 +9,8 @@ import pytest
 
 from edgeai.cli.api import Object, path_of
 from edgeai.demo.joint_inference.train import Figures
-from tests.cluster.cluster import Cluster
-from tests.waiting import eventually
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
 
 RESOURCE: Final = "/apis/edgeai.io/v1alpha1/jointinferenceservices"
 COUNTED_S: Final = 90.0  # a LocalController that was cut off dials again after a minute at most

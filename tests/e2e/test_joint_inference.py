@@ -9,7 +9,6 @@ import pytest
 
 from edgeai.cli.api import path_of
 from edgeai.demo.joint_inference.train import Figures
-from tests.cluster.cluster import EDGES, Cluster
 from tests.e2e.service import (
     DIFFERENCES,
     Service,
@@ -18,7 +17,8 @@ from tests.e2e.service import (
     services,
     slower,
 )
-from tests.waiting import eventually
+from tests.support.cluster import EDGES, Cluster
+from tests.support.waiting import eventually
 
 # The stream of the cut-off service takes 90 s, the minute lies within.
 pytestmark = pytest.mark.timeout(330, func_only=True)

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import path_of
-from tests.cluster.cluster import Cluster
 from tests.e2e.document import CHECKOUT, TRAINING, run_page
 from tests.e2e.training import ROOT, check_end, check_result, check_samples
-from tests.waiting import eventually
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 DATASETS: Final = CHECKOUT / "docs" / "datasets.md"

@@ -16,9 +16,9 @@ from tests.clients.test_training_client import (
     test_events_come_with_the_logs,
     test_logs_are_read_and_followed,
 )
-from tests.cluster.cluster import Cluster
 from tests.e2e.containers import ContainerTraining
-from tests.runtimes import INSTALL_S
+from tests.support.cluster import Cluster
+from tests.support.runtimes import INSTALL_S
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 __all__ = [

@@ -19,10 +19,10 @@ from edgeai.demo.distributed_training.manifests import (
     Placement,
     job,
 )
-from tests.cluster.cluster import Cluster
 from tests.e2e.containers import IMAGE, mount_python, put_on_nodes
-from tests.runtimes import INSTALL_S, python_with
-from tests.waiting import eventually
+from tests.support.cluster import Cluster
+from tests.support.runtimes import INSTALL_S, python_with
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 FILES: Final = "/data/distributed-training"

@@ -28,14 +28,14 @@ from edgeai.demo.federated_learning import manifests as learning
 from edgeai.demo.joint_inference import manifests as inference
 from edgeai.demo.joint_inference import train
 from edgeai.demo.manifests import IN_IMAGE
-from tests.certificates import Authority
-from tests.cluster.cluster import CLOUD, EDGES, Cluster
 from tests.cluster.kubeedge import files_of
 from tests.e2e.containers import IMAGE, put_on_nodes
 from tests.e2e.document import CHECKOUT, Block, run_page, shell_at
 from tests.e2e.service import COUNTS, Service, counts_of, slower
 from tests.e2e.training import ROOT
-from tests.waiting import eventually
+from tests.support.certificates import Authority
+from tests.support.cluster import CLOUD, EDGES, Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 PAGE: Final = CHECKOUT / "docs" / "kubeedge.md"

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.cluster.cluster import CLOUD, EDGES, Cluster
+from tests.support.cluster import CLOUD, EDGES, Cluster
 
 ROOT: Final = "/apis/edgeai.io/v1alpha1/namespaces/default"
 

@@ -9,10 +9,10 @@ import pytest
 
 from edgeai.demo.distributed_training import data
 from tests.cluster.binaries import Unavailable
-from tests.cluster.cluster import Cluster, prepared
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.e2e.images import recipes
 from tests.elastic import horovod
+from tests.support.cluster import Cluster, prepared
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 BUILD_S: Final = 1800
 """Timeout of a test that may have to build Horovod first."""

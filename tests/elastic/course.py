@@ -10,7 +10,7 @@ from edgeai.demo.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placemen
 from tests.elastic import progress
 from tests.elastic.places import NAMESPACE, Place
 from tests.elastic.progress import Event
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 NAME: Final = "elastic-training"
 LAUNCHER: Final = f"{NAME}-launcher"

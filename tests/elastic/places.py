@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
 from edgeai.demo.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement, rendered
-from tests.cluster.cluster import Cluster
 from tests.e2e.containers import IMAGE, mount_python
+from tests.support.cluster import Cluster
 
 NAMESPACE: Final = "default"
 _SSHD: Final = (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.manager import GlobalManager
 from tests.elastic.course import Course, check_the_whole_course
 from tests.elastic.places import Containers
+from tests.support.cluster import Cluster
+from tests.support.manager import GlobalManager
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from tests.elastic import progress
 from tests.elastic.progress import Event
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SCRIPT: Final = Path(__file__).parents[2] / "edgeai/demo/elastic_training/horovod_train.py"
 PATIENCE_S: Final = 300.0

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from edgeai.cli.api import Object, path_of
-from tests.cluster.cluster import EDGES, Cluster
 from tests.cluster.images import BASE
-from tests.cluster.manager import GlobalManager
 from tests.elastic.places import NAMESPACE, kill_container
 from tests.elastic.progress import shown
-from tests.waiting import eventually
+from tests.support.cluster import EDGES, Cluster
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 CHANGES: Final = 12
 KILLS: Final = 3

@@ -16,7 +16,7 @@ from edgeai.cli.environment import Environment
 from tests.elastic.course import Course, check_the_whole_course
 from tests.elastic.places import NAMESPACE, Processes
 from tests.elastic.progress import shown
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 REPLACED_LIMIT_S: Final = 1.0
 """Median of the time from a worker's death to the creation of another worker."""

@@ -31,12 +31,12 @@ from localcontroller.workers.messages import (
     parse_sedna_message,
 )
 from tests.fuzz.inputs import changed_bytes, seeds, trees
-from tests.globalmanager.builders import NOW
-from tests.globalmanager.builders import World as JobWorld
-from tests.globalmanager.builders import report as report_of
 from tests.globalmanager.edge.world import assignment
 from tests.globalmanager.rest.cluster import RestSide as RestWorld
 from tests.globalmanager.rest.cluster import object_of
+from tests.support.world import NOW
+from tests.support.world import World as JobWorld
+from tests.support.world import report as report_of
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
 DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "crds"

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from tests.support.http_server import serving
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -22,7 +22,7 @@ from globalmanager.edge.sessions.cloud_session import (
     TaskAcked,
 )
 from tests.localcontroller.builders import TIMING, report_of
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 class Cloud:

@@ -20,7 +20,7 @@ from localcontroller.__main__ import main
 from tests.localcontroller.builders import SECRET, WORKER, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NOWHERE = "ws://127.0.0.1:1"  # an address where nobody listens
 STOP_S = 60.0  # generous: a busy machine

@@ -10,8 +10,8 @@ import aiohttp
 import yaml
 
 from tests.monitoring.prometheus import needed
-from tests.ports import free_port
-from tests.waiting import async_eventually
+from tests.support.ports import free_port
+from tests.support.waiting import async_eventually
 
 
 class Prometheus:

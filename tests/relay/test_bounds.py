@@ -16,7 +16,7 @@ from globalmanager.edge.sessions.relay import RelayLimits
 from localcontroller.workers.proxy import GRANT_SHARE, MAX_STREAMS, NAMESPACE_SHARE
 from tests.globalmanager.edge.world import A, B, dial, token
 from tests.relay.world import SERVICE, RelayWorld, message_of
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 FULL = "too many connections through this proxy"
 

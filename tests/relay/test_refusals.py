@@ -25,7 +25,7 @@ from tests.relay.world import (
     message_of,
     status_of,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 CHUNKED = "Transfer-Encoding: chunked"
 

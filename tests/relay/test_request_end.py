@@ -12,7 +12,7 @@ from localcontroller.workers.proxy_request import (
     parse,
 )
 from tests.relay.world import HOST, RelayWorld
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 SECOND = b"GET http://digits-cloud/second HTTP/1.1\r\n\r\n"
 CHUNKS = b"5;a=b\r\nhello\r\n0A\r\n 01234\r\n\r\n\r\n0\r\nTrailer: 1\r\n\r\n"

@@ -9,7 +9,7 @@ import pytest
 from common.version import VERSION
 from tests.globalmanager.edge.world import A, B
 from tests.relay.world import HOST, RelayWorld, one_answer
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_bytes_go_both_ways_to_the_end(world: RelayWorld) -> None:

@@ -24,7 +24,7 @@ from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.peers import LOOPBACK, Doubler, ScriptedCloud
 from tests.edgeai.worker.test_joint_inference import HARD
 from tests.relay.world import HOST, UID, WORKER, RelayWorld, one_answer
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def edge_worker(world: RelayWorld, **fields: Any) -> JointInference:

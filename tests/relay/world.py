@@ -18,7 +18,7 @@ from globalmanager.contract import Assignment, ServicePort
 from localcontroller import app
 from localcontroller.settings import Settings
 from tests.globalmanager.edge.world import A, EdgeSide, token
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 SECRET = "5" * 64
 SERVICE = "digits-cloud"

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sqlite_vfs import OK, Layer, Methods, Sync
+from tests.support.sqlite_vfs import OK, Layer, Methods, Sync
 
 BLOCK: Final = 4096
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
-MODULES: Final = ("tests/__init__.py", "tests/sqlite_vfs.py")
+MODULES: Final = ("tests/__init__.py", "tests/support/sqlite_vfs.py")
 SEEDS: Final = 300
 STEPS: Final = 4500
 

@@ -28,14 +28,14 @@ from tests.bench.samples import node_name, token_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import Road
-from tests.cluster.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.cluster.programs import Program
 from tests.cluster.samples import create_models
-from tests.ports import free_port
 from tests.soak.load import NAMESPACE, Load, api_session
 from tests.soak.replicas import NAMES, Replicas
 from tests.soak.samples import Samples
 from tests.soak.verdict import broken
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.ports import free_port
 
 USUAL_S: Final = 1800.0
 LEAST_S: Final = 240.0

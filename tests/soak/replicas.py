@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from tests.cluster.client import Client
-from tests.cluster.manager import GlobalManager
+from tests.support.manager import GlobalManager
 
 NAMES: Final = ("east", "middle", "west")
 KILLS: Final = 15  # in the whole run

@@ -10,7 +10,7 @@ from tests.soak import probe
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tests.soak import probe
 kept = {f"entry {n}": [n] for n in range(3000)}
 lines = lambda: Path(sys.argv[1]).read_text().splitlines()

@@ -14,7 +14,7 @@ from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.joint_inference import train
 from edgeai.demo.joint_inference.manifests import Placement, objects
 from edgeai.demo.stage import NAMESPACE
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 EDGE_MODULE = "edgeai.demo.joint_inference.edge_worker"
 CLOUD_MODULE = "edgeai.demo.joint_inference.cloud_worker"

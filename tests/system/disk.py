@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tests.sqlite_vfs import Layer, Methods, Sync, Truncate, Write
+from tests.support.sqlite_vfs import Layer, Methods, Sync, Truncate, Write
 
 _IOERR_WRITE: Final = 10 | (3 << 8)
 _IOERR_FSYNC: Final = 10 | (4 << 8)

@@ -9,7 +9,7 @@ from edgeai.cli import environment, system
 from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.joint_inference.story import EDGE_NODE
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 # A silent peer is found out in seconds.
 QUICK: Final = ("--session-beat-s", "1", "--session-silence-s", "3")

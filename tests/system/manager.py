@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from edgeai.cli import system
 from edgeai.cli.environment import Environment
+from tests.support.waiting import eventually
 from tests.system import processes
-from tests.waiting import eventually
 
 
 @contextmanager

@@ -27,11 +27,11 @@ from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.samples import model, service
 from tests.globalmanager.cluster import LocalApi
 from tests.localcontroller.test_process import Controller, command, started
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S, async_eventually
 from tests.system.bad_line import BadLine
 from tests.system.faulty import wrapped
 from tests.system.next_release import THIS, Release
-from tests.waiting import PATIENCE_S, async_eventually
 
 NODE: Final = "edge-1"
 TOKEN: Final = "token-of-edge-1"

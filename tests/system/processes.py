@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgeai.cli.environment import Environment
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def pids_of(running: Environment, *argv: str) -> list[int]:

@@ -20,7 +20,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
 from edgeai.kube.errors import Malformed
 from globalmanager.kinds.training.edge_placement import EDGE_LABEL
-from tests.certificates import Authority
 from tests.cluster.training import tf_job
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
 from tests.localcontroller.test_process import Controller
@@ -30,10 +29,11 @@ from tests.monitoring.scraper import Prometheus, scraping
 from tests.monitoring.test_dashboard import EXPRESSIONS
 from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
+from tests.support.certificates import Authority
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.waiting import async_eventually
 from tests.system.manager_world import NODE, ManagerAndNode, Place, items_of, running_node, world
 from tests.system.next_release import THIS, Release
-from tests.waiting import async_eventually
 
 __all__ = ["world"]  # a fixture
 

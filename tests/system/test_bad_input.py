@@ -21,8 +21,8 @@ from edgeai.cli.api import Api, ApiError, Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.joint_inference import story as demo
+from tests.support.waiting import PATIENCE_S, eventually
 from tests.system.digits import PATIENTLY, manifests, streaming
-from tests.waiting import PATIENCE_S, eventually
 
 # ---- the command line ------------------------------------------------------------------------
 

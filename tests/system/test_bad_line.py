@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 
 from tests.localcontroller.test_process import Controller
+from tests.support.waiting import async_eventually
 from tests.system.bad_line import BadLine, Way
 from tests.system.manager_world import ManagerAndNode, running_node, world
 from tests.system.next_release import SKEWS, Skew
-from tests.waiting import async_eventually
 
 BETWEEN: Final = pytest.mark.parametrize("skew", SKEWS.values(), ids=SKEWS)
 __all__ = ["world"]  # a fixture

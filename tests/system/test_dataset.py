@@ -10,7 +10,7 @@ from edgeai.cli import environment, system
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference.story import EDGE_NODE
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import pytest
 
 from globalmanager.edge.sessions.rebalancer import MIN_SLACK
 from tests.bench.samples import node_name, token_of
-from tests.cluster.manager import GlobalManager
 from tests.cluster.programs import Program
 from tests.globalmanager.cluster import LocalApi
-from tests.ports import free_port
-from tests.waiting import async_eventually
+from tests.support.manager import GlobalManager
+from tests.support.ports import free_port
+from tests.support.waiting import async_eventually
 
 NAMES: Final = ("east", "middle", "west")
 EDGES: Final = 30

@@ -13,11 +13,11 @@ from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import Manner
 from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
+from tests.support.waiting import eventually
 from tests.system import processes
 from tests.system.conftest import IMAGES
 from tests.system.digits import CLOUD_MODULE, EDGE_MODULE, PATIENTLY, streaming
 from tests.system.line import LOCALCONTROLLER, Line, up_with_line
-from tests.waiting import eventually
 
 SLOWLY = {"STREAM_RATE": "100"}  # 400 images in 4 s
 CUT_S = 10.0  # a call that is held up by a cut fails, also one of PATIENTLY

@@ -15,11 +15,11 @@ import pytest
 
 from tests.globalmanager.cluster import TOKEN
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.waiting import async_eventually
 from tests.system.bad_line import BadLine
 from tests.system.faulty import hit, is_hit
 from tests.system.manager_world import SERVICES, ManagerAndNode, Place, running_node, world
 from tests.system.next_release import SKEWS, Skew
-from tests.waiting import async_eventually
 
 __all__ = ["world"]  # a fixture
 

@@ -21,9 +21,9 @@ from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import SECRET, WORKER, desired, key, report_of
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.test_process import Controller, command, started
+from tests.support.waiting import PATIENCE_S, async_eventually
 from tests.system.faulty import hit, wrapped
 from tests.system.next_release import NEXT, THIS, Release
-from tests.waiting import PATIENCE_S, async_eventually
 
 LIVES: Final = 8  # of one sweep: the fault hits at the 1st, 2nd, … of its points
 SWEPT: Final[dict[str, tuple[str, str, Release]]] = {

@@ -14,7 +14,7 @@ import pytest
 
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from tests.jobs import Job
+from tests.support.jobs import Job
 from tests.system.manager import stopped_manager
 
 NAMESPACE = "default"

@@ -12,9 +12,9 @@ import pytest
 from edgeai.cli import environment, system
 from edgeai.cli.api import Api, Object
 from edgeai.cli.environment import Environment
-from tests.isolation import needs_isolation
+from tests.support.isolation import needs_isolation
+from tests.support.waiting import eventually
 from tests.system.demos import Demo, left_of, play
-from tests.waiting import eventually
 
 pytestmark = needs_isolation
 

@@ -6,8 +6,8 @@ import pytest
 
 from edgeai.cli.environment import Environment
 from tests.edgeai.cli.command import edgeai
+from tests.support.waiting import eventually
 from tests.system.test_training_jobs import apply, template
-from tests.waiting import eventually
 
 __all__ = ["apply"]
 

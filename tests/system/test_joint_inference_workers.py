@@ -14,7 +14,7 @@ import pytest
 from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from tests.inference_rules import InferenceRules, InferenceService, ManagerDown
+from tests.support.inference_rules import InferenceRules, InferenceService, ManagerDown
 from tests.system import counting_worker, processes
 from tests.system.manager import stopped_manager
 

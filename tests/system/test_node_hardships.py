@@ -13,10 +13,10 @@ import pytest
 
 from tests.localcontroller.builders import SECRET, WORKER, report_of
 from tests.localcontroller.test_process import Controller
+from tests.support.waiting import async_eventually
 from tests.system.faulty import hit
 from tests.system.next_release import NEXT, THIS, Release
 from tests.system.test_faulty_node import FaultyNode, node
-from tests.waiting import async_eventually
 
 __all__ = ["node"]  # a fixture
 

@@ -9,8 +9,8 @@ from edgeai.cli import system
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
+from tests.support.waiting import PATIENCE_S
 from tests.system.digits import streaming
-from tests.waiting import PATIENCE_S
 
 
 def secrets_of(running: Environment) -> set[str]:

@@ -9,8 +9,8 @@ import pytest
 from edgeai.cli import environment, system
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import story as demo
+from tests.support.waiting import eventually
 from tests.system.digits import streaming
-from tests.waiting import eventually
 
 QUIET_S = 5.0  # several heartbeats of the worker and beats of the session
 QUICK = ("--session-beat-s", "1", "--session-silence-s", "3")

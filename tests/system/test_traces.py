@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
+from tests.support.waiting import async_eventually
 from tests.system.collector import Collector, Span
 from tests.system.manager_world import NODE, TOKEN, ManagerAndNode, running_node, world
-from tests.waiting import async_eventually
 
 __all__ = ["world"]  # a fixture
 

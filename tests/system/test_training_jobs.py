@@ -11,7 +11,7 @@ import pytest
 
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 NAMESPACE: Final = "default"
 GROUP: Final = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}"

@@ -27,8 +27,8 @@ from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from localcontroller.ledger.file import LEDGER, LedgerFile
 from localcontroller.link.link import FLOOR_S
+from tests.support.waiting import PATIENCE_S, eventually
 from tests.system import counting_worker, next_release, processes
-from tests.waiting import PATIENCE_S, eventually
 
 NEWEST: Final = max(wire.VERSIONS)
 EDGE: Final = environment.EDGES[0]

@@ -17,7 +17,7 @@ import yaml
 from edgeai.cli import environment, system
 from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.cli.environment import Environment
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tests.ways import table
 from tests.ways.drafts import Draft, Place, draft
 from tests.ways.looks import Looks, Site, look, wrong

@@ -11,9 +11,9 @@ from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.distributed_training import data
 from edgeai.demo.distributed_training.manifests import Placement, job
-from tests.runtimes import INSTALL_S, python_with
+from tests.support.runtimes import INSTALL_S, python_with
+from tests.support.waiting import eventually
 from tests.training.jobs import pods
-from tests.waiting import eventually
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

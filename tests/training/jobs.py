@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 NAMESPACE: Final = "default"
 PATIENCE_S: Final = 300.0

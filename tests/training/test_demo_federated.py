@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolation import needs_isolation
+from tests.support.isolation import needs_isolation
 from tests.system.demos import Demo, interrupt, left_of, play
 
 

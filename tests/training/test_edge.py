@@ -14,9 +14,9 @@ import pytest
 from edgeai.cli.api import Object
 from edgeai.demo.joint_inference.story import EDGE_NODE
 from edgeai.times import rfc3339, utc_now
+from tests.support.waiting import eventually
 from tests.system import processes
 from tests.system.line import LOCALCONTROLLER, Line, up_with_line
-from tests.waiting import eventually
 
 NAMESPACE: Final = "default"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -11,8 +11,8 @@ import pytest
 from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.cli.environment import Environment
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
+from tests.support.waiting import eventually
 from tests.training.jobs import pods, wait_for_end
-from tests.waiting import eventually
 
 WAITS = ["sleep", "3600"]
 

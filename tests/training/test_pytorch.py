@@ -12,9 +12,9 @@ import pytest
 
 from edgeai.cli.environment import Environment
 from edgeai.demo.distributed_training.manifests import ELASTIC_JOB, JOB
+from tests.support.waiting import eventually
 from tests.system.manager import kill_manager
 from tests.training.jobs import NAMESPACE, PATIENCE_S, pods, told, wait_for_end
-from tests.waiting import eventually
 
 POLL_S: Final = 0.5
 ENDS: Final = ("Succeeded", "Failed")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgeai.cli.runtimes import REQUIREMENTS
-from tests.runtimes import python_with
+from tests.support.runtimes import python_with
 
 
 @pytest.mark.parametrize(

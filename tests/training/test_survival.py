@@ -13,9 +13,9 @@ import pytest
 
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
+from tests.support.waiting import eventually
 from tests.system.manager import kill_manager, stopped_manager
 from tests.system.training_processes import spec
-from tests.waiting import eventually
 
 NAMESPACE: Final = "default"
 JOBS: Final = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs"

@@ -7,8 +7,8 @@ import pytest
 
 from edgeai.cli.environment import Environment
 from edgeai.demo.distributed_training.manifests import MIRRORED_JOB, PARAMETER_SERVER_JOB
+from tests.support.waiting import eventually
 from tests.training.jobs import pods, told, wait_for_end
-from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

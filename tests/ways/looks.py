@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from edgeai.cli.api import Object, collection_of
 from edgeai.cli.main import app
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 from tests.ways.drafts import Draft
 from tests.ways.table import Way
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.bad_input.unready import USER, Launch, UnreadyManager
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import SYSTEM_NAMESPACE
+from tests.support.manager import SYSTEM_NAMESPACE
 
 
 @pytest.fixture(scope="package")

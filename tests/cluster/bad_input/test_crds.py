@@ -20,9 +20,9 @@ from tests.cluster.bad_input.unready import (
     wait_for_deployment,
 )
 from tests.cluster.controlplane import CRDS, ControlPlane
-from tests.cluster.manager import SYSTEM_NAMESPACE
 from tests.cluster.samples import model, service
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE
+from tests.support.waiting import eventually
 
 WATCHED_S: Final = 6.0  # shorter than the pause between two tries of what is not kept
 WORKER: Final = "digits-edge"

@@ -14,7 +14,7 @@ from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster.bad_input.unready import USER
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.rights import Right, Rights
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MISSING: Final = Right("apps", "deployments", "create")
 

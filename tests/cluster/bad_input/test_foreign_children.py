@@ -8,7 +8,7 @@ from tests.cluster.bad_input.unready import (
     wait_for_deployment,
 )
 from tests.cluster.controlplane import ControlPlane
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_the_service_of_another_namespace_is_left_alone(

@@ -7,7 +7,7 @@ from edgeai.cli.api import ApiError, Object, path_of
 from tests.bench.samples import service
 from tests.cluster.bad_input.unready import Launch, UnreadyManager
 from tests.cluster.controlplane import ControlPlane
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ETCD_BYTES: Final = 1536 * 1024  # largest request that etcd takes
 STEP_BYTES: Final = 64

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
-from tests.certificates import Authority
 from tests.cluster.bad_input.unready import Launch
 from tests.cluster.controlplane import ControlPlane
+from tests.support.certificates import Authority
 
 EXIT_S: Final = 30.0
 

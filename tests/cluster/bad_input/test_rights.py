@@ -28,9 +28,9 @@ from tests.cluster.bad_input.unready import (
     wait_for_image,
 )
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.manager import SYSTEM_NAMESPACE
 from tests.cluster.rights import Right, Rights, denied_in, granted
-from tests.waiting import eventually
+from tests.support.manager import SYSTEM_NAMESPACE
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any, Final
 from edgeai.cli.api import Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.manager import GlobalManager
 from tests.cluster.samples import create_models, service
-from tests.waiting import eventually
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 USER: Final = "gm"
 FLAGS: Final = (

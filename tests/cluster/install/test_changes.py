@@ -24,7 +24,7 @@ from tests.cluster.install.steps import (
 )
 from tests.cluster.samples import model
 from tests.edgeai.cli.command import edgeai
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 LEASES_PATH: Final = LEASES.path(NAMESPACE)
 pytestmark = pytest.mark.timeout(240)

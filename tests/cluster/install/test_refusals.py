@@ -26,7 +26,7 @@ from tests.cluster.install.steps import (
 )
 from tests.cluster.lone_node import LoneNode
 from tests.edgeai.cli.command import edgeai, start
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -20,7 +20,7 @@ from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from common.tasks import TaskGroup
 from edgeai.ids import Uid, WorkerName
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=120.0)
 DEFAULT = CarrierTiming()

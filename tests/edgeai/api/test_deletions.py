@@ -10,7 +10,7 @@ from edgeai.api.resources import Object
 from edgeai.faults import pod_faults
 from edgeai.faults.remedies import remedy_of
 from edgeai.times import rfc3339
-from tests.globalmanager.builders import at
+from tests.support.world import at
 
 
 def pod(node: str = "edge1", **metadata: Any) -> Object:

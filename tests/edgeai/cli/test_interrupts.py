@@ -11,7 +11,7 @@ import yaml
 
 from tests.edgeai.cli.command import DEADLINE_S, processes_of, start
 from tests.edgeai.kube.test_plugin import kubeconfig_with
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Ended(Exception):

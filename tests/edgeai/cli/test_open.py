@@ -16,7 +16,7 @@ from edgeai.cli.console import login_address, open_in_cluster
 from edgeai.errors import EdgeAIError
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NAMESPACE: Final = "edgeai-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

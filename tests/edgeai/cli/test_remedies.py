@@ -23,11 +23,11 @@ from edgeai.errors import EdgeAIError
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Silent
 from edgeai.kube.remedies import OF_A_COMMAND
-from tests.certificates import Authority
 from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
-from tests.ports import free_port
+from tests.support.certificates import Authority
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.ports import free_port
 
 MODEL: Final = """
 apiVersion: edgeai.io/v1alpha1

@@ -8,7 +8,7 @@ import pytest
 from edgeai.cli import environment
 from edgeai.cli.environment import Environment
 from tests.edgeai.cli.command import edgeai, start
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MODEL = "a-model-that-nobody-has-created-and-whose-name-is-long"
 TEMPLATE = {"spec": {"containers": [{"name": "worker", "image": "none"}]}}

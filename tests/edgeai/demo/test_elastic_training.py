@@ -20,7 +20,7 @@ from edgeai.demo import digits_source
 from edgeai.demo.distributed_training import data
 from edgeai.demo.elastic_training import network
 from edgeai.demo.elastic_training.launcher import COMMIT_EVERY, Training
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 CHECKOUT: Final = Path(__file__).parents[3]
 

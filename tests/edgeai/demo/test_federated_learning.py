@@ -17,8 +17,8 @@ from edgeai.demo.federated_learning.files import EDGES, held_out_of, train_file
 from edgeai.demo.federated_learning.model import Perceptron
 from tests.edgeai.demo.scripts import CHECKOUT, started
 from tests.edgeai.worker.peers import LOOPBACK
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S
 
 SCRIPTS = CHECKOUT / "edgeai" / "demo" / "federated_learning"
 SECRET = {"JOB_SECRET": "s"}

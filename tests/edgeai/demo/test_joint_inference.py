@@ -15,8 +15,8 @@ from edgeai.demo import digits
 from edgeai.demo.joint_inference import manifests, train
 from tests.edgeai.demo.scripts import CHECKOUT, started
 from tests.edgeai.worker.peers import LOOPBACK, LocalController
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S
 
 SCRIPTS = CHECKOUT / "edgeai" / "demo" / "joint_inference"
 

@@ -21,7 +21,7 @@ from edgeai.kube.sender import ClientSettings
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 REF = ObjectRef(PODS, "ns", "a")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}}

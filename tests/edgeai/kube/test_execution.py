@@ -15,7 +15,7 @@ from edgeai.kube.execution import MAX_OUTPUT_BYTES, End, NotStarted, exit_code_o
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.exec_answers import SUCCESS, exited, hangs, says
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 POD = ObjectRef(PODS, "ns", "a-launcher")
 

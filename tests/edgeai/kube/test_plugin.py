@@ -13,7 +13,7 @@ import yaml
 from edgeai.errors import SettingsError
 from edgeai.kube.user import UserClient
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 VERSION: Final = "client.authentication.k8s.io/v1"
 CREDENTIAL: Final = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": "t0"}}

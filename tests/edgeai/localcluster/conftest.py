@@ -15,8 +15,8 @@ from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.objects.resources import Object
 from edgeai.localcluster.objects.store import Store
-from tests import widgets
-from tests.waiting import PATIENCE_S
+from tests.support import widgets
+from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
 

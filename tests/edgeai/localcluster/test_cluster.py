@@ -24,7 +24,7 @@ from edgeai.localcluster.objects.resources import NODES, PODS, Object
 from edgeai.localcluster.process import ClusterProcess, StartFailed
 from edgeai.localcluster.state import Running, StateDirectory, start_ticks
 from tests.edgeai.localcluster.running import container, is_gone, new_pod, running_cluster
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 NODE = ("edge0",)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeai.worker import tensors
 from edgeai.worker.environment import Address
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 LOOPBACK = "127.0.0.1"
 

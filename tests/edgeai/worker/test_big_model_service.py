@@ -29,7 +29,7 @@ from edgeai.worker.environment import Address, WorkerEnvironment
 from edgeai.worker.results import Reason
 from tests.edgeai.worker import peers
 from tests.edgeai.worker.peers import LOOPBACK, Doubler
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 CHECKOUT = Path(__file__).parents[3]
 BODY = tensors.encode_request(peers.samples(2))

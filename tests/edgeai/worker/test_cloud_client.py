@@ -19,8 +19,8 @@ from edgeai.worker.errors import TensorError
 from edgeai.worker.results import Reason
 from tests.edgeai.worker import peers
 from tests.edgeai.worker.peers import LOOPBACK, Behaviour, ScriptedCloud
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S
 
 TIMEOUT_S = 0.3  # where the deadline is the test; elsewhere a busy machine has PATIENCE_S
 SOON_S = PATIENCE_S / 4  # a peer that hangs does so for PATIENCE_S

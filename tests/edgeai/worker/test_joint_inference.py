@@ -23,8 +23,8 @@ from edgeai.worker.joint_inference import JointInference
 from edgeai.worker.results import AnsweredBy, Counts, Reason
 from tests.edgeai.worker import peers
 from tests.edgeai.worker.peers import LOOPBACK, Doubler, LocalController, ScriptedCloud
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S, eventually
 
 HARD, EASY = 0.1, 0.9  # sample values; the edge's answer is the sample itself
 

@@ -14,8 +14,8 @@ from edgeai.worker.reporter import POST_TIMEOUT_S, Reporter, ReportTarget
 from edgeai.worker.results import Counts
 from tests.edgeai.worker import peers
 from tests.edgeai.worker.peers import LOOPBACK, LocalController
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S
 
 SECRET = "0123456789abcdef" * 4
 ONE = Counts(seen=3, hard=2, uploaded=2, answered_by_cloud=1, fallbacks=1)

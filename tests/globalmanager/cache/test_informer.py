@@ -15,7 +15,7 @@ from globalmanager.cache.informer import Informer, InformerSettings, InformerSub
 from globalmanager.cache.store import Store
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 SETTINGS = InformerSettings(
     watch_s=1.0, backoff_base_s=0.02, backoff_max_s=0.05, absent_after_s=0.1

@@ -16,9 +16,9 @@ from globalmanager.cache.pods import FORMS, MAX_POD_BYTES, pod_part
 from globalmanager.engine.pod_security import Level, violations
 from globalmanager.kinds.training.pytorchjob.framework import PYTORCH
 from globalmanager.kinds.training.replicas import trainer
-from tests.globalmanager.builders import NOW
 from tests.globalmanager.engine.test_pod_security import ALLOWED, BASELINE, RESTRICTED
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.world import NOW
 
 VARIABLES = 30_000
 STATUS = {

@@ -9,7 +9,7 @@ import itertools
 from tests.globalmanager.cluster import Manager, User
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 _NUMBERS = itertools.count(1)
 

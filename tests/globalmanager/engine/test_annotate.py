@@ -12,7 +12,7 @@ from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 MARK = "test.edgeai.io/size"
 

@@ -43,7 +43,7 @@ from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, crd_of, gadget, read, wanted_config
 from tests.globalmanager.objects import GADGETS
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 CONFIG = ObjectRef(CONFIGMAPS, "default", "a-config")
 NO_CONTACTS: dict[Any, Contact] = {}

@@ -26,7 +26,7 @@ from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 MANY = range(30)  # more than there are reconcilers
 

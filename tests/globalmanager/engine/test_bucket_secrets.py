@@ -18,7 +18,7 @@ from tests.globalmanager.cluster import CRDS, FAST, LocalApi, Manager, User, run
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 MODELS: Final = MODEL_KIND.resources[0]
 PRIVATE: Final = "c2VjcmV0"

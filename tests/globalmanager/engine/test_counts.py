@@ -15,7 +15,7 @@ from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.cluster import FAST, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import GADGET, counting, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 ENTRY = {"node": "n1", "attempt": 1, "status": "running", "taskInfo": {"seen": 1}, "revision": 1}
 STATUS = {"phase": "Running", "uploadCount": 1, "metrics": [], "workers": {"w": ENTRY}}

@@ -13,7 +13,7 @@ from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, LocalApi, Manager, User, run_manager
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.globalmanager.kinds.training.pytorchjob.test_autoscaler import elastic
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 KINDS: Final = (SERVICE, MODEL, PYTORCH)
 HPA: Final = {"minReplicas": 1, "maxReplicas": 4}

@@ -24,7 +24,7 @@ from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 ABOUT = make("a", namespace="default")
 READY = Event(Severity.NORMAL, "Ready", "the gadget is ready")

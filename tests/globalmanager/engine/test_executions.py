@@ -36,7 +36,7 @@ from tests.globalmanager.gadgets import GADGET
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import Answer, ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def job(name: str = "a", namespace: str = "ns", uid: str = "") -> Observed:

@@ -14,7 +14,7 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.cluster import LocalApi, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, gadget, plan
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_it_writes_nothing_but_knows_what_each_node_must_hold(

@@ -13,7 +13,7 @@ from tests.globalmanager.cluster import FAST, LocalApi, Manager, User, run_manag
 from tests.globalmanager.engine.marker import pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 BEFORE: Final = {"before.test/made-by": "another"}
 SELECTOR: Final = "before.test/made-by=another,app.kubernetes.io/managed-by!=edgeai"

@@ -23,7 +23,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.support.clock import AheadClock
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 A = ObjectRef(GADGETS, "default", "a")
 

@@ -13,7 +13,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadge
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 OTHERS = ResourceType("other.edgeai.io", "v1", "gadgets", "Gadget")
 BOTH: Kind = msgspec.structs.replace(

@@ -11,7 +11,7 @@ from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
 from tests.globalmanager.cluster import CRDS, LocalApi, Manager, User, run_manager
 from tests.globalmanager.kinds.training.samples import pytorch_spec
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 CREATED = {"conditions": [{"type": "Created", "status": "True"}]}
 

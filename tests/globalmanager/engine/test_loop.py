@@ -27,7 +27,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, counting, gad
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 ETCD_BYTES = 1536 * 1024  # largest object
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)

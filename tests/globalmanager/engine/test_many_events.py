@@ -16,7 +16,7 @@ from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.engine.test_apply import Bench
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 PYTORCH_JOBS: Final = ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 

@@ -10,7 +10,7 @@ from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING_JOB
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 MANY: Final = 200  # several times as many as one plan of the job adopts
 KINDS: Final = {TRAINING_JOBS: TRAINING_JOB, SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}

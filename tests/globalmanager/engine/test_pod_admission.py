@@ -15,7 +15,6 @@ from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge import jointinferenceservice, model
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.builders import World, from_yaml, job
 from tests.globalmanager.cluster import CRDS, FAST, LocalApi, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import crd_of
@@ -28,7 +27,8 @@ from tests.globalmanager.kinds.edge.samples import (
 )
 from tests.globalmanager.kinds.elastic.world import EXAMPLE, ElasticWorld
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
+from tests.support.world import World, from_yaml, job
 
 PRIVILEGED: Final = {"securityContext": {"privileged": True}}
 FIELD: Final = "spec.containers[0].securityContext.privileged must not be true"

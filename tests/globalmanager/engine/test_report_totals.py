@@ -17,9 +17,9 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
-from tests.globalmanager.builders import report
 from tests.globalmanager.cluster import CRDS, LocalApi, User
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
+from tests.support.world import report
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")
 UPLOADED: Final = {"edge-a": 1, "edge-b": 20, "edge-c": 300}

@@ -7,7 +7,7 @@ from globalmanager.kinds.training import pytorchjob, tfjob
 from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 KINDS = [pytorchjob.KIND, tfjob.KIND]
 PYTORCH_JOBS, TF_JOBS = (kind.resources[0] for kind in KINDS)

@@ -17,7 +17,7 @@ from tests.globalmanager.gadgets import crd_of, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 DIALS = ResourceType("test.edgeai.io", "v1", "dials", "Dial")
 EXPIRED = "expired"

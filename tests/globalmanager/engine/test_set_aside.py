@@ -19,7 +19,7 @@ from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 SETTINGS = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
 ODD = {"labels": "odd"}

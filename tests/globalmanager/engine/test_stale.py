@@ -16,7 +16,7 @@ from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 JOBS = KIND.resources[0]
 WORKER = "mnist-worker-0"

@@ -22,7 +22,7 @@ from globalmanager.engine.build import build_engine
 from globalmanager.rootkey import SECRET_NAME, get_root_key, retry_until_answered
 from tests.globalmanager.cluster import Edge, LocalApi, open_fence
 from tests.globalmanager.gadgets import GADGET
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_all_replicas_and_restarts_share_one_key(kube: KubeClient) -> None:

@@ -16,7 +16,7 @@ from tests.globalmanager.gadgets import GADGET, GadgetSpec, NoStatus
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 class StricterSpec(GadgetSpec, frozen=True):

@@ -17,7 +17,7 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
 from tests.support.kubeconfig import write_kubeconfig
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 ME: Final = Identity("pod-1", "aaaa")
 OTHER: Final = "pod-2_bbbb"

@@ -15,7 +15,7 @@ from edgeai.kube.guard import Shut
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 POD: Final = ObjectRef(PODS, "default", "p")
 WRITES = {

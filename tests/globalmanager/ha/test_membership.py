@@ -17,7 +17,7 @@ from globalmanager.ha.membership import Membership
 from globalmanager.ha.presence import object_name
 from tests.globalmanager.scripted_api import Answer, ScriptedApi
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 LEASES_PATH: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 LEASE_PATH: Final = f"{LEASES_PATH}/{LEASE_NAME}"

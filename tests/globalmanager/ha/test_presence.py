@@ -13,7 +13,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.elector import Identity
 from globalmanager.ha.presence import Presence
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NODE: Final = NodeName("edge0")
 

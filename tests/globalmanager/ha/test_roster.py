@@ -22,7 +22,7 @@ from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
 from globalmanager.ha.roster import Roster
 from tests.globalmanager.cluster import LocalApi
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NODE: Final = NodeName("edge0")
 DURATION_S: Final = 3.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from edgeai.api.objects import is_being_deleted
 from globalmanager.contract import Action, Adopt, Create, Refusal
-from tests.globalmanager.builders import at, merged
+from tests.support.world import at, merged
 
 Refuse = Callable[[Action], Refusal | None]
 

@@ -8,9 +8,9 @@ import pytest
 
 from globalmanager.contract import Plan
 from globalmanager.kinds.training import pytorchjob
-from tests.globalmanager.builders import World, report
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
 from tests.globalmanager.kinds.training.samples import pytorch_spec, started
+from tests.support.world import World, report
 
 ESCAPE: Final = "\x1b]0;owned\x07\x1b[2J\u202e"
 ENDED: Final[dict[str, Any]] = {

@@ -10,7 +10,6 @@ from edgeai.faults.summary import faults_of
 from edgeai.times import rfc3339
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TENSORFLOW
-from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.edge.samples import small_service
 from tests.globalmanager.kinds.training.samples import (
     conditions,
@@ -19,6 +18,7 @@ from tests.globalmanager.kinds.training.samples import (
     started,
     tf_spec,
 )
+from tests.support.world import World, at
 
 MASTER, WORKER = "mnist-master-0", "mnist-worker-0"
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed"}}

@@ -13,7 +13,6 @@ from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Delete, Refusal
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.builders import GRACE_S, World, at, merged, terminating
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
@@ -30,6 +29,7 @@ from tests.globalmanager.kinds.training.samples import (
     started,
     tf_spec,
 )
+from tests.support.world import GRACE_S, World, at, merged, terminating
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 LATE: Final = GRACE_S + OVERDUE_S

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
     ElasticWorld,
@@ -14,6 +13,7 @@ from tests.globalmanager.kinds.elastic.world import (
 )
 from tests.globalmanager.kinds.refusals import Refuse, adoption, carry, creation_of, live
 from tests.globalmanager.kinds.training.pytorchjob.test_elastic import WORKERS, half_full
+from tests.support.world import at, merged
 
 SOME_WORKERS: Any = {"replicas": 3, "minReplicas": 1}
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
-from tests.globalmanager.builders import NOW, World, job, report
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
+from tests.support.world import NOW, World, job, report
 
 WORDS = st.sampled_from(
     ["", "edge0", "small", "IBT", "/models/a", "s3://b/k", "http://[", "..", "a" * 300, "\x00"]

@@ -18,10 +18,10 @@ from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
-from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.elastic.world import example
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
 from tests.globalmanager.manifests.cel import Program, Rule, rules
+from tests.support.world import job
 
 REPLICAS: Final = "spec.pytorchReplicaSpecs"
 TF_REPLICAS: Final = "spec.tfReplicaSpecs"

@@ -17,8 +17,8 @@ from globalmanager.contract import Kind, Plan
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
-from tests.globalmanager.builders import from_yaml, report
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, small_service
+from tests.support.world import from_yaml, report
 
 DIRECTORY = Path(__file__).parents[3] / "deploy" / "crds"
 ALL = [pytest.param(kind, type_, id=str(type_)) for kind in KINDS for type_ in kind.types]

@@ -10,7 +10,7 @@ import pytest
 
 from globalmanager.rest.server import RestLimits
 from tests.globalmanager.rest.cluster import JI, RestSide, object_of
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 LIMIT = 8
 SLOW = f"GET /api/v1/{JI} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

@@ -11,7 +11,7 @@ import pytest
 
 from globalmanager.rest.streams import StreamLimits
 from tests.globalmanager.rest.cluster import JI, RestSide, object_of
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 LIST = f"/api/v1/{JI}"
 LARGE_BYTES = 1_300_000

@@ -25,7 +25,7 @@ from localcontroller.hooks.sources import (
 )
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from tests.localcontroller.hooks.world import UID, assign, key, watching
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_a_new_dataset_is_counted_and_reported(ledger: Ledger, data: Path) -> None:

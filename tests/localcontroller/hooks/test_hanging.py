@@ -17,7 +17,7 @@ from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts, Sou
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.world import assign, watching
 from tests.localcontroller.test_process import running
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def in_s3(name: str = "faces") -> wire.Assign:

@@ -14,7 +14,7 @@ from localcontroller.hooks.sources import DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import assign, watching
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def make_huge(file: Path) -> Path:

@@ -13,7 +13,7 @@ from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import Outgoing
 from tests.localcontroller.builders import report_of
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 UID = Uid("uid-d")
 LOOPBACK = parse_networks(["127.0.0.0/8"])

@@ -16,7 +16,7 @@ from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.localcontroller.builders import TIMING
 from tests.localcontroller.cloud import Cloud, running_cloud
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 A, B, C = "wss://a:9000", "wss://b:9000", "wss://c:9000"
 NOWHERE = "ws://127.0.0.1:1"

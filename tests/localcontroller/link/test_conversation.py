@@ -14,7 +14,7 @@ from tests.localcontroller.builders import assign, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.full_disk import full_disk
 from tests.localcontroller.link.test_link import linked
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from tests.localcontroller.builders import (
 )
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.full_disk import full_disk
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 
 @pytest.fixture

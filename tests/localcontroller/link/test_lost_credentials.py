@@ -26,12 +26,12 @@ from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Link
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
-from tests.certificates import Authority
 from tests.localcontroller.builders import TIMING, WORKER, desired, key
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.link.test_link import quick_delays
 from tests.localcontroller.test_process import Controller, running
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.certificates import Authority
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 LOST: Final = 4  # exit code
 WAITING: Final = "waiting for the credential of this node"

@@ -16,7 +16,7 @@ from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
 from tests.localcontroller.builders import UID, WORKER
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 Manifest = dict[str, Any]
 

@@ -36,7 +36,7 @@ from tests.localcontroller.builders import (
 )
 from tests.localcontroller.full_disk import full_disk
 from tests.support.clock import Clock
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 FOREIGN_SECRET = "6" * 64
 FOREIGN = WorkerName("faces-edge")

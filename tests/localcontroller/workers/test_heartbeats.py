@@ -21,7 +21,7 @@ from tests.localcontroller.builders import (
     worker_message,
 )
 from tests.support.clock import Clock
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 OTHER = WorkerName("other")
 PERIOD_S = 10.0

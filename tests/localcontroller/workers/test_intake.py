@@ -11,7 +11,7 @@ from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.intake import Intake
 from tests.localcontroller.builders import UID, WORKER, assign, body, worker_message
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 OTHER = WorkerName("digits-cloud")
 EVER_S = 3600.0

@@ -12,7 +12,7 @@ from tests.localcontroller.workers.cluster_api import (
     until_state,
     watching,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_a_deleted_pod_leaves_its_worker_lost(tasks: Ledger, api: ClusterApi) -> None:

@@ -16,7 +16,7 @@ from localcontroller.metrics import Metrics
 from localcontroller.workers.proxy import Proxy
 from localcontroller.workers.rates import RequestRates
 from tests.localcontroller.builders import SECRET, WORKER
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

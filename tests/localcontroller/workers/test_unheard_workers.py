@@ -16,7 +16,7 @@ from tests.localcontroller.workers.cluster_api import (
     until_state,
     watching,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 REPLICA = "mnist-worker-0"
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "mnist", "uid": UID}

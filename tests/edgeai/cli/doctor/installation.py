@@ -22,7 +22,7 @@ from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 NAMESPACE: Final = "edgeai-system"
 NOW: Final = datetime.now(UTC) + timedelta(hours=1)  # a CA that openssl makes begins at once

@@ -33,7 +33,6 @@ from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
-from tests.certificates import Authority
 from tests.edgeai.cli.command import edgeai
 from tests.edgeai.cli.doctor.installation import (
     NAMESPACE,
@@ -45,6 +44,7 @@ from tests.edgeai.cli.doctor.installation import (
 )
 from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import serve_scripted
+from tests.support.certificates import Authority
 from tests.support.kubeconfig import write_kubeconfig
 
 CLAIMS: Final = f"{LEASE_NAME}-1"

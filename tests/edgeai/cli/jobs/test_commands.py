@@ -34,7 +34,7 @@ from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.client.conftest import add_pod, condition, tell
 from tests.edgeai.client.test_client import RUNNING, Logs
 from tests.globalmanager.cluster import LocalApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 SERVICE: Final = """
 apiVersion: edgeai.io/v1alpha1

@@ -20,7 +20,7 @@ from edgeai.localcluster.objects.store import Store
 from edgeai.localcluster.state import write_kubeconfig
 from tests.edgeai.localcluster.conftest import TOKEN, configmap, pod, widget, widget_crd
 from tests.edgeai.localcluster.running import patch
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on PATH")

@@ -35,7 +35,7 @@ from tests.edgeai.localcluster.conftest import (
     widget_crd,
 )
 from tests.edgeai.localcluster.running import patch
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
 WIDGETS_PATH = "/apis/edgeai.io/v1alpha1/namespaces/default/widgets"

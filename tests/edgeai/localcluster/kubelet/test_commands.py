@@ -18,7 +18,7 @@ from tests.edgeai.localcluster.running import (
     new_pod,
     running_cluster,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 V4: Final = "v4.channel.k8s.io"
 V5: Final = "v5.channel.k8s.io"

@@ -18,8 +18,8 @@ from tests.edgeai.localcluster.running import (
     running_cluster,
     server,
 )
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture

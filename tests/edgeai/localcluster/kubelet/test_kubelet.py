@@ -36,7 +36,7 @@ from tests.edgeai.localcluster.running import (
     python,
     running_cluster,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 @pytest.fixture

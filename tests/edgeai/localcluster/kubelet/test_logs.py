@@ -11,7 +11,7 @@ from edgeai.localcluster.objects.containers import LogQuery
 from tests.edgeai.localcluster.running import (
     collected,
 )
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 def query(**fields: object) -> LogQuery:

@@ -24,7 +24,7 @@ from tests.edgeai.localcluster.running import (
     patch,
     running_cluster,
 )
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 MESSAGE = "Pod was active on the node longer than the specified deadline"
 LONG = container("exec sleep 60")

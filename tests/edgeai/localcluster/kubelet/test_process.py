@@ -8,7 +8,7 @@ import pytest
 
 from edgeai.localcluster.kubelet.launch import Launch
 from edgeai.localcluster.kubelet.process import ContainerProcess, Reaper
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 async def test_who_is_cancelled_as_the_output_ends_does_not_go_on(tmp_path: Path) -> None:

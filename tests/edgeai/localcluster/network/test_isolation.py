@@ -19,8 +19,8 @@ from tests.edgeai.localcluster.running import (
     running_cluster,
     server,
 )
-from tests.isolation import needs_isolation
-from tests.waiting import async_eventually
+from tests.support.isolation import needs_isolation
+from tests.support.waiting import async_eventually
 
 pytestmark = needs_isolation
 

@@ -29,7 +29,7 @@ from tests.edgeai.localcluster.running import (
     running_cluster,
     server,
 )
-from tests.waiting import PATIENCE_S, async_eventually
+from tests.support.waiting import PATIENCE_S, async_eventually
 
 PORTS = [{"name": "web", "port": 80, "targetPort": "tcp", "protocol": "TCP"}]
 

@@ -16,7 +16,7 @@ from edgeai.localcluster.objects.selectors import EVERYTHING, Requirement, Selec
 from edgeai.localcluster.objects.store import Store
 from tests.edgeai.localcluster.conftest import configmap
 from tests.edgeai.localcluster.running import patch
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 def drain(watch: Watch) -> list[tuple[str, str]]:

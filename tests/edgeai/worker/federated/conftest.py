@@ -27,8 +27,8 @@ from edgeai.worker.federated.protocol import Encoding
 from edgeai.worker.federated.server import AggregationServer
 from edgeai.worker.federated.store import RoundStore
 from edgeai.worker.http_exchange import HTTPPeer, Request, Response
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S, eventually
 
 LOOPBACK = "127.0.0.1"
 SECRET = "the job's own"

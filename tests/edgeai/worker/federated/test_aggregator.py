@@ -21,7 +21,7 @@ from edgeai.worker.federated.store import RoundStore
 from tests.edgeai.worker.federated.conftest import is_waiting, running
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_store import PLAIN, layout, vector
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 NUMBERS = 4
 WEIGHTS: Weights = [np.zeros(NUMBERS, dtype=np.float32)]

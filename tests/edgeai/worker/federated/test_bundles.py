@@ -18,7 +18,7 @@ from tests.edgeai.worker.federated.conftest import Federation, head, own
 from tests.edgeai.worker.federated.scripted import JOIN, LOST, Answer, Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import begun, join, layout, send, told, vector
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MakeFederation = Callable[..., Federation]
 PIECES = 10

@@ -26,7 +26,7 @@ from tests.edgeai.worker.federated.scripted import (
 )
 from tests.edgeai.worker.federated.test_faults import ONE
 from tests.edgeai.worker.federated.test_federation import settings
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 ROUND = "GET /v1/round"
 OFFER = "POST /v1/rounds/1/updates/a"

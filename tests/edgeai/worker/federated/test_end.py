@@ -8,7 +8,7 @@ import pytest
 
 from tests.edgeai.worker.federated.conftest import Workers
 from tests.edgeai.worker.federated.test_federation import DATA, MEAN_OF_ALL
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 RECORD: Final = "state.msgpack"  # all that a federation leaves behind
 MEAN_OF_A_AND_B: Final = (10 + 80) / 30

@@ -32,8 +32,8 @@ from tests.edgeai.worker.federated.conftest import (
 )
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S, eventually
 
 MakeFederation = Callable[..., Federation]
 ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)

@@ -7,7 +7,7 @@ import pytest
 
 from edgeai.worker.federated.heartbeat import Heartbeat
 from tests.edgeai.worker.federated.conftest import is_waiting
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 NEVER_S = 3600.0
 MakeHeartbeat = Callable[[Callable[[], None]], Heartbeat]

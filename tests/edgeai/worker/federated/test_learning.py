@@ -17,7 +17,7 @@ from tests.edgeai.worker.federated.conftest import Federation, running
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.scripted import Answer, Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_federation import settings, trainer
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MakeFederation = Callable[..., Federation]
 CLOSED: Answer = (409, b'{"error": "the round is over"}')

@@ -11,7 +11,7 @@ from edgeai.worker.federated.protocol import Join
 from tests.edgeai.worker.federated.conftest import Federation, SlowDisk, disk_of, running
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import NUMBERS, begun, layout, send, vector
-from tests.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MakeFederation = Callable[..., Federation]
 NEVER_S = 3 * PATIENCE_S  # a test that waits for this fails

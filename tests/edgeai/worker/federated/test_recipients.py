@@ -11,7 +11,7 @@ from tests.edgeai.worker.federated.test_aggregator import LAYOUT, WEIGHTS, goes_
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_store import seeded, vector
 from tests.edgeai.worker.federated.test_store import send as store_update
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 NEVER_S = 3 * PATIENCE_S  # a test that waits for this fails
 

@@ -12,7 +12,7 @@ from tests.edgeai.worker.federated import test_store
 from tests.edgeai.worker.federated.conftest import Federation, own
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import NUMBERS, join, layout, state, vector
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MakeFederation = Callable[..., Federation]
 SETTINGS = RoundSettings(rounds=3, expected_participants=2, gone_after_s=10.0)

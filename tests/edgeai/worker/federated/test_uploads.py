@@ -14,7 +14,7 @@ from edgeai.worker.federated.protocol import Commit, Damaged
 from edgeai.worker.federated.store import RoundOver
 from tests.edgeai.worker.federated.conftest import disk_of, running
 from tests.edgeai.worker.federated.test_store import PLAIN, TWO_PIECES, offer, seeded, send, vector
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 # ---- pieces that come twice, or half, or are too many --------------------------------------------
 

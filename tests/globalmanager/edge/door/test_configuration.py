@@ -11,7 +11,7 @@ from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from globalmanager.edge.identity.node_tokens import TokenAuthenticator
 from globalmanager.edge.identity.service_accounts import ReviewLimits, ServiceAccountAuthenticator
 from globalmanager.settings import Settings
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 
 class Nobody:

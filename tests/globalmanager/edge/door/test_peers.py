@@ -15,7 +15,7 @@ from common import wire
 from common.session import Timing
 from edgeai.ids import WorkerName
 from tests.globalmanager.edge.world import A, B, EdgeSide, key, report_body, token, uid
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 HASTY = Timing(opening_s=0.3, beat_s=0.1, silence_s=0.6)
 HELLO = wire.encode(wire.Hello(list(wire.VERSIONS), "i", {}))[0]

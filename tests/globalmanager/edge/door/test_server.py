@@ -19,7 +19,7 @@ from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.connection import MAX_HEAD_BYTES
 from globalmanager.edge.door.server import ARRIVALS, USER_TIMEOUT_S
 from tests.globalmanager.edge.world import NODES, A, B, EdgeSide, Peer, dial, token
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 UPGRADE = (
     "GET {path} HTTP/1.1\r\nHost: gm\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

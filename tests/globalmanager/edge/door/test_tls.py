@@ -23,11 +23,11 @@ from edgeai.errors import SettingsError
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles, server_context
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
-from tests.certificates import Authority, Pair
 from tests.globalmanager.edge.door.test_server import GOOD, UPGRADE, raw, read_to_end
 from tests.globalmanager.edge.world import A, B, EdgeSide, dial, token
+from tests.support.certificates import Authority, Pair
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
 RENEWED = ((("commonName", "renewed"),),)

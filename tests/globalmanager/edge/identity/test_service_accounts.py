@@ -26,7 +26,7 @@ from tests.globalmanager.edge.cluster import ACCOUNT, TokenApi, jwt, segment
 from tests.globalmanager.edge.world import A, EdgeSide, dial
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 QUICKLY_S = 0.05  # between two reviews of a session
 

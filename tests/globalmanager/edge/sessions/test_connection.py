@@ -9,7 +9,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from globalmanager.edge.sessions.connection import SessionConnection
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 class Both:

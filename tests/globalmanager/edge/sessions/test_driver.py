@@ -15,7 +15,7 @@ from edgeai.ids import WorkerName
 from globalmanager.edge.sessions.driver import SessionDriver
 from globalmanager.edge.sessions.flag import Flag
 from tests.globalmanager.edge.world import A, B, EdgeSide, report_body, uid
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 # GlobalManager and peers beat five times a second, in slots of 1/75 of that.
 QUICK = Timing(opening_s=10, beat_s=0.2, silence_s=30)

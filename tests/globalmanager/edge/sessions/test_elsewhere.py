@@ -4,7 +4,7 @@ from common import wire
 from edgeai.ids import NodeName
 from globalmanager.ha.claims import Claim, fingerprint
 from tests.globalmanager.edge.world import A, B, EdgeSide
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def claim(order: int, ledger_id: str = "ledger-1") -> dict[NodeName, Claim]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from globalmanager.edge.sessions.flag import Flag
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_a_task_waits_until_the_flag_is_set() -> None:

@@ -24,7 +24,7 @@ from tests.globalmanager.edge.world import (
     uid,
 )
 from tests.support.clock import AheadClock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 WORKERS = ("w", "v")
 

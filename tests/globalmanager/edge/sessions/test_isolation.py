@@ -33,7 +33,7 @@ from globalmanager.kinds.shared.worker_status import MAX_NODE_BYTES, MAX_WORKER_
 from tests.globalmanager.cluster import CRDS, LocalApi
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, EdgeSide
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 ROOT: Final = Path(__file__).parents[4]
 NO_CONTACTS: Final[dict[Any, Any]] = {}

@@ -14,7 +14,7 @@ from globalmanager.contract import Event, Kind, Plan, Served
 from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
 from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import A, EdgeSide, assignment, key
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
 KIND = Kind(

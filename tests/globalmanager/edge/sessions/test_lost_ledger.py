@@ -26,7 +26,7 @@ from localcontroller.ledger.outbox import Outgoing
 from tests.globalmanager.cluster import CRDS, User
 from tests.globalmanager.edge.world import A, EdgeSide, Peer, report_body
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 REF: Final = ObjectRef(EDGEAI, "default", "digits")
 WORKER: Final = WorkerName("digits-edge")

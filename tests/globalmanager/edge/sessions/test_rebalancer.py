@@ -24,7 +24,7 @@ from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import ServingReplica
 from tests.globalmanager.edge.world import EdgeSide, Peer
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NODES: Final = [NodeName(f"node-{n:02}") for n in range(48)]
 COUNTS: Final = st.lists(st.integers(0, 10_000), min_size=2, max_size=6)

@@ -11,7 +11,7 @@ from edgeai.ids import Uid
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
 from localcontroller.link.edge_session import Welcomed
 from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, dial, key, token, uid
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 def held(n: int, version: int = 1, incarnation: str = "") -> wire.TaskVersion:

@@ -20,7 +20,7 @@ from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
 from globalmanager.edge.sessions.quota import NodeLimits
 from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, beside, key, report_body, uid
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 
 async def test_a_report_reaches_the_status_and_is_acknowledged(world: EdgeSide) -> None:

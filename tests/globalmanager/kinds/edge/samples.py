@@ -6,7 +6,7 @@ from typing import Any
 from edgeai.api.resources import SECRETS, ResourceType
 from globalmanager.kinds.edge.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.edge.jointinferenceservice import KIND
-from tests.globalmanager.builders import World, from_yaml, job
+from tests.support.world import World, from_yaml, job
 
 EDGEAI, SEDNA = KIND.types
 

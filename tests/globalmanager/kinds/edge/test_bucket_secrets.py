@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from globalmanager.kinds.shared import storage
-from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.samples import federated_job, small_service
+from tests.support.world import World
 
 MINIO = {"s3_endpoint": "minio.store:9000", "s3_usehttps": "0"}
 THROUGH_A_BUCKET = {"transmitter": {"s3": {"aggDataPath": "s3://b/w", "credentialName": "keys"}}}

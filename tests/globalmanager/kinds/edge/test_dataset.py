@@ -7,7 +7,7 @@ import pytest
 from common.wire import WorkerGrant
 from edgeai.api.resources import ObjectRef
 from globalmanager.kinds.edge.dataset import KIND
-from tests.globalmanager.builders import World, job, report
+from tests.support.world import World, job, report
 
 SPEC = {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0", "credentialName": "s3-key"}
 

@@ -9,7 +9,6 @@ import pytest
 from edgeai.api.objects import SPEC_HASH
 from edgeai.api.resources import DEPLOYMENTS, PODS, Object
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.builders import World, copied
 from tests.globalmanager.kinds.edge.federatedlearningjob.test_upgrade import earlier_release
 from tests.globalmanager.kinds.edge.samples import (
     federated_job,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.edge.samples import (
     worker_spec,
 )
 from tests.globalmanager.kinds.training.samples import pytorch_spec, started, template, tf_spec
+from tests.support.world import World, copied
 
 FIELD = "automountServiceAccountToken"
 EDGE_LABEL = "node-role.kubernetes.io/edge"

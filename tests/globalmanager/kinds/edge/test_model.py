@@ -7,8 +7,8 @@ import pytest
 
 from globalmanager.contract import Plan
 from globalmanager.kinds.edge.model import KIND
-from tests.globalmanager.builders import World, job, report
 from tests.globalmanager.kinds.edge.samples import proposal_service, small_service
+from tests.support.world import World, job, report
 
 
 def model(**spec: Any) -> World:

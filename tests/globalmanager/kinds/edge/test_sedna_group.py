@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from globalmanager.kinds.edge.jointinferenceservice import KIND
-from tests.globalmanager.builders import World, job, report
 from tests.globalmanager.kinds.edge.samples import (
     EDGEAI,
     SEDNA,
@@ -17,6 +16,7 @@ from tests.globalmanager.kinds.edge.samples import (
     sedna_federated_job,
     sedna_service,
 )
+from tests.support.world import World, job, report
 
 COUNTS = {"seen": 30, "hard": 10, "uploaded": 10}
 

@@ -12,9 +12,9 @@ import pytest
 
 from edgeai.api.resources import PODS, SECRETS
 from globalmanager.kinds.shared.secrets import worker_secret
-from tests.globalmanager.builders import SETTINGS, World, from_yaml
 from tests.globalmanager.kinds.edge.samples import federated_job, secrets_of, small_service
 from tests.globalmanager.kinds.elastic.world import EXAMPLE, ElasticWorld
+from tests.support.world import SETTINGS, World, from_yaml
 
 ROLES = ("edge", "job", "train-0", "train-1")
 WORLDS: list[tuple[str, Callable[[], World], int]] = [

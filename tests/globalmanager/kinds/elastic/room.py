@@ -7,8 +7,8 @@ from edgeai.api.pod_state import is_active
 from edgeai.api.resources import PODS, SERVICES, Object, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Create, Delete, Event, Plan
-from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example
+from tests.support.world import at, merged
 
 FULL: Final = "0/3 nodes are available: 3 Insufficient cpu."
 

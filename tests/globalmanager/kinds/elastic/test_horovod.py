@@ -12,8 +12,8 @@ import pytest
 
 from globalmanager.kinds.elastic.trainingjob import files
 from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
-from tests.globalmanager.builders import at
-from tests.runtimes import INSTALL_S, python_with
+from tests.support.runtimes import INSTALL_S, python_with
+from tests.support.world import at
 
 pytestmark = pytest.mark.timeout(INSTALL_S)
 DRIVER: Final = Path(__file__).parents[2] / "horovod_driver.py"

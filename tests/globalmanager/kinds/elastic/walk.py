@@ -9,8 +9,8 @@ from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Adopt, Create, Delete, Result
 from globalmanager.kinds.shared.objects import owner_reference
-from tests.globalmanager.builders import at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
+from tests.support.world import at, merged
 
 ENDS: Final = ("ScaleSucceeded", "ScaleFailed")
 POLICIES: Final = (None, "OnFailure", "ExitCode", "Always", "Never")

@@ -24,7 +24,7 @@ from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob import KIND
 from globalmanager.kinds.shared.objects import owner_reference
-from tests.globalmanager.builders import NOW, World, at, from_yaml, merged
+from tests.support.world import NOW, World, at, from_yaml, merged
 
 SCALER_KINDS: Final = {SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}
 JOB: Final = "elastic-training"

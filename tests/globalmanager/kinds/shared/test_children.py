@@ -12,7 +12,7 @@ from edgeai.api.resources import DEPLOYMENTS, PODS, SERVICES, Object, ResourceTy
 from globalmanager.contract import Action, Create, Delete, Plan, Replace, UpdateRule
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.shared import children, objects
-from tests.globalmanager.builders import World, job
+from tests.support.world import World, job
 
 RULES = {SERVICES: UpdateRule.REPLACE, DEPLOYMENTS: UpdateRule.REPLACE}
 

@@ -16,8 +16,8 @@ from globalmanager.kinds.training.pytorchjob.spec import CONSTRAINTS as OF_PYTOR
 from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.kinds.training.tfjob.spec import CONSTRAINTS as OF_TF
 from globalmanager.manifests import crds
-from tests.globalmanager.builders import job
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
+from tests.support.world import job
 
 EXAMPLES = Path(__file__).parents[4] / "edgeai" / "demo"
 TABLES = ((PYTORCH, OF_PYTORCH), (TF, OF_TF))

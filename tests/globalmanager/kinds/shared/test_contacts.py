@@ -8,7 +8,7 @@ from edgeai.api.status import Finding
 from edgeai.ids import NodeName
 from globalmanager.kinds.edge.model import KIND as MODEL
 from globalmanager.kinds.shared.contacts import EDGE_CONNECTED, edge_connected
-from tests.globalmanager.builders import World, at, job
+from tests.support.world import World, at, job
 
 GRACE_S = 40.0
 EDGE0 = NodeName("edge0")

@@ -16,7 +16,7 @@ from globalmanager.contract import Delete, Observed
 from globalmanager.kinds.edge.federatedlearningjob import KIND
 from globalmanager.kinds.shared import lifecycle, status
 from globalmanager.kinds.shared.lifecycle import Timers
-from tests.globalmanager.builders import NOW, World, at, job
+from tests.support.world import NOW, World, at, job
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 

@@ -6,8 +6,8 @@ import pytest
 
 from globalmanager.kinds.shared.outcomes import outcomes
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import World, at, job, merged
 from tests.globalmanager.kinds.training.samples import ended, pytorch_spec
+from tests.support.world import World, at, job, merged
 
 
 def counted(world: World, seconds: float = 0) -> dict[str, int]:

@@ -7,8 +7,8 @@ import pytest
 
 from edgeai.api.resources import DEPLOYMENTS, ObjectRef
 from globalmanager.contract import Replace
-from tests.globalmanager.builders import NOW, World, copied
 from tests.globalmanager.kinds.edge.samples import proposal_service, sedna_service
+from tests.support.world import NOW, World, copied
 
 EDGE = ObjectRef(DEPLOYMENTS, "default", "helmet-detection-demo-deployment-edge")
 IMAGE = "spec.template.spec.containers[0].image"

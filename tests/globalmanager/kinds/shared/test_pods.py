@@ -15,7 +15,7 @@ from globalmanager.kinds.edge import worker_form
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.edge.worker_form import WorkerPod
 from globalmanager.kinds.shared import pods, storage
-from tests.globalmanager.builders import SETTINGS, World, job
+from tests.support.world import SETTINGS, World, job
 
 CONTAINER = {"name": "main", "image": "registry.test/worker:1"}
 SCRIPT = {

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from globalmanager.kinds.edge.federatedlearningjob import KIND
 from globalmanager.kinds.shared import objects, replication
-from tests.globalmanager.builders import World, job
+from tests.support.world import World, job
 
 NAME = st.text("ab0-", min_size=1, max_size=6)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from globalmanager.contract import ReportRefused, WorkerReport
 from globalmanager.kinds.shared import worker_status
 from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
-from tests.globalmanager.builders import merged, report
+from tests.support.world import merged, report
 
 GREEDY = {f"{'<' * 60}{number}": "<" * 256 for number in range(32)}
 ETCD_BYTES = 1536 * 1024  # largest request that etcd takes by default

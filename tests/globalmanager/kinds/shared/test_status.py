@@ -11,7 +11,7 @@ from edgeai.api.status import MAX_MESSAGE_CHARS, Finding, Truth
 from globalmanager.contract import Event, Severity, WorkerReport
 from globalmanager.kinds.edge.model import KIND as MODEL
 from globalmanager.kinds.shared import status, worker_status
-from tests.globalmanager.builders import NOW, World, job, merged, report
+from tests.support.world import NOW, World, job, merged, report
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -4,7 +4,7 @@ import pytest
 
 from edgeai.api.specs import InvalidSpec
 from globalmanager.kinds.shared.storage import Source, check_url, place
-from tests.globalmanager.builders import SETTINGS
+from tests.support.world import SETTINGS
 
 
 def source(url: str, env: str = "MODEL_URL", credential: str = "") -> Source:

@@ -4,7 +4,7 @@ from typing import Any
 
 from edgeai.api.resources import PODS
 from globalmanager.contract import Kind
-from tests.globalmanager.builders import World, job
+from tests.support.world import World, job
 
 
 def template(container: str = "pytorch", **spec: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import pytest
 
 from edgeai.times import rfc3339
-from tests.globalmanager.builders import World, at, merged
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
     ElasticWorld,
@@ -13,6 +12,7 @@ from tests.globalmanager.kinds.elastic.world import (
 )
 from tests.globalmanager.kinds.refusals import live
 from tests.globalmanager.kinds.training.pytorchjob.test_elastic import WORKERS, half_full
+from tests.support.world import World, at, merged
 
 AN_HOUR = 3600
 

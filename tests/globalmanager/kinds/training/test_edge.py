@@ -14,7 +14,6 @@ from globalmanager.contract import Assignment, Delete, Kind, Plan, ReportRefused
 from globalmanager.kinds.training import pytorchjob, tfjob
 from globalmanager.kinds.training.edge_placement import GRACE
 from globalmanager.kinds.training.edge_reports import MAX_WORKERS_BYTES
-from tests.globalmanager.builders import NOW, World, at, job, report
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     numbers,
@@ -23,6 +22,7 @@ from tests.globalmanager.kinds.training.samples import (
     template,
     tf_spec,
 )
+from tests.support.world import NOW, World, at, job, report
 
 KIND = pytorchjob.KIND
 MASTER, WORKER_0, WORKER_1 = "mnist-master-0", "mnist-worker-0", "mnist-worker-1"

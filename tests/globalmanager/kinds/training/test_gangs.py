@@ -9,8 +9,8 @@ from edgeai.api.resources import ObjectRef
 from globalmanager.contract import Kind, UpdateRule
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import NOW, SETTINGS, World, at, job
 from tests.globalmanager.kinds.training.samples import conditions, pods, pytorch_spec, template
+from tests.support.world import NOW, SETTINGS, World, at, job
 
 REPLICAS = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
 PLUGINS = "scheduler-plugins-scheduler"

@@ -8,7 +8,6 @@ import pytest
 from edgeai.api.resources import PODS
 from globalmanager.contract import Create, Delete, Kind
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.training.samples import (
     started,
     tf_spec,
 )
+from tests.support.world import World, at, job
 
 KIND = pytorchjob.KIND
 MASTER, WORKER_0, WORKER_1 = "mnist-master-0", "mnist-worker-0", "mnist-worker-1"

@@ -7,10 +7,10 @@ import pytest
 from globalmanager.contract import Kind
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TENSORFLOW
-from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic import world as elastic_jobs
 from tests.globalmanager.kinds.training.pytorchjob.test_autoscaler import elastic
 from tests.globalmanager.kinds.training.samples import conditions, pytorch_spec, started, tf_spec
+from tests.support.world import World, at
 
 PORTS = [{"name": "theirs", "port": 1, "targetPort": 1, "protocol": "TCP"}]
 CASES = [

@@ -18,7 +18,6 @@ from globalmanager.contract import Event, Kind
 from globalmanager.kinds.shared.job_conditions import Conditions, State
 from globalmanager.kinds.training import pytorchjob, tfjob
 from globalmanager.kinds.training.pytorchjob.autoscaling import bounds
-from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -30,6 +29,7 @@ from tests.globalmanager.kinds.training.samples import (
     tf_spec,
 )
 from tests.globalmanager.kinds.training.tfjob.test_tf_job import written_as
+from tests.support.world import NOW, World, at, job
 
 PYTORCH, TF = pytorchjob.KIND, tfjob.KIND
 MASTER, WORKER_0, WORKER_1 = "mnist-master-0", "mnist-worker-0", "mnist-worker-1"

@@ -9,9 +9,9 @@ from edgeai.api.resources import PODS
 from globalmanager.contract import Create, Plan
 from globalmanager.kinds.elastic.trainingjob import KIND as ELASTIC
 from globalmanager.kinds.training.tfjob import KIND
-from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pods, tf_spec
+from tests.support.world import World, at, job
 
 REPLICAS = 110
 VARIABLES = 30_000

@@ -18,8 +18,8 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Create, Delete, Observed, Plan
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import SETTINGS, at, copied, job, merged
 from tests.globalmanager.kinds.training.samples import ended, pytorch_spec
+from tests.support.world import SETTINGS, at, copied, job, merged
 
 NAMES: Final = ("mnist-master-0", "mnist-worker-0", "mnist-worker-1")
 _STEP_S: Final = 100.0  # longer than any pause before a restart

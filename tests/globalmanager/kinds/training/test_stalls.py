@@ -7,8 +7,8 @@ import pytest
 from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.contract import Refusal
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.training.samples import conditions, ended, pytorch_spec, started
+from tests.support.world import NOW, World, at
 
 WORKER = "mnist-worker-0"
 

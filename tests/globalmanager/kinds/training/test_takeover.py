@@ -9,8 +9,6 @@ import pytest
 from edgeai.api.resources import PODS, SERVICES, ref_of
 from globalmanager.contract import Kind, WorkerSettings
 from globalmanager.kinds.training import gangs, pytorchjob, tfjob
-from tests import training_operator
-from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -19,6 +17,8 @@ from tests.globalmanager.kinds.training.samples import (
     pytorch_spec,
     tf_spec,
 )
+from tests.support import training_operator
+from tests.support.world import World, at, job
 
 STARTED: Final = "2026-01-02T01:00:00Z"
 OPERATORS: Final = [

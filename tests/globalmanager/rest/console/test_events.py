@@ -19,7 +19,7 @@ from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import TYPES, RestSide
 from tests.globalmanager.rest.console.conftest import BEN, Browser
 from tests.globalmanager.scripted_api import ScriptedApi
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 PART = {"HX-Request": "true"}
 DIGITS = "/jobs/pytorchjobs.kubeflow.org/a/digits"

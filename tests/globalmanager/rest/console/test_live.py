@@ -18,7 +18,7 @@ from globalmanager.rest.console.login import SESSION_S
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 STREAM = {"Accept": "text/event-stream"}
 READ_S = 10.0

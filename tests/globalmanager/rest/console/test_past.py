@@ -28,7 +28,7 @@ from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.monitoring.scraper import scraping
 from tests.support.clock import Clock
-from tests.waiting import async_eventually
+from tests.support.waiting import async_eventually
 
 NOW = 1_800_000_000.0
 MADE = "2027-01-15T07:00:00Z"  # an hour before

@@ -3,8 +3,8 @@
 from globalmanager.contract import task_key
 from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.kinds.edge.federatedlearningjob import KIND
-from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.samples import federated_job, sedna_federated_job
+from tests.support.world import World
 
 
 def reporting_workers(world: World) -> dict[str, list[str]]:

@@ -11,7 +11,6 @@ from edgeai.participants import participant_secret
 from globalmanager.contract import Action, Adopt, Annotate, Delete, PatchStatus
 from globalmanager.kinds.edge.federatedlearningjob import KIND
 from globalmanager.kinds.edge.federatedlearningjob.plan import REPLACED_AFTER_S
-from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.edge.samples import (
     counted,
     federated_job,
@@ -20,6 +19,7 @@ from tests.globalmanager.kinds.edge.samples import (
     sedna_federated_job,
     value_of,
 )
+from tests.support.world import NOW, World, at, job
 
 POD_NAMES = ["digits-aggregation", "digits-train-0", "digits-train-1"]
 

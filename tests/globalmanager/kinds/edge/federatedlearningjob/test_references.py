@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.federatedlearningjob.test_plan import (
     POD_NAMES,
     env,
@@ -12,6 +11,7 @@ from tests.globalmanager.kinds.edge.federatedlearningjob.test_plan import (
     pod_spec,
 )
 from tests.globalmanager.kinds.edge.samples import federated_job, federated_learning_spec
+from tests.support.world import World
 
 # ---- the pretrained model -----------------------------------------------------------------------
 

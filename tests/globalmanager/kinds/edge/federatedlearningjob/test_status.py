@@ -9,13 +9,13 @@ from common.wire import WorkerStatus
 from edgeai.times import rfc3339
 from globalmanager.contract import Create, Refusal, Severity
 from globalmanager.kinds.edge.federatedlearningjob.plan import LEFT_WAITING_S, REPLACED_AFTER_S
-from tests.globalmanager.builders import NOW, World, at, report
 from tests.globalmanager.kinds.edge.federatedlearningjob.test_plan import (
     POD_NAMES,
     planned_actions,
     pod_names,
 )
 from tests.globalmanager.kinds.edge.samples import counted, federated_job, federated_learning_spec
+from tests.support.world import NOW, World, at, report
 
 # ---- the end ------------------------------------------------------------------------------------
 

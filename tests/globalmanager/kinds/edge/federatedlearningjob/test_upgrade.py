@@ -7,8 +7,8 @@ from edgeai.api.resources import ref_of
 from globalmanager.contract import Delete
 from globalmanager.kinds.edge.federatedlearningjob import worker_secrets, workers
 from globalmanager.kinds.edge.federatedlearningjob.worker_secrets import Layout
-from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.edge.samples import federated_job, federated_learning_spec
+from tests.support.world import NOW, World, at
 
 JOINT = "Secret/digits-federation"
 SEPARATE = {f"Secret/digits-{each}" for each in ("aggregation", "train-0", "train-1")}

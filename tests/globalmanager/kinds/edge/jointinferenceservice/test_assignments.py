@@ -5,13 +5,13 @@ from typing import Any
 from edgeai.ids import NodeName
 from globalmanager.contract import Assignment
 from globalmanager.kinds.shared.secrets import secret_hash
-from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.edge.samples import (
     joint_inference_spec,
     secrets_of,
     sedna_service,
     small_service,
 )
+from tests.support.world import World
 
 EDGE0 = NodeName("edge0")
 

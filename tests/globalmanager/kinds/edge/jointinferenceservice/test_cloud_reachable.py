@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from globalmanager.contract import Severity
-from tests.globalmanager.builders import World, at, report
 from tests.globalmanager.kinds.edge.samples import small_service
+from tests.support.world import World, at, report
 
 # (seconds, answered by the cloud, fallbacks; totals) of each report -> condition, with its reason
 ANSWERED, NO_ANSWER = ("True", "CloudAnswers"), ("False", "NoAnswer")

@@ -8,7 +8,6 @@ import pytest
 
 from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ref_of
 from globalmanager.contract import Create, Plan, Replace
-from tests.globalmanager.builders import NOW, World, at
 from tests.globalmanager.kinds.edge.samples import (
     joint_inference_spec,
     mining_spec,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.edge.samples import (
     value_of,
     worker_spec,
 )
+from tests.support.world import NOW, World, at
 
 HPA = {"minReplicas": 2, "maxReplicas": 5}
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from globalmanager.contract import Refusal, Severity
-from tests.globalmanager.builders import World, at, report
 from tests.globalmanager.kinds.edge.samples import joint_inference_spec, small_service
+from tests.support.world import World, at, report
 
 CRASHING: dict[str, Any] = {
     "containerStatuses": [

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.globalmanager.builders import at
 from tests.globalmanager.kinds.elastic.world import ElasticWorld, example, training, worker
+from tests.support.world import at
 
 SCRIPT: dict[str, Any] = {"script": "/scale.sh"}
 

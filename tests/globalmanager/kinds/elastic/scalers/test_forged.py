@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.globalmanager.builders import at
 from tests.globalmanager.kinds.elastic.scalers.test_hostile import forge, in_time
 from tests.globalmanager.kinds.elastic.world import ElasticWorld, example, training, worker
+from tests.support.world import at
 
 LONG_AGO = "2026-01-02T03:00:00Z"
 

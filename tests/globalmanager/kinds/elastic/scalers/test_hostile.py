@@ -11,8 +11,8 @@ from edgeai.api.resources import PODS, Object, ObjectRef
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.kinds.shared.objects import owner_reference
-from tests.globalmanager.builders import NOW, World, at, merged
 from tests.globalmanager.kinds.elastic.world import JOB, ElasticWorld, training, worker
+from tests.support.world import NOW, World, at, merged
 
 FAR = "2999-01-01T00:00:00Z"
 

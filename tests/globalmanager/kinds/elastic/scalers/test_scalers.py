@@ -12,7 +12,7 @@ from globalmanager.kinds.elastic import scalers
 from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.scalers import Scaler, Script
-from tests.globalmanager.builders import World, from_yaml
+from tests.support.world import World, from_yaml
 
 # examples/scale_out.yaml and scale_in_pod.yaml of the et-operator
 OUT = """

@@ -6,7 +6,6 @@ import pytest
 
 from globalmanager.contract import Create, Delete, Fault, Refusal, Severity
 from globalmanager.kinds.elastic.trainingjob import KIND
-from tests.globalmanager.builders import World, at, merged
 from tests.globalmanager.kinds.elastic.world import (
     JOB,
     LAUNCHER,
@@ -15,6 +14,7 @@ from tests.globalmanager.kinds.elastic.world import (
     training,
     worker,
 )
+from tests.support.world import World, at, merged
 
 OUT = ["Created", "Scaling", "ScriptExecuted", "ScaleSucceeded"]
 REFUSED = ["Created", "ScaleFailed"]

@@ -8,7 +8,6 @@ from edgeai.api.resources import PODS
 from globalmanager.contract import Annotate, Create, Delete
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
 from globalmanager.kinds.elastic.trainingjob.table import recorded
-from tests.globalmanager.builders import at
 from tests.globalmanager.kinds.elastic.scalers.test_hostile import forge, in_time
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.elastic.world import (
     worker,
 )
 from tests.globalmanager.kinds.training.samples import ended
+from tests.support.world import at
 
 LONG_AGO = "2026-01-02T03:00:00Z"
 READ = 20.0  # seconds after which the launcher has surely read a list of hosts

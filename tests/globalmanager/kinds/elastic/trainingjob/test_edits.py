@@ -11,9 +11,9 @@ from edgeai.api.pod_state import is_active
 from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Plan, Severity
 from globalmanager.kinds.elastic.trainingjob.spec import read
-from tests.globalmanager.builders import copied
 from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER
+from tests.support.world import copied
 
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
 

@@ -7,7 +7,6 @@ import pytest
 from edgeai.api.resources import Object
 from globalmanager.contract import Create, Refusal
 from globalmanager.kinds.elastic.trainingjob import KIND
-from tests.globalmanager.builders import World, at
 from tests.globalmanager.kinds.elastic.world import (
     JOB,
     LAUNCHER,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.elastic.world import (
     worker,
 )
 from tests.globalmanager.kinds.training.samples import ended, pods
+from tests.support.world import World, at
 
 EVICTED: dict[str, Any] = {"reason": "Evicted", "message": "The node was low on resource: memory."}
 PREEMPTED: dict[str, Any] = {

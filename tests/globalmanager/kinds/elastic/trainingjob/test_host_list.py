@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from globalmanager.kinds.elastic.trainingjob.host_list import READ_S, HostList, next_list
-from tests.globalmanager.builders import at
+from tests.support.world import at
 
 LONG_AGO: Final = at(-1000)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.globalmanager.builders import merged
 from tests.globalmanager.kinds.elastic.room import FULL, ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, worker
+from tests.support.world import merged
 
 
 def full(*, low: int = 1, workers: int = 2, queued: int = 1) -> ElasticCluster:

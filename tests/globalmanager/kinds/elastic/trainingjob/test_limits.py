@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from globalmanager.contract import Event, Result
-from tests.globalmanager.builders import copied
 from tests.globalmanager.kinds.elastic.room import ElasticCluster, elastic
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, worker
+from tests.support.world import copied
 
 WRONG_LIMITS = [
     ({"minReplicas": 7}, "worker.minReplicas is 7, above maxReplicas, 6"),

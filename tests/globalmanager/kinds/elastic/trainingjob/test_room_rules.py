@@ -11,9 +11,9 @@ from globalmanager.kinds.elastic.trainingjob import present, room, workers
 from globalmanager.kinds.elastic.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState, observe
 from globalmanager.kinds.shared.job_conditions import Conditions
-from tests.globalmanager.builders import NOW, merged
 from tests.globalmanager.kinds.elastic.room import elastic
 from tests.globalmanager.kinds.elastic.world import LAUNCHER, ElasticWorld, worker
+from tests.support.world import NOW, merged
 
 NODE: Final = {"spec": {"nodeName": "node"}}
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}

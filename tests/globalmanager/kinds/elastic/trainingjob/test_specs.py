@@ -9,7 +9,6 @@ from edgeai.api.specs import InvalidSpec
 from edgeai.api.training import CleanPods, RestartPolicy
 from edgeai.api.trainingjob import AttachMode
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob, read
-from tests.globalmanager.builders import World
 from tests.globalmanager.kinds.elastic.world import (
     JOB,
     LAUNCHER,
@@ -18,6 +17,7 @@ from tests.globalmanager.kinds.elastic.world import (
     launched,
     worker,
 )
+from tests.support.world import World
 
 REPLICAS = "spec.etReplicaSpecs"
 

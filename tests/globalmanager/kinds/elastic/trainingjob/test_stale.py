@@ -33,9 +33,9 @@ from globalmanager.contract import (
 from globalmanager.kinds.elastic.trainingjob import KIND
 from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.kinds.shared.objects import owner_reference
-from tests.globalmanager.builders import SETTINGS, at, copied, merged
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, status_by_kind, worker
 from tests.globalmanager.kinds.training.test_stale import Rejected
+from tests.support.world import SETTINGS, at, copied, merged
 
 LEAST, MOST = 2, 6
 _STALE_S: Final = 4

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from globalmanager.kinds.elastic.trainingjob import KIND, launcher
-from tests.globalmanager.builders import NOW
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
     created,
@@ -15,6 +14,7 @@ from tests.globalmanager.kinds.elastic.world import (
     running,
     worker,
 )
+from tests.support.world import NOW
 
 
 def test_first_come_the_key_and_the_workers_with_their_services() -> None:

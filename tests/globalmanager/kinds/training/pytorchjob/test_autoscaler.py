@@ -6,8 +6,8 @@ import pytest
 
 from edgeai.api.resources import AUTOSCALERS
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import World, job
 from tests.globalmanager.kinds.training.samples import pods, pytorch_spec, started
+from tests.support.world import World, job
 
 METRICS = [
     {

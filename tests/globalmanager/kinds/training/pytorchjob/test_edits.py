@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from globalmanager.contract import Severity
-from tests.globalmanager.builders import World, at, copied
 from tests.globalmanager.kinds.training.pytorchjob.test_elastic import (
     EVICTED,
     NO_ROOM,
@@ -17,6 +16,7 @@ from tests.globalmanager.kinds.training.pytorchjob.test_elastic import (
     half_full,
 )
 from tests.globalmanager.kinds.training.samples import conditions, pods
+from tests.support.world import World, at, copied
 
 POLICY: Final = {"minReplicas": 2, "maxReplicas": 4}
 

@@ -9,7 +9,6 @@ from edgeai.api.resources import PODS, ObjectRef
 from globalmanager.contract import Delete
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -17,6 +16,7 @@ from tests.globalmanager.kinds.training.samples import (
     pods,
     pytorch_spec,
 )
+from tests.support.world import NOW, World, at, job
 
 FULL: Final = "0/3 nodes are available: 3 Insufficient cpu."
 NO_ROOM: Final[dict[str, Any]] = {

@@ -12,7 +12,6 @@ import pytest
 from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Severity
 from globalmanager.kinds.training.pytorchjob import KIND
-from tests.globalmanager.builders import World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -22,6 +21,7 @@ from tests.globalmanager.kinds.training.samples import (
     started,
     template,
 )
+from tests.support.world import World, at, job
 
 MASTER, WORKER_0, WORKER_1 = "mnist-master-0", "mnist-worker-0", "mnist-worker-1"
 

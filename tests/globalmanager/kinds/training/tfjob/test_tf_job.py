@@ -10,7 +10,6 @@ from edgeai.api.resources import PODS
 from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Create
 from globalmanager.kinds.training.tfjob import KIND
-from tests.globalmanager.builders import NOW, World, at, job
 from tests.globalmanager.kinds.training.samples import (
     conditions,
     ended,
@@ -20,6 +19,7 @@ from tests.globalmanager.kinds.training.samples import (
     template,
     tf_spec,
 )
+from tests.support.world import NOW, World, at, job
 
 
 def config(world: World, name: str) -> str | None:

@@ -25,8 +25,8 @@ from tests.cluster.dns import Dns
 from tests.cluster.images import SANDBOX, Images, Recipe
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
-from tests.cluster.node import PROXY_USER, Node, kubelet_user
-from tests.waiting import PATIENCE_S, POLL_S, eventually
+from tests.support.node import PROXY_USER, Node, kubelet_user
+from tests.support.waiting import PATIENCE_S, POLL_S, eventually
 
 T = TypeVar("T")
 

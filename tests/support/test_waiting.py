@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from tests.waiting import NeverHappened, async_eventually, eventually
+from tests.support.waiting import NeverHappened, async_eventually, eventually
 
 
 def test_what_was_found_is_returned() -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from tests.jobs import Job
+from tests.support.jobs import Job
 
 ManagerDown = Callable[[], AbstractContextManager[None]]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from edgeai.cli.api import Object, collection_of, path_of
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 

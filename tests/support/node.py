@@ -18,7 +18,7 @@ from tests.cluster.network import Network
 from tests.cluster.programs import Program
 from tests.support.kubeconfig import kubeconfig
 
-METAMANAGER: Final = Path(__file__).with_name("metamanager.py")
+METAMANAGER: Final = Path(__file__).parents[1] / "cluster" / "metamanager.py"
 PROXY_USER: Final = "system:kube-proxy"
 _CLUSTER_DOMAIN: Final = "cluster.local"
 _METASERVER_PORT: Final = 10550  # of KubeEdge's MetaServer

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from tests.cluster.programs import Program
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 30.0
