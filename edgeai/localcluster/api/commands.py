@@ -101,24 +101,15 @@ async def _end(socket: web.WebSocketResponse, status: Object) -> None:
 def _status(code: int) -> Object:
     if code == 0:
         return {"metadata": {}, "status": "Success"}
-    cause = {"reason": "ExitCode", "message": str(code)}
     text = f"command terminated with non-zero exit code: exit status {code}"
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": text,
-        "reason": "NonZeroExitCode",
-        "details": {"causes": [cause]},
-    }
+    return _failed(text, "NonZeroExitCode", {"reason": "ExitCode", "message": str(code)})
 
 
 def _failure(text: str) -> Object:
     message = f"error executing command in container: {text}"
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": "InternalError",
-        "details": {"causes": [{"message": text}]},
-        "code": 500,
-    }
+    return _failed(message, "InternalError", {"message": text}) | {"code": 500}
+
+
+def _failed(message: str, reason: str, cause: Object) -> Object:
+    head = {"metadata": {}, "status": "Failure", "message": message, "reason": reason}
+    return head | {"details": {"causes": [cause]}}

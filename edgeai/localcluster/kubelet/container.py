@@ -205,12 +205,12 @@ class Container:
         image, delay_s = str(self._spec.get("image", "")), PULL_FIRST_S
         error = pull_error(image)
         while error and not self._stopping.is_set():
-            self.record.wait(waiting("ErrImagePull", error))
+            self.record.enter(waiting("ErrImagePull", error))
             self._pod.warning("Failed", f'Failed to pull image "{image}": {error}')
             self._pod.publish()
             await self._pause(PULL_TRY_S)
             message = f'Back-off pulling image "{image}": ErrImagePull: {error}'
-            self.record.wait(waiting("ImagePullBackOff", message))
+            self.record.enter(waiting("ImagePullBackOff", message))
             self._pod.publish()
             await self._pause(delay_s)
             delay_s = min(PULL_MAX_S, delay_s * 2)
@@ -227,7 +227,7 @@ class Container:
             except ContainerConfigError as error:
                 if str(error) != last_error:
                     last_error = str(error)
-                    self.record.wait(waiting("CreateContainerConfigError", last_error))
+                    self.record.enter(waiting("CreateContainerConfigError", last_error))
                     self._pod.warning("Failed", f"Error: {last_error}")
                     self._pod.publish()
             await self._pause(delay_s)
@@ -385,7 +385,7 @@ class Container:
         if delay_s <= 0:
             return
         message = f"back-off {delay_s:g}s restarting failed container={self._name}"
-        self.record.wait(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
+        self.record.enter(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
         self._pod.warning("BackOff", f"Back-off restarting failed container {self._name}")
         self._pod.publish()
         await self._pause(delay_s)

@@ -60,17 +60,15 @@ class ContainerRecord:
     def run(self, state: Object, container_id: str) -> None:
         """Record the start of a new run."""
         self.restart_count = self.next_run
-        if "terminated" in self.state:
-            self.last_state = self.state
-        self.state, self.container_id = state, container_id
-        self.ready = self.started = False
+        self.enter(state)
+        self.container_id = container_id
 
     def end(self, state: Object) -> None:
         self.state = state
         self.ready = self.started = False
 
-    def wait(self, state: Object) -> None:
-        """Record that the container waits for its next run. An ended run becomes `last_state`."""
+    def enter(self, state: Object) -> None:
+        """Record that the container waits or runs. An ended run becomes `last_state`."""
         if "terminated" in self.state:
             self.last_state = self.state
         self.state = state
@@ -202,27 +200,18 @@ def _conditions(
     unready = [record.name for record in containers if not record.ready]
     ready = _readiness(phase, unready)
     return [
-        _condition("PodScheduled"),
-        _initialized(phase, incomplete),
+        {"type": "PodScheduled", "status": "True"},
+        {"type": "Initialized"} | _initialized(phase, incomplete),
         {"type": "ContainersReady"} | ready,
         {"type": "Ready"} | ready,
     ]
 
 
-def _condition(type_: str) -> Object:
-    return {"type": type_, "status": "True"}
-
-
 def _initialized(phase: str, incomplete: Sequence[str]) -> Object:
     if not incomplete:
-        completed = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
-        return _condition("Initialized") | completed
-    return {
-        "type": "Initialized",
-        "status": "False",
-        "reason": "ContainersNotInitialized",
-        "message": f"containers with incomplete status: [{' '.join(incomplete)}]",
-    }
+        return {"status": "True"} | ({"reason": "PodCompleted"} if phase == "Succeeded" else {})
+    message = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    return {"status": "False", "reason": "ContainersNotInitialized", "message": message}
 
 
 def _readiness(phase: str, unready: Sequence[str]) -> Object:

@@ -114,19 +114,14 @@ def _check_conflicts(spec: Object, resources: Iterable[Resource]) -> list[FieldE
     names_in_use = {name for other in others for name in (other.plural, *other.short_names)}
     names_in_use |= {other.singular for other in others if other.singular}
     kinds = {other.kind for other in others}
-    faults = []
-    for field in ("plural", "singular"):
-        if names.get(field) in names_in_use:
-            why = f"is already in use in group {group}"
-            faults.append(errors.invalid(f"spec.names.{field}", names[field], why))
-    for short_name in names.get("shortNames") or ():
-        if short_name in names_in_use:
-            why = f"is already in use in group {group}"
-            faults.append(errors.invalid("spec.names.shortNames", short_name, why))
-    if names["kind"] in kinds:
-        why = f"is already in use in group {group}"
-        faults.append(errors.invalid("spec.names.kind", names["kind"], why))
-    return faults
+    claims = [(field, names.get(field), names_in_use) for field in ("plural", "singular")]
+    claims += [("shortNames", name, names_in_use) for name in names.get("shortNames") or ()]
+    claims.append(("kind", names["kind"], kinds))
+    return [
+        errors.invalid(f"spec.names.{field}", name, f"is already in use in group {group}")
+        for field, name, names_of_others in claims
+        if name in names_of_others
+    ]
 
 
 def _check_versions(spec: Object) -> list[FieldError]:

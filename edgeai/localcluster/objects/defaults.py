@@ -53,8 +53,8 @@ def with_defaults(resource: Resource, object_: Object) -> Object:
     spec = copy.deepcopy(_SPEC_DEFAULTS.get(resource.group_resource, {})) | spec
     if resource is PODS:
         spec = _defaulted_pod_spec(spec)
-    elif resource is SERVICES:
-        spec = _defaulted_service_spec(spec)
+    elif resource is SERVICES and isinstance(spec.get("ports"), list):
+        spec["ports"] = [_defaulted_service_port(port) for port in spec["ports"]]
     elif resource is DEPLOYMENTS:
         spec = _defaulted_templated_spec(spec)
     return {**object_, "spec": spec}
@@ -103,12 +103,6 @@ def _defaulted_container(container: Any) -> Any:
     if isinstance(filled.get("ports"), list):
         filled["ports"] = [_with({"protocol": "TCP"}, port) for port in filled["ports"]]
     return filled
-
-
-def _defaulted_service_spec(spec: Object) -> Object:
-    if isinstance(spec.get("ports"), list):
-        spec["ports"] = [_defaulted_service_port(port) for port in spec["ports"]]
-    return spec
 
 
 def _defaulted_service_port(port: Any) -> Any:

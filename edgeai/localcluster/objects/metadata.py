@@ -5,8 +5,9 @@ Pure. The kubelet uses names as parts of paths. So these checks are the same as 
 
 import re
 import secrets
-from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.errors import FieldError
@@ -63,8 +64,8 @@ def check(resource: Resource, object_: Object) -> None:
     Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults
     """
     metadata = object_["metadata"]
-    for field, form, fits in _FORMS:
-        if field in metadata and not fits(metadata[field]):
+    for field, form, type_ in _FORMS:
+        if field in metadata and not _is_of_type(metadata[field], type_):
             version = f'{resource.kind} in version "{resource.version}"'
             raise errors.BadRequest(
                 f"{version} cannot be handled as a {resource.kind}: metadata.{field} must be {form}"
@@ -81,35 +82,32 @@ def check(resource: Resource, object_: Object) -> None:
         raise errors.Invalid(resource, str(metadata.get("name", "")), faults)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_map_of_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_list_of_owners(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(owner, dict) and all(_is_text(owner.get(field, "")) for field in _OWNER_FIELDS)
-        for owner in value
-    )
+def _is_of_type(value: Any, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 _OWNER_FIELDS = {"apiVersion": "version", "kind": "kind", "name": "name", "uid": "uid"}
 """Field of an ownerReference -> the field's name in messages."""
-_TEXT, _TEXTS = "a string", "a map of strings to strings"
-_FORMS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("name", _TEXT, _is_text),
-    ("generateName", _TEXT, _is_text),
-    ("labels", _TEXTS, _is_map_of_texts),
-    ("annotations", _TEXTS, _is_map_of_texts),
-    ("finalizers", "a list of strings", _is_list_of_texts),
-    ("ownerReferences", "a list of references", _is_list_of_owners),
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+_FORMS: tuple[tuple[str, str, Any], ...] = (
+    ("name", "a string", str),
+    ("generateName", "a string", str),
+    ("labels", "a map of strings to strings", dict[str, str]),
+    ("annotations", "a map of strings to strings", dict[str, str]),
+    ("finalizers", "a list of strings", list[str]),
+    ("ownerReferences", "a list of references", list[_Owner]),
 )
 
 
