@@ -21,7 +21,7 @@ CONTAINERFILE: Final = ROOT / "deploy" / "containers" / "Containerfile"
 SHARED: Final = re.findall(r"\bedgeai/\w+\.py\b", CONTAINERFILE.read_text())
 """The small modules of edgeai, which every image holds."""
 PACKAGES: Final = {
-    "manager": ("common", "edgeai/api", "edgeai/kube", "globalmanager"),
+    "manager": ("common", "edgeai/api", "edgeai/faults", "edgeai/kube", "globalmanager"),
     "edge": ("common", "localcontroller"),
     "worker": ("edgeai/worker",),
 }
