@@ -165,7 +165,7 @@ def reconcile(
     desired: Sequence[Create],
     rules: Mapping[ResourceType, UpdateRule],
     *,
-    settled: Collection[ObjectRef] = (),
+    exempt: Collection[ObjectRef] = (),
 ) -> Stages:
     """Stages that first delete children that the job no longer wants, then change one type after
     the other.
@@ -176,15 +176,15 @@ def reconcile(
 
     Args:
         rules: type -> what the plan does with a child that differs from the desired child
-        settled: children that the plan neither creates, replaces nor deletes
+        exempt: children that the plan neither creates, replaces nor deletes
     """
     creates = {ref_of(create.type, create.object): create for create in desired}
-    creates = {ref: create for ref, create in creates.items() if ref not in settled}
-    kept = {*creates, *settled}
+    creates = {ref: create for ref, create in creates.items() if ref not in exempt}
+    expected = {*creates, *exempt}
     obsolete = tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in sorted(observed.children.items(), key=lambda item: str(item[0]))
-        if ref not in kept and not is_being_deleted(child)
+        if ref not in expected and not is_being_deleted(child)
     )
     changes = (
         tuple(_changes(observed, of_type, rules[type_]))

@@ -57,7 +57,7 @@ class Conditions:
         states: Iterable[str] = tuple(State),
     ) -> None:
         types = tuple(states)  # the type of an entry can be anything, also unhashable
-        entries = mappings(status.of(observed).get("conditions"))
+        entries = mappings(status.status_of(observed).get("conditions"))
         self._entries = [dict(entry) for entry in entries if entry.get("type") in types]
         self.last_stall = status.condition(observed, STALLED)
         """The condition Stalled in the status; empty when the job has not stalled."""

@@ -38,7 +38,7 @@ def refusal_fault(observed: Observed, conditions: Conditions) -> Fault | None:
     refusal = observed.refusal
     if refusal is None or refusal.reason == WAITING:
         return None
-    stall, generation = conditions.last_stall, status.of(observed).get("observedGeneration")
+    stall, generation = conditions.last_stall, status.status_of(observed).get("observedGeneration")
     is_same = (stall.get("reason"), generation) == (refusal.reason, observed.generation)
     return job_fault(refusal.reason, str(stall.get("message")) if is_same else refusal.message)
 

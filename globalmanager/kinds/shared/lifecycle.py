@@ -65,7 +65,7 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
 
     Returns: the time in the status; if the status has no time, `now` when `is_due`, else None
     """
-    known = status.of(observed).get(field)
+    known = status.status_of(observed).get(field)
     if parse_time(known):
         return known
     return rfc3339(now) if is_due else None
@@ -86,7 +86,7 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
 
     Args: among: names of the workers that the spec has; None: all workers that were ever done
     """
-    known = status.of(observed).get("finished")
+    known = status.status_of(observed).get("finished")
     names = [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
     succeeded = [
         pod["metadata"]["name"] for pod in own_pods(observed) if phase_of(pod) == "Succeeded"
@@ -160,7 +160,7 @@ def deletion_after(
 
     Args: since: RFC 3339 time; .status.completionTime when it is None
     """
-    left = left_s(since or status.of(observed).get("completionTime"), ttl_s, now)
+    left = left_s(since or status.status_of(observed).get("completionTime"), ttl_s, now)
     due = (Delete(observed.ref, observed.uid),) if left <= 0 else ()
     return due, Timers().add(left)
 

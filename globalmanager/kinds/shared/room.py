@@ -23,7 +23,7 @@ def is_queued(pod: Object) -> bool:
     return phase_of(pod) == "Pending" and not node_of(pod)
 
 
-def told(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:
+def waiting_reason(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:
     """The fields `reason` and `message` of .status.elastic: why the first of these pods does not
     run.
 

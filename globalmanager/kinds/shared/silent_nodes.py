@@ -49,5 +49,5 @@ def is_in_session(observed: Observed, pod: Object) -> bool:
 def last_report(observed: Observed, pod: Object) -> Mapping[str, Any]:
     """The entry of .status.workers that the node of the pod reported; empty without a report."""
     node = node_of(pod)
-    entries = worker_entries(status.of(observed)).values()
+    entries = worker_entries(status.status_of(observed)).values()
     return next((entry for entry in entries if entry.get("node") == node), {})

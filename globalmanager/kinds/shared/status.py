@@ -28,7 +28,8 @@ from globalmanager.contract import Event, Observed, Severity
 ACCEPTED: Final = "Accepted"
 
 
-def of(observed: Observed) -> Mapping[str, Any]:
+def status_of(observed: Observed) -> Mapping[str, Any]:
+    """.status of the job; empty when there is none, or when it is no map."""
     return mapping(observed.object.get("status"))
 
 
@@ -90,7 +91,7 @@ def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
 
 def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """`wanted` for Plan.status; None when .status already has the same values."""
-    current = of(observed)
+    current = status_of(observed)
     is_written = all(current.get(key) == value for key, value in wanted.items())
     return None if is_written else wanted
 
@@ -99,7 +100,7 @@ def replacing_subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[
     """As `subtree`, for a kind that gives each map whole: keys that .status has beyond the map are
     removed.
     """
-    current = of(observed)
+    current = status_of(observed)
     patches = {
         key: replacement_patch(mapping(current.get(key)), value)
         for key, value in wanted.items()

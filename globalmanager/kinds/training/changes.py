@@ -56,7 +56,7 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     stable = history.finished.union(name for name, _, _ in members if name in pods)
     settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
     settled |= _services_made_elsewhere(observed, pods, stable)
-    stages = children.reconcile(observed, desired, _RULES, settled=settled)
+    stages = children.reconcile(observed, desired, _RULES, exempt=settled)
     if pods:
         return children.new_pods_last((deletions, *stages)), timers
     # A job that cannot have all its Services starts none of its pods.

@@ -166,7 +166,7 @@ def _out_since(
         silent = _unaccepted_since(pod)
     if silent is None or silent > now:
         return None
-    recorded = mapping(status.of(observed).get("outOfContact")).get(pod["metadata"]["name"])
+    recorded = mapping(status.status_of(observed).get("outOfContact")).get(pod["metadata"]["name"])
     if (since := parse_time(recorded)) is not None:
         return max(since, silent)  # a GlobalManager that restarts goes on with the same time
     if contact is not None:
@@ -266,7 +266,7 @@ def _completed(
     now: datetime,
 ) -> Plan:
     """The plan with what this module adds to the status."""
-    known = status.of(observed)
+    known = status.status_of(observed)
     conditions = _states((made.status or known).get("conditions", known.get("conditions")))
     is_over = any(one.get("type") in ENDS and one.get("status") == "True" for one in conditions)
     events = made.events
@@ -300,7 +300,7 @@ def _map(known: Mapping[str, Any], field: str, wanted: Mapping[str, Any]) -> dic
 
 def _workers_left_out(observed: Observed) -> dict[str, Any]:
     """A patch that removes the entries of replicas that the spec no longer has."""
-    known = mapping(status.of(observed).get("workers"))
+    known = mapping(status.status_of(observed).get("workers"))
     if not known:
         return {}
     names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
@@ -310,7 +310,7 @@ def _workers_left_out(observed: Observed) -> dict[str, Any]:
 
 def _without_contact_condition(observed: Observed) -> Observed:
     """The job without the condition that this module writes."""
-    known = status.of(observed)
+    known = status.status_of(observed)
     if not status.condition(observed, EDGE_CONNECTED):
         return observed
     stripped = {**known, "conditions": _states(known.get("conditions"))}

@@ -170,7 +170,7 @@ class Word(NamedTuple):
 
 def word_of(observed: Observed, pod: Object) -> Word | None:
     """None when the LocalController of the pod's node has not reported this very pod."""
-    workers = mapping(rules.of(observed).get("workers"))
+    workers = mapping(rules.status_of(observed).get("workers"))
     entry = mapping(workers.get(pod["metadata"]["name"]))
     node, uid = node_of(pod), pod["metadata"].get("uid")
     if not node or not uid or entry.get("node") != node:

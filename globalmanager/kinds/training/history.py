@@ -88,7 +88,7 @@ class Failure(NamedTuple):
 def known(observed: Observed, spec: KubeflowJob) -> History:
     """The history of the replicas that the spec has, with what the pods have told since."""
     names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
-    told = status.of(observed)
+    told = status.status_of(observed)
     listed = told.get("finished")
     entries = listed if isinstance(listed, list) else ()
     finished = {name for name in entries if isinstance(name, str) and name in names}
@@ -166,7 +166,7 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
     """
     told = {
         uid: _count(number)
-        for uid, number in mapping(status.of(observed).get("containerRestarts")).items()
+        for uid, number in mapping(status.status_of(observed).get("containerRestarts")).items()
     }
     earlier = told.pop(_EARLIER, 0)
     present: dict[str, int] = {}

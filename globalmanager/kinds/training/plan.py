@@ -44,7 +44,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
     if (
         _is_managed_elsewhere(observed)
-        and status.of(observed).get("observedGeneration") != observed.generation
+        and status.status_of(observed).get("observedGeneration") != observed.generation
     ):
         conditions.events.append(_manager_kept(observed))
     spec: KubeflowJob | None = observed.spec
@@ -64,7 +64,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     one event for each edit tells the fault. The webhook of the Kubeflow operator refuses such an
     edit.
     """
-    known, kind, name = status.of(observed), observed.type.kind, observed.ref.name
+    known, kind, name = status.status_of(observed), observed.type.kind, observed.ref.name
     if _is_new(observed):
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
@@ -80,7 +80,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
 
 def _is_new(observed: Observed) -> bool:
     """Whether the job has never started."""
-    return parse_time(status.of(observed).get("startTime")) is None and not observed.children
+    return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
 
 
 def is_ours(observed: Observed) -> bool:
@@ -158,7 +158,7 @@ def _exits(job: Present, failed: list[Failure]) -> Iterator[Event]:
 def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
     """Events about parts of the spec that have no effect."""
     yield from present.not_elastic(job)
-    if status.of(job.observed).get("observedGeneration") != job.observed.generation:
+    if status.status_of(job.observed).get("observedGeneration") != job.observed.generation:
         yield from job.spec.framework.warnings(job.observed)
         if any(each.template["spec"].get("restartPolicy") for each in job.spec.replicas):
             message = "Restart policy in pod template overridden by restart policy in replica spec"
@@ -213,7 +213,7 @@ def _suspended(job: Present) -> Plan:
         # All replicas start together, so after the suspension the finished ones run again too. The
         # status forgets them before their pods go: the job may be resumed between the two steps.
         job = job._replace(history=job.history._replace(finished=frozenset()))
-        deletions = () if status.of(job.observed).get("finished") else deletions
+        deletions = () if status.status_of(job.observed).get("finished") else deletions
     fields = {
         **job.history.fields,
         **present.statuses(job, present.counts(job)),
@@ -239,4 +239,4 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
 def _ended_at(observed: Observed) -> Any:
     """When the job ended. The Kubeflow operator gives some failed jobs no completionTime."""
     ends = (status.condition(observed, end).get("lastTransitionTime") for end in ENDS)
-    return status.of(observed).get("completionTime") or next(filter(None, ends), None)
+    return status.status_of(observed).get("completionTime") or next(filter(None, ends), None)

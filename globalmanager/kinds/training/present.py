@@ -15,7 +15,7 @@ from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions, State
-from globalmanager.kinds.shared.room import has_room, told
+from globalmanager.kinds.shared.room import has_room, waiting_reason
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training import replicas, waiting
 from globalmanager.kinds.training.framework import Counts, KubeflowJob
@@ -95,7 +95,7 @@ def has_enough(job: Present) -> bool:
 
 def elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status."""
-    known = mapping(status.of(job.observed).get("elastic"))
+    known = mapping(status.status_of(job.observed).get("elastic"))
     pods = histories.pods_by_name(job.observed)
     if job.spec.elastic is None:
         if _has_lost_room(job):
@@ -112,7 +112,7 @@ def elastic(job: Present) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "ready": counts(job)[job.spec.elastic.type].active,
         "waiting": len(waits),
-        **told([pods[name] for name in waits if name in pods], known),
+        **waiting_reason([pods[name] for name in waits if name in pods], known),
     }
     return {"elastic": fields}
 
@@ -131,7 +131,7 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
     of .status has the same words, so the event comes once, also when only an annotation was
     changed.
     """
-    known = mapping(status.of(job.observed).get("elastic"))
+    known = mapping(status.status_of(job.observed).get("elastic"))
     is_told = known.get("reason") == NOT_ELASTIC or _has_lost_room(job)
     if not job.spec.not_elastic or is_told:
         return ()
@@ -140,7 +140,7 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
 
 def no_longer_elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status of a job that has no replicas, or that is not elastic."""
-    return {"elastic": None} if "elastic" in status.of(job.observed) else {}
+    return {"elastic": None} if "elastic" in status.status_of(job.observed) else {}
 
 
 def statuses(

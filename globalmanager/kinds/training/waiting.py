@@ -25,4 +25,4 @@ def has_lost_room(observed: Observed, spec: KubeflowJob, type_: str, pod: Object
 
 def was_elastic(observed: Observed) -> bool:
     """Whether the job was elastic when its status was last written."""
-    return "ready" in mapping(status.of(observed).get("elastic"))
+    return "ready" in mapping(status.status_of(observed).get("elastic"))

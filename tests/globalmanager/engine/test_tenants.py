@@ -35,7 +35,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "edgeai"}
 
 def plan(observed: Observed, _now: datetime) -> Plan:
     kept = [ref for ref in observed.children if ref.type == DEPLOYMENTS]
-    stages = children.reconcile(observed, (), KIND.owns, settled=kept)
+    stages = children.reconcile(observed, (), KIND.owns, exempt=kept)
     failed = [pod for pod in observed.pods if pod_state.phase_of(pod) == "Failed"]
     told = {"phase": "Failed" if failed else "Ready", "pods": len(observed.pods)}
     current = observed.object.get("status") or {}

@@ -52,7 +52,7 @@ def _counted(observed: Observed, node: str) -> Finding:
 
     The message has no number. A message with the number would cause another write with every count.
     """
-    entry = worker_entries(status.of(observed)).get(WorkerName(observed.ref.name), {})
+    entry = worker_entries(status.status_of(observed)).get(WorkerName(observed.ref.name), {})
     details = mapping(entry.get("details"))
     if entry.get("node") != node or details.get("generation") != str(observed.generation):
         message = f"node {node} has not counted the samples yet"

@@ -144,7 +144,7 @@ def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime
     desired = workers.desired(observed, spec)
     return (
         replaced,
-        *children.reconcile(observed, desired, workers.OWNS, settled=[*done, *failed]),
+        *children.reconcile(observed, desired, workers.OWNS, exempt=[*done, *failed]),
     )
 
 
@@ -161,7 +161,7 @@ def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
     """Seconds that the trainers still have. The time begins when the GlobalManager saw the result,
     because the clocks of the nodes may be wrong.
     """
-    result_time = status.of(observed).get("resultTime")
+    result_time = status.status_of(observed).get("resultTime")
     return left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
 
@@ -211,7 +211,7 @@ def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> prog
     """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
     removed trainers behind. These entries no longer count.
     """
-    entries = worker_entries(status.of(observed))
+    entries = worker_entries(status.status_of(observed))
     if spec is None or ended(observed):
         return entries
     names = workers.names(spec, observed.ref.name)
@@ -274,14 +274,14 @@ def _fields(
 
 def _samples(observed: Observed, counts: Mapping[str, int]) -> dict[str, Any] | None:
     """The patch of .status.samples; None when there are no samples."""
-    stored = mapping(status.of(observed).get("samples"))
+    stored = mapping(status.status_of(observed).get("samples"))
     return status.replacement_patch(stored, counts) or None
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
     """A patch that removes the status entries of trainers that the spec no longer has."""
     trainers = _trainers(observed, spec)
-    gone = [name for name in worker_entries(status.of(observed)) if name not in trainers]
+    gone = [name for name in worker_entries(status.status_of(observed)) if name not in trainers]
     return {"workers": dict.fromkeys(gone)} if gone else {}
 
 

@@ -50,7 +50,7 @@ def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
     job is over, because the files of a node may grow later.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
-    stored = mapping(rules.of(observed).get("samples"))
+    stored = mapping(rules.status_of(observed).get("samples"))
     last = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
     if spec is None or is_over:
         return last

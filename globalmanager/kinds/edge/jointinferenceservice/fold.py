@@ -23,6 +23,6 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     after = {**status, "workers": {**worker_entries(status), report.worker: entry}}
     return {
         **worker_status.entry_patch(status, report.worker, entry),
-        **totals.of(after, report.group),
+        **totals.status_fields(after, report.group),
         **reachability.counted(status, after),
     }

@@ -151,5 +151,5 @@ def numbers(observed: Observed) -> dict[str, Any]:
     return {
         "active": sum(pod_state.is_active(pod) for pod in observed.pods),
         "failed": sum(pod_state.phase_of(pod) == "Failed" for pod in observed.pods),
-        **totals.of(status.of(observed), observed.type.group),
+        **totals.status_fields(status.status_of(observed), observed.type.group),
     }

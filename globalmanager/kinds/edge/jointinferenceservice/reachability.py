@@ -53,7 +53,7 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
 
 def reachability(observed: Observed, now: datetime) -> Reachability:
-    status = rules.of(observed)
+    status = rules.status_of(observed)
     # Within the minute the cloud counts as reachable, if it has ever answered.
     reachable = (_REACHABLE,) if _total(status, _ANSWERED) else ()
     if not _in_a_row(status):

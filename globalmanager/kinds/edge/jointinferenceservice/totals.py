@@ -1,6 +1,4 @@
-"""Sums over all edge workers. `upstream` calls this module for each report, `health` for each
-plan.
-"""
+"""Sums over all edge workers, computed from .status.workers."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,11 +6,11 @@ from typing import Any, Final
 from globalmanager.kinds.shared import sedna, worker_status
 
 FIELDS: Final = frozenset({"uploadCount", "metrics"})
-"""The fields of .status that `of` computes."""
+"""The fields of .status that `status_fields` computes."""
 COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 
 
-def of(status: Mapping[str, Any], group: str) -> dict[str, Any]:
+def status_fields(status: Mapping[str, Any], group: str) -> dict[str, Any]:
     """The fields `uploadCount` and `metrics`, computed from .status.workers. A count that no worker
     has told is left out, because 0 would be a claim: Sedna's library, for example, never tells
     whether the cloud has answered.

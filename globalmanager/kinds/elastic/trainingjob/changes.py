@@ -59,7 +59,7 @@ def living_job_changes(
     if state not in BEFORE_LAUNCHER:
         desired += _launcher(job, host_list, nudge, may_launch=may_launch)
     refs = {ref_of(create.type, create.object) for create in desired}
-    stages = children.reconcile(observed, desired, OWNS, settled=_settled(job, table) - refs)
+    stages = children.reconcile(observed, desired, OWNS, exempt=_settled(job, table) - refs)
     if pod is None or not present.is_worn(job, pod):
         annotations = _nudge(pod, nudge) if pod is not None else ()
         return children.new_pods_last((*stages, annotations), scaled.others), timers

@@ -34,7 +34,7 @@ def listed(observed: Observed) -> HostList:
     job = observed.ref
     config = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)))
     if config is None:
-        told = status.of(observed).get("currentWorkers")
+        told = status.status_of(observed).get("currentWorkers")
         return HostList(hosts=_workers(job.name, told if isinstance(told, list) else []))
     marks = mapping(config["metadata"].get("annotations"))
     return HostList(

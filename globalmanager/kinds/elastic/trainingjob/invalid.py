@@ -41,7 +41,7 @@ INVALID_SPEC: Final = "InvalidSpec"
 
 def is_new(observed: Observed) -> bool:
     """Whether the job has never started."""
-    return parse_time(status.of(observed).get("startTime")) is None and not observed.children
+    return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
 
 
 def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
@@ -95,7 +95,7 @@ def tell(job: Present, error: InvalidSpec) -> None:
     else:
         job.conditions.stall([job_fault(INVALID_SPEC, text)])
     job.conditions.events.clear()
-    if status.of(job.observed).get("observedGeneration") != job.observed.generation:
+    if status.status_of(job.observed).get("observedGeneration") != job.observed.generation:
         message = f"{job.text} stays as it is because the spec is invalid: {error}"
         message = message[:MAX_MESSAGE_CHARS]
         job.conditions.events.append(Event(Severity.WARNING, f"{KIND}FailedValidation", message))

@@ -215,7 +215,7 @@ def _fields(job: Present, decision: _Decision, listed: HostList) -> dict[str, An
 
 def _is_written(job: Present, table: Table, restarts: int) -> bool:
     """Whether the status already has the decisions on which the actions rest."""
-    known = status.of(job.observed)
+    known = status.status_of(job.observed)
     return known.get("targetWorkers") == list(table.target) and restarts == job.restarts
 
 
@@ -224,7 +224,7 @@ def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
     hold for scalers, and change no worker by themselves.
     """
     spec, number = job.spec, len(table.workers)
-    is_known = status.of(job.observed).get("observedGeneration") == job.observed.generation
+    is_known = status.status_of(job.observed).get("observedGeneration") == job.observed.generation
     if is_known or spec.limits_fault is not None or spec.is_elastic:
         return
     if spec.min_replicas is not None and number < spec.min_replicas:
@@ -294,7 +294,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
 
 def _not_scaled(observed: Observed, spec: TrainingJob | None) -> tuple[Any, tuple[Event, ...]]:
     """(the number of workers in the spec that is dealt with, the event about an edit of it)"""
-    known = status.of(observed).get("observedReplicas")
+    known = status.status_of(observed).get("observedReplicas")
     if spec is None or type(known) is not int or known == spec.replicas:
         return known, ()
     text = f"{KIND} {observed.ref.name}"

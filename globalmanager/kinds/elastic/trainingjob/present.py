@@ -62,7 +62,7 @@ class Present(NamedTuple):
 
 
 def state_of(observed: Observed) -> State:
-    text = status.of(observed).get("phase")
+    text = status.status_of(observed).get("phase")
     return State(text) if text in STATES else State.NEW
 
 
@@ -72,7 +72,7 @@ def restarts_of(observed: Observed) -> int:
 
 def count_in(observed: Observed, field: str) -> int:
     """A count in the status; 0 when the status has no such count."""
-    number = status.of(observed).get(field)
+    number = status.status_of(observed).get(field)
     return number if type(number) is int and 0 < number <= MAX_RESTARTS else 0
 
 

@@ -23,7 +23,7 @@ from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX, TrainingJob
 from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.lifecycle import Timers, pause_left_s
-from globalmanager.kinds.shared.room import has_room, is_queued, told
+from globalmanager.kinds.shared.room import has_room, is_queued, waiting_reason
 
 _MANY: Final = 1000
 """From this index on a job adds waiting workers slowly, so the indices last for months."""
@@ -224,7 +224,7 @@ def _fields(
         "ready": sum(worker.is_ready for worker in table.workers.values()),
         "waiting": len(left) + len(new),
         "limit": scaled_limit(job.observed, job.spec),
-        **told([worker.pod for worker in left if worker.pod is not None], known),
+        **waiting_reason([worker.pod for worker in left if worker.pod is not None], known),
         "lastScaleTime": known.get("lastScaleTime"),
     }
     return {key: value for key, value in fields.items() if value is not None}
@@ -243,7 +243,7 @@ def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
 
 def forgotten(observed: Observed) -> dict[str, Any]:
     """The fields of .status of a job that is not elastic, or not any more."""
-    return {"elastic": None} if "elastic" in status.of(observed) else {}
+    return {"elastic": None} if "elastic" in status.status_of(observed) else {}
 
 
 def limit(observed: Observed, spec: TrainingJob) -> int:
@@ -259,7 +259,7 @@ def scaled_limit(observed: Observed, spec: TrainingJob) -> int | None:
     set nothing, or maxReplicas.
     """
     told = _known(observed).get("limit")
-    known = status.of(observed).get("observedReplicas")
+    known = status.status_of(observed).get("observedReplicas")
     if type(known) is int and known != spec.replicas and accepts(spec, spec.replicas):
         return spec.replicas if spec.replicas != spec.max_replicas else None
     return told if type(told) is int and 0 < told <= MAX_REPLICAS else None
@@ -271,7 +271,7 @@ def accepts(spec: TrainingJob, replicas: int) -> bool:
 
 
 def _known(observed: Observed) -> dict[str, Any]:
-    return dict(mapping(status.of(observed).get("elastic")))
+    return dict(mapping(status.status_of(observed).get("elastic")))
 
 
 def waits_in_queue(job: Present, pod: Object) -> bool:

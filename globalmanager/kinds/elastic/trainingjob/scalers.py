@@ -225,7 +225,7 @@ class _Asked(NamedTuple):
 def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
     """The scaler for an edit of `replicas`."""
     wanted = view.job.spec.replicas
-    known = status.of(view.job.observed).get("observedReplicas")
+    known = status.status_of(view.job.observed).get("observedReplicas")
     if view.limits_problem:
         # An edit waits for correct limits.
         return _Asked((), known if type(known) is int else wanted)

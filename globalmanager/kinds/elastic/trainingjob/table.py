@@ -156,14 +156,14 @@ def recorded(observed: Observed, spec: TrainingJob) -> Table:
     """The workers as the status has them, and at the start of the job as the spec has them. All
     are WAITING.
     """
-    names = status.of(observed).get("targetWorkers")
+    names = status.status_of(observed).get("targetWorkers")
     job = observed.ref.name
     if not isinstance(names, list):
         at_start = 0 if spec.is_elastic else spec.replicas  # `room` adds the first ones
         return Table({name: Worker(name) for name in _names(observed, range(at_start))}, at_start)
     indices = {index_of(job, WORKER, name) for name in names if isinstance(name, str)}
     known = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
-    next_index = status.of(observed).get("nextWorkerIndex")
+    next_index = status.status_of(observed).get("nextWorkerIndex")
     least = known[-1] + 1 if known else 0
     if type(next_index) is not int or not least <= next_index <= MAX_INDEX + 1:
         # The et-operator writes no such number. A pod keeps its index as long as it is there.

@@ -331,8 +331,8 @@ def test_what_is_settled_is_neither_made_nor_changed_nor_deleted() -> None:
     reconciled(here, rules, desired[0])
     settled = [ref_of(PODS, each.object) for each in desired]
     changed = [pod(here, "digits-a", "b"), pod(here, "digits-b", "b")]
-    assert reconciled(here, rules, *changed, settled=settled) == []
-    assert reconciled(here, rules, settled=settled) == []
+    assert reconciled(here, rules, *changed, exempt=settled) == []
+    assert reconciled(here, rules, exempt=settled) == []
     assert here.names() == ["Pod/digits-a"]
 
 
