@@ -22,10 +22,11 @@ from tests.bench.creator import PLURAL
 from tests.bench.manager_memory import settled_kib
 from tests.bench.nodes import Fleet, fleet
 from tests.bench.onlooker import wait, watched
-from tests.bench.samples import MODEL, config_map, model, node_name, token_of
+from tests.bench.samples import MODEL, config_map, node_name, token_of
 from tests.bench.spread import spread
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.samples import model
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 
 NAMESPACE: Final = "default"

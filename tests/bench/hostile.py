@@ -25,12 +25,13 @@ from edgeai.cli.api import Object
 from globalmanager.kinds.edge.jointinferenceservice.workers import secret_name, worker_name
 from tests.bench.cluster import AS_DEPLOYED, connection
 from tests.bench.creator import PLURAL
-from tests.bench.samples import MODEL, model, service
+from tests.bench.samples import MODEL, service
 from tests.bench.spread import spread
 from tests.bench.worker_http import cloud_worker
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
+from tests.cluster.samples import model
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

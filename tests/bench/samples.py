@@ -16,15 +16,6 @@ def token_of(node: str) -> str:
     return hashlib.sha256(f"bench {node}".encode()).hexdigest()
 
 
-def model(name: str, namespace: str) -> Object:
-    return {
-        "apiVersion": "edgeai.io/v1alpha1",
-        "kind": "Model",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"url": f"/models/{name}.onnx", "format": "onnx"},
-    }
-
-
 def service(number: int, namespace: str, node: str, *, model: str = "none") -> Object:
     """A JointInferenceService on `node`; while its model does not exist nothing is started."""
     container = {"name": "worker", "image": "none", "command": ["true"]}

@@ -9,13 +9,14 @@ import copy
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
+
+from tests.support.world import NOW, merged
 
 Object = dict[str, Any]
 Json = Any
 
-NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PICKED_NODE: Final = "picked-by-scheduler"
 
 
@@ -48,19 +49,6 @@ def in_api(manifest: Object) -> Object:
     }
     object_["metadata"] = filled_in | object_["metadata"]
     return object_
-
-
-def merged(target: Json, patch: Json) -> Json:
-    """JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def patched(object_: Object, patch: Mapping[str, Json]) -> Object:

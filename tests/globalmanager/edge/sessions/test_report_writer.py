@@ -38,7 +38,7 @@ KIND = Kind(
 )
 
 
-class Cluster:
+class JobApi:
     """One object, and an API that may refuse."""
 
     def __init__(self, status: Object | None = None, error: EdgeAIError | None = None) -> None:
@@ -75,27 +75,27 @@ REPORT = WorkerReport(
 
 
 async def test_a_report_becomes_a_patch_of_exactly_its_object() -> None:
-    cluster = Cluster()
+    cluster = JobApi()
     assert await cluster.fold.write(key(), uid(), REPORT) == Done()
     ref = ObjectRef(TYPE, "default", "task-0")
     assert cluster.written == [(ref, uid(), {"workers": {"w": "running"}})]
 
 
 async def test_a_report_is_written_to_the_spec_that_its_assignment_is_made_of() -> None:
-    cluster = Cluster()
+    cluster = JobApi()
     report = msgspec.structs.replace(REPORT, version=4)
     assert await cluster.fold.write(key(), uid(), report) == Done()
     assert cluster.generations == [4]
 
 
 async def test_what_changes_nothing_is_done_without_a_write() -> None:
-    cluster = Cluster(status={"workers": {"w": "running"}}, error=Gone("never asked"))
+    cluster = JobApi(status={"workers": {"w": "running"}}, error=Gone("never asked"))
     assert await cluster.fold.write(key(), uid(), REPORT) == Done()
 
 
 @pytest.mark.parametrize(("asked", "of"), [(key(1), uid()), (key(), uid(1))])
 async def test_another_object_is_not_touched(asked: TaskKey, of: Uid) -> None:
-    cluster = Cluster()
+    cluster = JobApi()
     assert await cluster.fold.write(asked, of, REPORT) == Refused("gone")
     assert not cluster.written
 
@@ -110,12 +110,12 @@ ERRORS: dict[str, tuple[EdgeAIError, Outcome]] = {
 
 @pytest.mark.parametrize(("error", "outcome"), ERRORS.values(), ids=ERRORS.keys())
 async def test_an_error_of_the_write_is_an_outcome(error: EdgeAIError, outcome: Outcome) -> None:
-    assert await Cluster(error=error).fold.write(key(), uid(), REPORT) == outcome
+    assert await JobApi(error=error).fold.write(key(), uid(), REPORT) == outcome
 
 
 @pytest.mark.parametrize("error", [TooLarge("no room"), ReportRefused("no room")])
 async def test_a_report_without_room_is_refused_and_told_now_and_then(error: EdgeAIError) -> None:
-    cluster = Cluster(error=error)
+    cluster = JobApi(error=error)
     for _ in range(3):
         assert await cluster.fold.write(key(), uid(), REPORT) == Refused("no room")
     (event,) = cluster.events
