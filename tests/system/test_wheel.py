@@ -8,7 +8,7 @@ import pytest
 from tests.edgeai.cli.command import edgeai
 from tests.edgeai.cli.test_json_everywhere import COMMANDS
 from tests.system.demos import Demo, left_of
-from tests.system.wheels import Installation, build
+from tests.system.wheels import WheelVenv, build
 
 PROGRAMS = [
     *((name, "cli") for name in COMMANDS),
@@ -30,18 +30,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation(wheel, tmp_path_factory.mktemp("plain"))
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> WheelVenv:
+    return WheelVenv(wheel, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
-def with_command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation(wheel, tmp_path_factory.mktemp("command"), "cli")
+def with_command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> WheelVenv:
+    return WheelVenv(wheel, tmp_path_factory.mktemp("command"), "cli")
 
 
 @pytest.fixture(scope="module")
-def with_demos(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation(wheel, tmp_path_factory.mktemp("demos"), "demo")
+def with_demos(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> WheelVenv:
+    return WheelVenv(wheel, tmp_path_factory.mktemp("demos"), "demo")
 
 
 def test_the_packages(wheel: Path) -> None:
@@ -51,7 +51,7 @@ def test_the_packages(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in packages} <= {*names}  # for type checkers of users
 
 
-def test_the_client_needs_no_extra(plain: Installation) -> None:
+def test_the_client_needs_no_extra(plain: WheelVenv) -> None:
     done = plain.run("python", "-c", "import edgeai.api, edgeai.client as c; print(c.__file__)")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(plain.directory))
@@ -59,7 +59,7 @@ def test_the_client_needs_no_extra(plain: Installation) -> None:
 
 @pytest.mark.parametrize(("program", "extra"), PROGRAMS)
 def test_a_program_names_the_extra_that_is_missing(
-    plain: Installation, program: str, extra: str
+    plain: WheelVenv, program: str, extra: str
 ) -> None:
     done = plain.run(*program.split())
     assert (done.returncode, done.stdout) == (1, "")
@@ -69,7 +69,7 @@ def test_a_program_names_the_extra_that_is_missing(
 
 @pytest.mark.parametrize("demo", [name for name in COMMANDS if name.startswith("edgeai demo ")])
 def test_a_demo_names_its_extra_before_it_starts_anything(
-    with_command: Installation, demo: str
+    with_command: WheelVenv, demo: str
 ) -> None:
     done = with_command.run(*demo.split())
     assert (done.returncode, done.stdout) == (1, "")
@@ -78,19 +78,19 @@ def test_a_demo_names_its_extra_before_it_starts_anything(
     )
 
 
-def test_a_demo_runs_without_a_checkout(with_demos: Installation) -> None:
+def test_a_demo_runs_without_a_checkout(with_demos: WheelVenv) -> None:
     demo = Demo(with_demos.run("edgeai", "demo", "joint-inference"), with_demos.home)
     assert demo.process.returncode == 0, demo.process.stdout + demo.process.stderr
     assert demo.outcome["status_upload_count"] == demo.outcome["worker_upload_count"] > 0
     assert left_of(with_demos.home) == []
 
 
-def test_manifests_are_rendered_as_in_the_checkout(with_command: Installation) -> None:
+def test_manifests_are_rendered_as_in_the_checkout(with_command: WheelVenv) -> None:
     done = with_command.run("edgeai", "install", *EVERYTHING)
     assert (done.returncode, done.stdout) == (0, edgeai("install", *EVERYTHING).stdout)
 
 
 @pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
-def test_the_wheel_has_the_locks_of_the_demos(with_command: Installation, name: str) -> None:
+def test_the_wheel_has_the_locks_of_the_demos(with_command: WheelVenv, name: str) -> None:
     program = f"from edgeai.cli.runtimes import runtime; print(runtime('{name}').lock.read_text())"
     assert "--hash=sha256:" in with_command.run("python", "-c", program).stdout

@@ -28,7 +28,7 @@ def build(directory: Path) -> Path:
     return wheel
 
 
-class Installation:
+class WheelVenv:
     """`pip install 'edgeai[EXTRAS]'` into a new virtual environment.
 
     Args:

@@ -1,0 +1,22 @@
+"""A name of a stand-in means one class, so that a reader of a test knows what it plays."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+CLASSES = Counter(
+    node.name
+    for path in TESTS.rglob("*.py")
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    if isinstance(node, ast.ClassDef)
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["Clock", "Cluster", "Installation", "Job", "Manager", "Node", "Replica", "World"]
+)
+def test_a_name_means_one_class(name: str) -> None:
+    assert CLASSES[name] == 1
