@@ -25,8 +25,8 @@ def end_left_s(pod: Object, limit_s: float, now: datetime) -> float:
     A deletion that begins later than in `limit_s` has the time of another clock, and the limit has
     passed.
     """
-    began = pod["metadata"].get("deletionTimestamp")
-    rest_s = left_s(began, limit_s - _grace_s(pod), now, unknown=0.0)
+    start = pod["metadata"].get("deletionTimestamp")
+    rest_s = left_s(start, limit_s - _grace_s(pod), now, unknown=0.0)
     return rest_s if rest_s <= 2 * limit_s else 0.0
 
 
@@ -56,8 +56,8 @@ def why(pod: Object) -> str:
         return "the API server has not accepted its deletion"
     finalizers = pod["metadata"].get("finalizers")
     names = [str(name) for name in finalizers] if isinstance(finalizers, list) else []
-    shown = ", ".join(names[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
-    stays = f"has the finalizers {shown} and stays until their controllers remove them"
+    text = ", ".join(names[:_MAX_NAMED]) + ", …" * (len(names) > _MAX_NAMED)
+    stays = f"has the finalizers {text} and stays until their controllers remove them"
     if names and is_confirmed(pod):
         return f"it {stays}"
     node = "its node has not confirmed its end"

@@ -75,20 +75,20 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
             {**_only_branch(schema["anyOf"]), **_without(schema, "anyOf")}, components
         )
     # The API server drops empty values, so `kubectl apply` would write them again each time.
-    kept = {
+    fields = {
         key: value
         for key, value in schema.items()
         if key not in _DROPPED and value != [] and (key, value) != ("properties", {})
     }
-    if "description" in kept:
-        kept["description"] = inspect.cleandoc(kept["description"])
+    if "description" in fields:
+        fields["description"] = inspect.cleandoc(fields["description"])
     for key in ("items", "additionalProperties"):
-        if isinstance(kept.get(key), dict):
-            kept[key] = _structural(kept[key], components)
-    if "properties" in kept:
-        inner = kept["properties"].items()
-        kept["properties"] = {name: _structural(value, components) for name, value in inner}
-    return _typed(kept)
+        if isinstance(fields.get(key), dict):
+            fields[key] = _structural(fields[key], components)
+    if "properties" in fields:
+        inner = fields["properties"].items()
+        fields["properties"] = {name: _structural(value, components) for name, value in inner}
+    return _typed(fields)
 
 
 def _without(schema: OpenApi, key: str) -> OpenApi:

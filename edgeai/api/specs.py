@@ -55,23 +55,23 @@ def _explained(text: str, root: str) -> InvalidSpec:
     parts = _VALIDATION.match(text)
     assert parts is not None  # the expression matches any text
     path = root + (parts["path"] or "")
-    missing = _MISSING.match(parts["problem"])
-    if missing:
-        return InvalidSpec(f"{path}.{missing['field']}", "is missing", "set it")
+    match = _MISSING.match(parts["problem"])
+    if match:
+        return InvalidSpec(f"{path}.{match['field']}", "is missing", "set it")
     return InvalidSpec(path, f"has the wrong form ({parts['problem']})", "correct it")
 
 
 def shown(value: str) -> str:
     """A user's text for a message: in quotes, and cut to a bounded length."""
-    cut = value if len(value) <= _MAX_SHOWN_CHARS else value[:_MAX_SHOWN_CHARS] + "…"
-    return repr(cut)
+    text = value if len(value) <= _MAX_SHOWN_CHARS else value[:_MAX_SHOWN_CHARS] + "…"
+    return repr(text)
 
 
-def check_object_name(name: str, path: str, what: str) -> None:
-    """Raises: InvalidSpec unless `name` can be the name of an object of kind `what`"""
+def check_object_name(name: str, path: str, kind: str) -> None:
+    """Raises: InvalidSpec unless `name` can be the name of an object of kind `kind`"""
     if not is_subdomain(name):
         remedy = "use lower-case letters, digits, '-' and '.'"
-        raise InvalidSpec(path, f"{shown(name)} cannot be the name of a {what}", remedy)
+        raise InvalidSpec(path, f"{shown(name)} cannot be the name of a {kind}", remedy)
 
 
 def check_service_name(name: str, suffix: str) -> None:

@@ -86,10 +86,10 @@ def left_s(
     """
     if limit_s is None:
         return math.inf
-    began = parse_time(since)
-    if began is None or now is None:
+    start = parse_time(since)
+    if start is None or now is None:
         return unknown
-    return limit_s - (now - began).total_seconds()
+    return limit_s - (now - start).total_seconds()
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

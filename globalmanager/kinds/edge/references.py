@@ -72,10 +72,10 @@ def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
         if ref.type.kind not in ("Model", "Dataset"):
             continue
         try:
-            needed = storage.secrets([_source(ref, object_)])
+            names = storage.secrets([_source(ref, object_)])
         except InvalidSpec:
             continue
-        for name in needed:
+        for name in names:
             yield secret_ref(ref.namespace, name)
 
 
@@ -110,61 +110,63 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
         Dataset's node
     """
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
-    missing = _missing_data(observed, ref, path)
-    if missing:
-        return missing
+    obstacle = _missing_data(observed, ref, path)
+    if obstacle:
+        return obstacle
     elsewhere = dataset_node(observed, name)
-    what = f"Dataset {ref.namespace}/{name} ({path})"
+    subject = f"Dataset {ref.namespace}/{name} ({path})"
     if not node:
-        return _unfit(observed.references[ref], elsewhere, what)
+        return _unfit(observed.references[ref], elsewhere, subject)
     if node == elsewhere:
         return None
-    text = f"{what} is on node {elsewhere}, its worker on {node}"
+    text = f"{subject} is on node {elsewhere}, its worker on {node}"
     return Missing("DatasetElsewhere", f"{text}: give both the same node")
 
 
-def _unfit(dataset: Object, node: str, what: str) -> Missing | None:
+def _unfit(dataset: Object, node: str, subject: str) -> Missing | None:
     """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
     exists.
     """
     if not is_subdomain(node):
-        return Missing("DatasetInvalid", f"{what}: spec.nodeName names no node: correct it")
-    told = condition_of(dataset, RESOLVED_REFS)
-    is_current = told.get("observedGeneration") == dataset["metadata"].get("generation")
-    if told.get("status") == Truth.FALSE and is_current:
-        return Missing(str(told.get("reason")), f"{what}: {told.get('message')}")
+        return Missing("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
+    condition = condition_of(dataset, RESOLVED_REFS)
+    is_current = condition.get("observedGeneration") == dataset["metadata"].get("generation")
+    if condition.get("status") == Truth.FALSE and is_current:
+        return Missing(str(condition.get("reason")), f"{subject}: {condition.get('message')}")
     return None
 
 
 def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:
     data = observed.references.get(ref)
-    what = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
+    subject = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
     if data is None:
-        text = f"{what} does not exist in group {ref.type.group}: create it"
+        text = f"{subject} does not exist in group {ref.type.group}: create it"
         return Missing(f"{ref.type.kind}NotFound", text)
     try:
         url = _data_of(data).url
     except InvalidSpec as error:
-        return Missing(f"{ref.type.kind}Invalid", f"{what}: {error}")
+        return Missing(f"{ref.type.kind}Invalid", f"{subject}: {error}")
     try:
         storage.check_place(url, observed.settings)
     except InvalidSpec as error:
-        return Missing("PathNotAllowed", f"{what}: {error}")
+        return Missing("PathNotAllowed", f"{subject}: {error}")
     for name in storage.secrets([_source(ref, data)]):
-        return missing_secret(observed, name, f"credentialName of {what}")
+        return missing_secret(observed, name, f"credentialName of {subject}")
     return None
 
 
 def missing_secret(observed: Observed, name: str, path: str) -> Missing | None:
     """Why no worker can use a bucket with the Secret; None when workers can."""
     secret = observed.references.get(secret_ref(observed.ref.namespace, name))
-    what = f"Secret {observed.ref.namespace}/{name if is_subdomain(name) else shown(name)} ({path})"
+    subject = (
+        f"Secret {observed.ref.namespace}/{name if is_subdomain(name) else shown(name)} ({path})"
+    )
     if secret is None:
-        return Missing("SecretNotFound", f"{what} does not exist: create it or correct this")
+        return Missing("SecretNotFound", f"{subject} does not exist: create it or correct this")
     try:
         storage.endpoint(secret)
     except InvalidSpec as error:
-        return Missing("SecretInvalid", f"{what}: {error}")
+        return Missing("SecretInvalid", f"{subject}: {error}")
     return None
 
 
@@ -172,9 +174,9 @@ def bucket_endpoint(observed: Observed, secret: str) -> str:
     """URL of the S3 server that the annotations of the Secret name; "" when they name none, or when
     there is no Secret.
     """
-    known = observed.references.get(secret_ref(observed.ref.namespace, secret))
+    object_ = observed.references.get(secret_ref(observed.ref.namespace, secret))
     try:
-        return "" if known is None else storage.endpoint(known)
+        return "" if object_ is None else storage.endpoint(object_)
     except InvalidSpec:
         return ""
 
@@ -200,8 +202,8 @@ def dataset_node(observed: Observed, name: str) -> str:
 
 def dataset_samples(observed: Observed, name: str) -> int | None:
     """The number of samples that a LocalController has counted in the Dataset; None: not known."""
-    known = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
-    number = mapping(known.get("status")).get("numberOfSamples")
+    dataset = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
+    number = mapping(dataset.get("status")).get("numberOfSamples")
     is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
     return number if is_count else None
 
@@ -252,15 +254,17 @@ def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
     images = observed.settings.framework_images
     if key in images:
         return None
-    known = ", ".join(sorted(images)) or "none"
+    configured = ", ".join(sorted(images)) or "none"
     remedy = "add it to framework_images of the GlobalManager or use a template"
-    text = f"no image is configured for framework {key} ({path}; configured: {known}): {remedy}"
+    text = (
+        f"no image is configured for framework {key} ({path}; configured: {configured}): {remedy}"
+    )
     return Missing("FrameworkImageNotConfigured", text)
 
 
-def resolved(missing: Iterable[Missing]) -> Finding:
+def resolved(obstacles: Iterable[Missing]) -> Finding:
     """The condition ResolvedRefs for these missing references."""
-    faults = tuple(missing)
+    faults = tuple(obstacles)
     if not faults:
         return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")
     message = "; ".join(dict.fromkeys(fault.message for fault in faults))

@@ -25,16 +25,16 @@ def environment(
     """
     if transport is Transport.AUTO:
         return []
-    told = literal("TRANSPORT", transport.value)
+    mode = literal("TRANSPORT", transport.value)
     if transport is Transport.DIRECT:
-        return [told]
+        return [mode]
     port = settings.worker_api_port
     proxy = f"http://$(WORKER_NAME):$({WORKER_SECRET})@$(HOST_IP):{port}"
     hosts = [urlsplit(url).hostname for url in beside]
     exceptions = ",".join([*_HERE, *(host for host in hosts if host)])
     # Some clients read the names in capitals alone, some the others alone.
     return [
-        told,
+        mode,
         literal("HTTP_PROXY", proxy),
         literal("http_proxy", proxy),
         literal("NO_PROXY", exceptions),

@@ -57,9 +57,9 @@ def check(form: WorkerForm, path: str) -> None:
 
 
 def _check_template(form: WorkerForm, template: Object, path: str) -> None:
-    named = templates.check(template, f"{path}.template").spec.node_name
-    if form.node_name and named and named != form.node_name:
-        problem = f"{shown(form.node_name)} is not {shown(named)} of template.spec.nodeName"
+    template_node = templates.check(template, f"{path}.template").spec.node_name
+    if form.node_name and template_node and template_node != form.node_name:
+        problem = f"{shown(form.node_name)} is not {shown(template_node)} of template.spec.nodeName"
         raise InvalidSpec(f"{path}.nodeName", problem, "name the node once")
 
 
@@ -100,8 +100,8 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
     if form.template is None:
         return []
     containers = form.template["spec"]["containers"]
-    given = {item["name"] for container in containers for item in container.get("env") or ()}
-    return [name for name in names if name in given]
+    variables = {item["name"] for container in containers for item in container.get("env") or ()}
+    return [name for name in names if name in variables]
 
 
 # ---- building -----------------------------------------------------------------------------------

@@ -204,13 +204,13 @@ def new_pods_last(stages: Stages, others: tuple[Action, ...] = ()) -> Stages:
     """
     before = (tuple(one for one in stage if not _is_new(one)) for stage in stages)
     creates = [one for stage in stages for one in stage if isinstance(one, Create) and _is_new(one)]
-    services = {each.object["metadata"]["name"] for each in creates if each.type == SERVICES}
-    at_last: list[Action] = list(others)
-    waiting: list[Action] = []
-    for each in creates:
-        waits = each.type == PODS and each.object["metadata"]["name"] in services
-        (waiting if waits else at_last).append(each)
-    return tuple(stage for stage in (*before, tuple(at_last), tuple(waiting)) if stage)
+    services = {create.object["metadata"]["name"] for create in creates if create.type == SERVICES}
+    last: list[Action] = list(others)
+    dependent: list[Action] = []
+    for create in creates:
+        waits = create.type == PODS and create.object["metadata"]["name"] in services
+        (dependent if waits else last).append(create)
+    return tuple(stage for stage in (*before, tuple(last), tuple(dependent)) if stage)
 
 
 def _is_new(action: Action) -> bool:
@@ -279,8 +279,8 @@ def _has_too_few(existing: Object, desired: Object) -> bool:
     has scaled the Deployment up, the plan keeps the higher number. Otherwise two writers would
     overwrite each other's numbers for ever.
     """
-    wanted = (desired.get("spec") or {}).get("replicas", 0)
-    return bool((existing.get("spec") or {}).get("replicas", 1) < wanted)
+    replicas = (desired.get("spec") or {}).get("replicas", 0)
+    return bool((existing.get("spec") or {}).get("replicas", 1) < replicas)
 
 
 def _has_hash_of(existing: Object, desired: Object) -> bool:
@@ -305,9 +305,9 @@ def _replacement(create: Create, existing: Object) -> Replace:
     }
     content = {key: value for key, value in create.object.items() if key not in _IDENTITY}
     if "spec" in content:
-        known = existing.get("spec") or {}
-        filled_in = {key: known[key] for key in _FILLED_IN.get(create.type, ()) if key in known}
+        spec = existing.get("spec") or {}
+        filled_in = {key: spec[key] for key in _FILLED_IN.get(create.type, ()) if key in spec}
         content["spec"] = {**filled_in, **content["spec"]}
         if is_drift:  # keep the fields that a person or an autoscaler may set
-            content["spec"] |= {key: known[key] for key in _SHARED_FIELDS if key in known}
+            content["spec"] |= {key: spec[key] for key in _SHARED_FIELDS if key in spec}
     return Replace(create.type, {**existing, "metadata": metadata, **content}, is_drift)

@@ -47,7 +47,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     """The rule in CEL, for API servers that evaluate CEL (Kubernetes 1.25 and newer)."""
     cel_field: str = ""
     """The field that is `self` in `cel`. `field` when it is empty."""
-    check: Callable[[Given], None] = lambda _given: None
+    check: Callable[[Given], None] = lambda _job: None
     """Checks what the OpenAPI keywords cannot express. Raises: InvalidSpec, and nothing else"""
     is_checked: bool = True
     """Whether the reconciler can check the rule. A rule about an edit needs the spec before the
@@ -70,13 +70,13 @@ def check_form(object_: Object, constraints: Sequence[Constraint]) -> None:
                 raise InvalidSpec(path, problem, "correct it")
 
 
-def check(given: Given, constraints: Sequence[Constraint]) -> None:
+def check(job: Given, constraints: Sequence[Constraint]) -> None:
     """Check the rules that the keywords cannot express.
 
     Raises: InvalidSpec for the first violation
     """
     for row in constraints:
-        row.check(given)
+        row.check(job)
 
 
 def _values(value: Any, segments: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -145,9 +145,9 @@ def rows(constraints: Sequence[Constraint]) -> list[str]:
 
 
 def _checkers(row: Constraint) -> str:
-    named = (
+    checkers = (
         (bool(row.schema), "schema"),
         (bool(row.cel), "CEL"),
         (row.is_checked, "GlobalManager"),
     )
-    return ", ".join(name for is_so, name in named if is_so)
+    return ", ".join(name for is_so, name in checkers if is_so)

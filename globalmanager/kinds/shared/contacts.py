@@ -30,9 +30,9 @@ def edge_connected(
     if not nodes:
         return None, None
     left_s = {node: _grace_left_s(observed, node, now) for node in sorted(nodes)}
-    lost = [node for node, seconds in left_s.items() if seconds <= 0]
-    if lost:
-        return _lost(lost), None
+    silent = [node for node, seconds in left_s.items() if seconds <= 0]
+    if silent:
+        return _lost(silent), None
     pending = {node: seconds for node, seconds in left_s.items() if seconds < math.inf}
     if pending:
         return _pending(observed, list(pending)), min(pending.values())
@@ -51,12 +51,12 @@ def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
 
 def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
     """The time since which the job waits for contact; None when the grace time is over."""
-    known = status.condition(observed, EDGE_CONNECTED)
-    if known.get("status") == Truth.FALSE:
+    condition = status.condition(observed, EDGE_CONNECTED)
+    if condition.get("status") == Truth.FALSE:
         return None
-    if known.get("status") != Truth.UNKNOWN:
+    if condition.get("status") != Truth.UNKNOWN:
         return now
-    return parse_time(known.get("lastTransitionTime")) or now
+    return parse_time(condition.get("lastTransitionTime")) or now
 
 
 def _lost(nodes: list[NodeName]) -> Finding:
@@ -71,13 +71,13 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
     """The condition during the grace time. The condition keeps its value, but it is Unknown for a
     node that never had a session with this GlobalManager.
     """
-    known = status.condition(observed, EDGE_CONNECTED)
+    condition = status.condition(observed, EDGE_CONNECTED)
     is_unheard = any(node not in observed.contacts for node in nodes)
-    if is_unheard or known.get("status") not in (Truth.TRUE, Truth.FALSE):
+    if is_unheard or condition.get("status") not in (Truth.TRUE, Truth.FALSE):
         message = f"waiting for the LocalController of {_named(nodes)} to connect"
         return Finding(EDGE_CONNECTED, Truth.UNKNOWN, "AwaitingContact", message)
-    reason, message = str(known.get("reason", "")), str(known.get("message", ""))
-    return Finding(EDGE_CONNECTED, Truth(known["status"]), reason, message)
+    reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+    return Finding(EDGE_CONNECTED, Truth(condition["status"]), reason, message)
 
 
 def _named(nodes: Collection[NodeName]) -> str:

@@ -94,11 +94,11 @@ class Conditions:
         """
         message = printable(message)[:MAX_MESSAGE_CHARS]
         reason = f"{self._kind}{cause or state}"
-        known = dict(self.get(state))
-        if self.has_ended or (known.get("status"), known.get("reason")) == (truth, reason):
+        previous = dict(self.get(state))
+        if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
         at = rfc3339(self._now)
-        since = known.get("lastTransitionTime") if known.get("status") == truth else None
+        since = previous.get("lastTransitionTime") if previous.get("status") == truth else None
         entry = {
             "type": str(state),
             "status": str(truth),
@@ -107,11 +107,11 @@ class Conditions:
             "lastUpdateTime": at,
             "lastTransitionTime": since or at,
         }
-        gone = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
-        kept = [one for one in self._entries if one["type"] not in gone]
+        types = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
+        others = [one for one in self._entries if one["type"] not in types]
         if state in ENDS:
-            kept = [self._stopped(one) if one["type"] == State.RUNNING else one for one in kept]
-        self._entries = [*kept, entry]
+            others = [self._stopped(one) if one["type"] == State.RUNNING else one for one in others]
+        self._entries = [*others, entry]
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
 
@@ -162,19 +162,19 @@ class Conditions:
         """Put a condition before all others, so the last one is still the job's state. A job that
         no call tells of does not have the condition. The engine records the event.
         """
-        known = status.condition(self._observed, finding.type)
+        previous = status.condition(self._observed, finding.type)
         message = printable(finding.message)[:MAX_MESSAGE_CHARS]
         at = rfc3339(self._now)
-        is_same = (known.get("reason"), known.get("message")) == (finding.reason, message)
+        is_same = (previous.get("reason"), previous.get("message")) == (finding.reason, message)
         entry = {
             "type": finding.type,
             "status": str(finding.truth),
             "reason": finding.reason,
             "message": message,
             "lastUpdateTime": at,
-            "lastTransitionTime": known.get("lastTransitionTime") or at,
+            "lastTransitionTime": previous.get("lastTransitionTime") or at,
         }
-        self._entries = [dict(known) if is_same else entry, *self._entries]
+        self._entries = [dict(previous) if is_same else entry, *self._entries]
 
     def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
         """The condition Running of a job that has ended."""

@@ -15,8 +15,8 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 def event_reason(action: str, type_: ResourceType) -> str:
     """The reason of the event about an action of the engine, in the words of the operator."""
-    what = "Job" if type_.kind.endswith("Job") else type_.kind
-    words = {"Created": f"SuccessfulCreate{what}", "Deleted": f"SuccessfulDelete{what}"}
+    noun = "Job" if type_.kind.endswith("Job") else type_.kind
+    words = {"Created": f"SuccessfulCreate{noun}", "Deleted": f"SuccessfulDelete{noun}"}
     return words.get(action, action)
 
 
@@ -37,17 +37,17 @@ def written_plan(
     contested = overridden.finding(observed, stages)
     if contested is not None:
         conditions.tell_first(contested)
-    wanted = {
+    desired = {
         "observedGeneration": observed.generation,
         "conditions": conditions.listed,
         **fields,
     }
-    changed = status.replacing_subtree(observed, wanted)
-    if changed is not None:
-        changed = {**changed, "lastReconcileTime": rfc3339(now)}
+    patch = status.replacing_subtree(observed, desired)
+    if patch is not None:
+        patch = {**patch, "lastReconcileTime": rfc3339(now)}
     return Plan(
         stages=stages,
-        status=changed,
+        status=patch,
         events=tuple(conditions.events),
         requeue_after_s=timers.next_s,
     )

@@ -65,9 +65,9 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
 
     Returns: the time in the status; if the status has no time, `now` when `is_due`, else None
     """
-    known = status.status_of(observed).get(field)
-    if parse_time(known):
-        return known
+    time = status.status_of(observed).get(field)
+    if parse_time(time):
+        return time
     return rfc3339(now) if is_due else None
 
 
@@ -86,13 +86,13 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
 
     Args: among: names of the workers that the spec has; None: all workers that were ever done
     """
-    known = status.status_of(observed).get("finished")
-    names = [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
+    value = status.status_of(observed).get("finished")
+    names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
     succeeded = [
         pod["metadata"]["name"] for pod in own_pods(observed) if phase_of(pod) == "Succeeded"
     ]
-    done = {*names[:MAX_FINISHED], *succeeded}
-    return sorted(done if among is None else done.intersection(among))
+    workers = {*names[:MAX_FINISHED], *succeeded}
+    return sorted(workers if among is None else workers.intersection(among))
 
 
 def deletions(observed: Observed, *, besides: Collection[ResourceType] = ()) -> tuple[Delete, ...]:
@@ -137,12 +137,12 @@ def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> t
     start later without its job, or wait for ever for a worker that has ended.
     """
     active = [pod for pod in pods if pod_state.is_active(pod)]
-    chosen = {
+    selection = {
         CleanPods.ALL: [pod for pod in pods if not is_being_deleted(pod)],
         CleanPods.RUNNING: active,
         CleanPods.NONE: [pod for pod in active if phase_of(pod) == "Pending"],
     }
-    return tuple(deletion(pod) for pod in chosen[policy])
+    return tuple(deletion(pod) for pod in selection[policy])
 
 
 # ---- the end ------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def deletion_after(
 
     Args: since: RFC 3339 time; .status.completionTime when it is None
     """
-    left = left_s(since or status.status_of(observed).get("completionTime"), ttl_s, now)
-    due = (Delete(observed.ref, observed.uid),) if left <= 0 else ()
-    return due, Timers().add(left)
+    rest_s = left_s(since or status.status_of(observed).get("completionTime"), ttl_s, now)
+    due = (Delete(observed.ref, observed.uid),) if rest_s <= 0 else ()
+    return due, Timers().add(rest_s)
 
 
 def conclude(

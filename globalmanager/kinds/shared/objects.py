@@ -116,18 +116,18 @@ def differences(
     parts["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
     if spec is not None:
         parts["spec"] = {field: value for field, value in spec.items() if field not in leave}
-    found = (_differences(wanted, existing.get(key), key) for key, wanted in parts.items())
-    return {path: known for each in found for path, known in each}
+    pairs = (_differences(value, existing.get(key), key) for key, value in parts.items())
+    return {path: current for entries in pairs for path, current in entries}
 
 
-def _differences(wanted: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if wanted == known:  # most children are as the job wants them, and this comparison is fast
+def _differences(desired: Any, current: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if desired == current:  # most children are as the job wants them, and this comparison is fast
         return
-    if isinstance(wanted, Mapping) and isinstance(known, Mapping):
-        for key, value in wanted.items():
-            yield from _differences(value, known.get(key), f"{path}.{key}")
-    elif isinstance(wanted, list) and isinstance(known, list) and len(wanted) == len(known):
-        for index, (one, other) in enumerate(zip(wanted, known, strict=True)):
+    if isinstance(desired, Mapping) and isinstance(current, Mapping):
+        for key, value in desired.items():
+            yield from _differences(value, current.get(key), f"{path}.{key}")
+    elif isinstance(desired, list) and isinstance(current, list) and len(desired) == len(current):
+        for index, (one, other) in enumerate(zip(desired, current, strict=True)):
             yield from _differences(one, other, f"{path}[{index}]")
-    elif (wanted or known) and not are_equal(path, wanted, known):
-        yield path, known
+    elif (desired or current) and not are_equal(path, desired, current):
+        yield path, current

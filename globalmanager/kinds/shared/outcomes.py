@@ -20,9 +20,9 @@ _OUTCOMES: Final[Mapping[str, str]] = {
 def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
     """Outcome -> how often it has come. Args: before, after: .status before and after the write"""
     became = _true(after) - _true(before)
-    found = {word: 1 for type_, word in _OUTCOMES.items() if type_ in became}
+    counts = {word: 1 for type_, word in _OUTCOMES.items() if type_ in became}
     restarted = _restarts(before, after)
-    return {**found, "restarted": restarted} if restarted else found
+    return {**counts, "restarted": restarted} if restarted else counts
 
 
 def _true(status: Mapping[str, Any]) -> set[str]:
@@ -34,9 +34,9 @@ def _true(status: Mapping[str, Any]) -> set[str]:
 def _restarts(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
     """The restarts that the write has added. A restart of the whole job is one restart."""
     old, new = mapping(before.get("restarts")), mapping(after.get("restarts"))
-    added = [_number(new[name]) - _number(old.get(name)) for name in new]
-    added.append(_number(after.get("jobRestarts")) - _number(before.get("jobRestarts")))
-    return sum(max(0, number) for number in added)
+    increases = [_number(new[name]) - _number(old.get(name)) for name in new]
+    increases.append(_number(after.get("jobRestarts")) - _number(before.get("jobRestarts")))
+    return sum(max(0, number) for number in increases)
 
 
 def _number(value: Any) -> int:

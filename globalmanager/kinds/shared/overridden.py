@@ -32,14 +32,14 @@ def finding(observed: Observed, stages: Stages) -> Finding | None:
         for action in stage
         if isinstance(action, Replace) and action.is_drift
     ]
-    left = [ref for ref in drifted if ref in observed.overridden]
-    if left:
-        message = describe({ref: observed.overridden[ref] for ref in left})
+    contested = [ref for ref in drifted if ref in observed.overridden]
+    if contested:
+        message = describe({ref: observed.overridden[ref] for ref in contested})
         return Finding(OVERRIDDEN, Truth.TRUE, "SetByOthers", message)
-    known = status.condition(observed, OVERRIDDEN)
-    if drifted and known.get("status") == Truth.TRUE:
+    previous = status.condition(observed, OVERRIDDEN)
+    if drifted and previous.get("status") == Truth.TRUE:
         # This GlobalManager has just started and does not know yet who is overridden.
-        words = str(known.get("reason", "")), str(known.get("message", ""))
+        words = str(previous.get("reason", "")), str(previous.get("message", ""))
         return Finding(OVERRIDDEN, Truth.TRUE, *words)
     return None
 
@@ -49,13 +49,13 @@ def describe(children: Mapping[ObjectRef, Sequence[str]]) -> str:
 
     Args: children: child -> paths of its fields
     """
-    told = [
+    texts = [
         f"{ref.type.kind} {ref.name} ({_listed(fields)})"
         for ref, fields in list(children.items())[:_MAX_CHILDREN_NAMED]
     ]
-    more = len(children) - len(told)
+    more = len(children) - len(texts)
     return (
-        f"left as it is: {', '.join(told)}{f' and {more} more children' if more else ''}; the API "
+        f"left as it is: {', '.join(texts)}{f' and {more} more children' if more else ''}; the API "
         "server, an admission webhook or another controller sets this again after each correction: "
         "find out who does so (managedFields in kubectl get -o yaml), or change the job"
     )
@@ -63,5 +63,5 @@ def describe(children: Mapping[ObjectRef, Sequence[str]]) -> str:
 
 def _listed(fields: Sequence[str]) -> str:
     more = len(fields) - _MAX_FIELDS_NAMED
-    named = ", ".join(field[:_MAX_FIELD_CHARS] for field in fields[:_MAX_FIELDS_NAMED])
-    return f"{named} and {more} more" if more > 0 else named
+    names = ", ".join(field[:_MAX_FIELD_CHARS] for field in fields[:_MAX_FIELDS_NAMED])
+    return f"{names} and {more} more" if more > 0 else names

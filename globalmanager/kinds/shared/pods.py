@@ -59,7 +59,7 @@ def worker_api(settings: WorkerSettings, secret: str, key: str) -> tuple[EnvVar,
 
 def build(
     observed: Observed,
-    given: Object,
+    template: Object,
     *,
     role: str,
     env: Sequence[EnvVar] = (),
@@ -72,30 +72,30 @@ def build(
     """The user's pod template with everything that the job adds.
 
     Args:
-        given: pod template with at least one container; the function does not change it in place
+        template: pod template with at least one container; the function does not change it in place
         labels: labels in addition to the labels of every pod of the job
         node: the node of every pod; "" keeps the node of the template
         restart_policy: of the containers; "" keeps the policy of the template
         is_edge: True when the pods report to the LocalController of their node. When the node is
             fixed, Kubernetes does not evict the pods while the node is out of contact
     """
-    place = node or given["spec"].get("nodeName")
-    tolerations = given["spec"].get("tolerations") or []
+    place = node or template["spec"].get("nodeName")
+    tolerations = template["spec"].get("tolerations") or []
     spec = {
-        **given["spec"],
+        **template["spec"],
         "containers": [
-            _container(container, env, data) for container in given["spec"]["containers"]
+            _container(container, env, data) for container in template["spec"]["containers"]
         ],
         **({"restartPolicy": restart_policy} if restart_policy else {}),
-        "volumes": _merged(data.volumes, given["spec"].get("volumes"), "name"),
+        "volumes": _merged(data.volumes, template["spec"].get("volumes"), "name"),
         "initContainers": _merged(
-            data.init_containers, given["spec"].get("initContainers"), "name"
+            data.init_containers, template["spec"].get("initContainers"), "name"
         ),
         "nodeName": place,
         "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
-    kept = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
-    metadata = given.get("metadata") or {}
+    pod_spec = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
+    metadata = template.get("metadata") or {}
     marks = {**objects.job_labels(observed, role), **(labels or {})}
     annotations = metadata.get("annotations")
     return {
@@ -103,28 +103,28 @@ def build(
             "labels": {**(metadata.get("labels") or {}), **marks},
             **({"annotations": annotations} if annotations else {}),
         },
-        "spec": kept,
+        "spec": pod_spec,
     }
 
 
-def with_edge_tolerations(theirs: list[Object]) -> list[Object]:
+def with_edge_tolerations(tolerations: list[Object]) -> list[Object]:
     """edgeai's tolerations for pods on edge nodes, then the user's. A user's toleration replaces
     edgeai's toleration of the same key. A user's toleration without a key replaces all of edgeai's
     tolerations, because it tolerates every key.
     """
-    return _added(_EDGE_TOLERATIONS, theirs)
+    return _added(_EDGE_TOLERATIONS, tolerations)
 
 
-def with_outage_tolerations(theirs: list[Object]) -> list[Object]:
+def with_outage_tolerations(tolerations: list[Object]) -> list[Object]:
     """As `with_edge_tolerations`, for pods that go to edge nodes only where no taint of edge nodes
     keeps them away.
     """
-    return _added(_EDGE_TOLERATIONS[1:], theirs)
+    return _added(_EDGE_TOLERATIONS[1:], tolerations)
 
 
-def _added(ours: Iterable[Object], theirs: list[Object]) -> list[Object]:
-    keys = {each.get("key") or "" for each in theirs}
-    return [*(one for one in ours if not keys & {"", one["key"]}), *theirs]
+def _added(defaults: Iterable[Object], tolerations: list[Object]) -> list[Object]:
+    keys = {toleration.get("key") or "" for toleration in tolerations}
+    return [*(default for default in defaults if not keys & {"", default["key"]}), *tolerations]
 
 
 def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement) -> Object:
@@ -133,10 +133,12 @@ def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement
     return {**container, "env": variables, **({"volumeMounts": mounts} if mounts else {})}
 
 
-def _merged(ours: Iterable[Object], theirs: Iterable[Object] | None, key: str) -> list[Object]:
+def _merged(
+    defaults: Iterable[Object], user_items: Iterable[Object] | None, key: str
+) -> list[Object]:
     """edgeai's items, then the user's. A user's item takes the place of edgeai's item with the same
     key.
     """
-    given = {item[key]: item for item in theirs or ()}
-    own = [given.pop(item[key], item) for item in ours]
-    return own + list(given.values())
+    items = {item[key]: item for item in user_items or ()}
+    merged = [items.pop(item[key], item) for item in defaults]
+    return merged + list(items.values())

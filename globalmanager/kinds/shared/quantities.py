@@ -15,10 +15,10 @@ _FIELDS: Final = re.compile(
 
 def amount_of(quantity: Any) -> Fraction | None:
     """The number that a quantity means; None when nobody can read it."""
-    read = _QUANTITY.fullmatch(str(quantity).strip())
-    if read is None:
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    if match is None:
         return None
-    number, unit = Fraction(read["number"]), read["unit"] or ""
+    number, unit = Fraction(match["number"]), match["unit"] or ""
     if unit.endswith("i"):
         return number * Fraction(1024) ** " KMGTPE".index(unit[0])
     if unit.startswith("e"):

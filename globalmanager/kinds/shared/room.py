@@ -23,7 +23,7 @@ def is_queued(pod: Object) -> bool:
     return phase_of(pod) == "Pending" and not node_of(pod)
 
 
-def waiting_reason(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str, str]:
+def waiting_reason(pods: Iterable[Object], current: Mapping[str, Any]) -> dict[str, str]:
     """The fields `reason` and `message` of .status.elastic: why the first of these pods does not
     run.
 
@@ -32,12 +32,12 @@ def waiting_reason(pods: Iterable[Object], known: Mapping[str, Any]) -> dict[str
 
     Args:
         pods: the pods that wait
-        known: .status.elastic as it was last written
+        current: .status.elastic as it was last written
     """
     fault = pod_faults.first_fault(pods)
     if fault is None:
         return {}
     pod = fault.message.partition(":")[0]
-    before = str(known.get("message", ""))
-    is_same = known.get("reason") == fault.reason and before.partition(":")[0] == pod
+    before = str(current.get("message", ""))
+    is_same = current.get("reason") == fault.reason and before.partition(":")[0] == pod
     return {"reason": fault.reason, "message": before if is_same else fault.message}

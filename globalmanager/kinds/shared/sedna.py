@@ -30,9 +30,9 @@ def labels(observed: Observed, role: str) -> dict[str, str]:
     }
 
 
-def phase(observed: Observed, ours: str) -> str:
+def phase(observed: Observed, name: str) -> str:
     """The phase as users of the job's group know it."""
-    return _PHASES.get(ours, ours) if observed.type.group == GROUP else ours
+    return _PHASES.get(name, name) if observed.type.group == GROUP else name
 
 
 def failed(observed: Observed, phase: str, because: Finding) -> tuple[Finding, ...]:
@@ -54,9 +54,9 @@ def metrics(group: str, counts: Mapping[str, int]) -> dict[str, str]:
     """
     if group != GROUP:
         return {}
-    found = {}
+    values = {}
     if {"seen", "uploaded"} <= counts.keys():
         ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
-        found["uploadCloudRatio"] = json.dumps(ratio).removesuffix(".0")
+        values["uploadCloudRatio"] = json.dumps(ratio).removesuffix(".0")
     names = {"seen": "inferenceNumber", "hard": "hardExampleNumber"}
-    return found | {names[name]: str(counts[name]) for name in names if name in counts}
+    return values | {names[name]: str(counts[name]) for name in names if name in counts}

@@ -16,7 +16,7 @@ from globalmanager.contract import Observed
 from globalmanager.kinds.shared import status
 
 NODE_NOT_READY: Final = "NodeNotReady"
-_ENDED: Final = ("Succeeded", "Failed")
+_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 _BY_NODE_CONTROLLER: Final = ("", NODE_NOT_READY, "NodeLost")
 
 
@@ -26,7 +26,7 @@ def silent_since(pod: Object) -> datetime | None:
     The node controller then sets the condition Ready to False. It leaves the reason and
     ContainersReady as they were. A kubelet itself always gives a reason.
     """
-    if phase_of(pod) in _ENDED:
+    if phase_of(pod) in _TERMINAL_PHASES:
         return None
     ready = condition_of(pod, "Ready")
     is_marked = (

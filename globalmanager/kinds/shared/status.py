@@ -59,9 +59,9 @@ def conditions(
 
 
 def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:
-    known = condition(observed, finding.type)
-    since = known.get("lastTransitionTime")
-    unmoved = known.get("status") == finding.truth and parse_time(since)
+    previous = condition(observed, finding.type)
+    since = previous.get("lastTransitionTime")
+    unmoved = previous.get("status") == finding.truth and parse_time(since)
     return {
         "type": finding.type,
         "status": str(finding.truth),
@@ -74,58 +74,58 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
 
 def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]:
     """An event for each condition that became True, or that is False for a new reason."""
-    made = (_event(condition(observed, finding.type), finding) for finding in findings)
-    return tuple(event for event in made if event is not None)
+    candidates = (_event(condition(observed, finding.type), finding) for finding in findings)
+    return tuple(event for event in candidates if event is not None)
 
 
-def _event(known: Mapping[str, Any], finding: Finding) -> Event | None:
-    turned = known.get("status") != finding.truth
-    if finding.truth is Truth.TRUE and known and turned:
+def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
+    is_transition = previous.get("status") != finding.truth
+    if finding.truth is Truth.TRUE and previous and is_transition:
         return Event(Severity.NORMAL, finding.reason, finding.message)
-    new_reason = turned or known.get("reason") != finding.reason
+    new_reason = is_transition or previous.get("reason") != finding.reason
     if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
         severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
         return Event(severity, finding.reason, finding.message)
     return None
 
 
-def subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """`wanted` for Plan.status; None when .status already has the same values."""
+def subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """`desired` for Plan.status; None when .status already has the same values."""
     current = status_of(observed)
-    is_written = all(current.get(key) == value for key, value in wanted.items())
-    return None if is_written else wanted
+    is_written = all(current.get(key) == value for key, value in desired.items())
+    return None if is_written else desired
 
 
-def replacing_subtree(observed: Observed, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def replacing_subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """As `subtree`, for a kind that gives each map whole: keys that .status has beyond the map are
     removed.
     """
     current = status_of(observed)
     patches = {
         key: replacement_patch(mapping(current.get(key)), value)
-        for key, value in wanted.items()
+        for key, value in desired.items()
         if isinstance(value, dict) and current.get(key) != value
     }
-    return subtree(observed, {**wanted, **patches})
+    return subtree(observed, {**desired, **patches})
 
 
 def described(
     observed: Observed, findings: Iterable[Finding], now: datetime
 ) -> Mapping[str, Any] | None:
     """Plan.status of a kind whose status has only conditions."""
-    wanted = {
+    desired = {
         "observedGeneration": observed.generation,
         "conditions": conditions(observed, findings, now),
     }
-    return subtree(observed, wanted)
+    return subtree(observed, desired)
 
 
-def replacement_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that replaces a stored map of .status by `wanted`. The value null removes a
+def replacement_patch(current: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that replaces a stored map of .status by `desired`. The value null removes a
     field.
     """
-    patch: dict[str, Any] = {key: None for key in stored if key not in wanted}
-    for key, value in wanted.items():
+    patch: dict[str, Any] = {key: None for key in current if key not in desired}
+    for key, value in desired.items():
         is_map = isinstance(value, dict)
-        patch[key] = replacement_patch(mapping(stored.get(key)), value) if is_map else value
+        patch[key] = replacement_patch(mapping(current.get(key)), value) if is_map else value
     return patch

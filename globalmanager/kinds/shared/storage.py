@@ -164,19 +164,19 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     """
     local = [source for source in sources if not urlsplit(source.url).scheme]
     remote = [source for source in sources if urlsplit(source.url).scheme]
-    sent = [source for source in remote if source.is_output]
+    outputs = [source for source in remote if source.is_output]
     on_host = _host_paths(local)
     fetched = _downloads([source for source in remote if not source.is_output], settings)
     places = {source.env: _path_in_pod(source.url) for source in sources}
-    places |= {source.env: source.url for source in sent}
+    places |= {source.env: source.url for source in outputs}
     keys = {
         entry["name"]: entry
-        for source in sent
+        for source in outputs
         for entry in credentials(source.credential, source.endpoint)
     }
-    named = ({"name": name, "value": path} for name, path in places.items())
+    variables = ({"name": name, "value": path} for name, path in places.items())
     return Placement(
-        env=(*named, *on_host.env, *keys.values()),
+        env=(*variables, *on_host.env, *keys.values()),
         volumes=on_host.volumes + fetched.volumes,
         mounts=on_host.mounts + fetched.mounts,
         init_containers=fetched.init_containers,
@@ -185,11 +185,11 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
 
 def joined(*placements: Placement) -> Placement:
     return Placement(
-        env=tuple(each for placement in placements for each in placement.env),
-        volumes=tuple(each for placement in placements for each in placement.volumes),
-        mounts=tuple(each for placement in placements for each in placement.mounts),
+        env=tuple(item for placement in placements for item in placement.env),
+        volumes=tuple(item for placement in placements for item in placement.volumes),
+        mounts=tuple(item for placement in placements for item in placement.mounts),
         init_containers=tuple(
-            each for placement in placements for each in placement.init_containers
+            item for placement in placements for item in placement.init_containers
         ),
     )
 
@@ -199,9 +199,11 @@ def credentials(secret: str, endpoint: str) -> tuple[dict[str, Any], ...]:
 
     Args: endpoint: URL of the S3 server; "" when the Secret may have it as a key
     """
-    given = {ENDPOINT: {"value": endpoint}} if endpoint else {}
+    literals = {ENDPOINT: {"value": endpoint}} if endpoint else {}
     return tuple(
-        {"name": key, **given.get(key, _from_key(secret, key))} for key in CREDENTIAL_KEYS if secret
+        {"name": key, **literals.get(key, _from_key(secret, key))}
+        for key in CREDENTIAL_KEYS
+        if secret
     )
 
 
@@ -216,17 +218,17 @@ def endpoint(secret: Object) -> str:
     Raises: InvalidSpec when the annotation is no host with or without a port
     Source: Sedna v0.7, globalmanager/runtime/secret_injector.go
     """
-    given = (secret["metadata"].get("annotations") or {}).get(STORAGE_ANNOTATIONS[0], "")
-    if not given:
+    server = (secret["metadata"].get("annotations") or {}).get(STORAGE_ANNOTATIONS[0], "")
+    if not server:
         return ""
-    scheme, separator, host = given.rpartition("://")
+    scheme, separator, host = server.rpartition("://")
     if not separator:
         use_https = secret["metadata"]["annotations"].get(STORAGE_ANNOTATIONS[1])
         scheme = "http" if use_https == "0" else "https"
     if scheme not in ("http", "https") or not _HOST_AND_PORT.fullmatch(host):
         path = f"metadata.annotations.{STORAGE_ANNOTATIONS[0]}"
         raise InvalidSpec(
-            path, f"{_shown(given)} is no S3 server", "write it like host or host:9000"
+            path, f"{_shown(server)} is no S3 server", "write it like host or host:9000"
         )
     return f"{scheme}://{host}"
 
@@ -250,19 +252,22 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
     if not sources:
         return Placement()
     parents = dict.fromkeys(mounted(source.url) for source in sources)
-    named = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
-    made = {mounted(source.url) for source in sources if source.is_output}
+    directories = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
+    output_parents = {mounted(source.url) for source in sources if source.is_output}
     mounts = (
         {
             "name": name,
             "mountPath": HOST_DATA + parent,
-            **({} if parent in made else {"readOnly": True}),
+            **({} if parent in output_parents else {"readOnly": True}),
         }
-        for name, parent in named
+        for name, parent in directories
     )
     return Placement(
         env=({"name": "DATA_PATH_PREFIX", "value": HOST_DATA},),
-        volumes=tuple(host_directory(name, parent, make=parent in made) for name, parent in named),
+        volumes=tuple(
+            host_directory(name, parent, make=parent in output_parents)
+            for name, parent in directories
+        ),
         mounts=tuple(mounts),
     )
 

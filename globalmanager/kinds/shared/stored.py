@@ -18,7 +18,9 @@ _QUOTES: Final = 2
 def stored_bytes(value: Any) -> int:
     """The size of a JSON value in the storage of the Kubernetes API."""
     encoded = msgspec.json.encode(value)
-    return len(encoded) + sum(more * encoded.count(each) for each, more in _ESCAPED_BY_GO.items())
+    return len(encoded) + sum(
+        more * encoded.count(sequence) for sequence, more in _ESCAPED_BY_GO.items()
+    )
 
 
 def cut(text: str, max_bytes: int) -> str:
@@ -40,11 +42,11 @@ def fitting(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
     """The entries that fit into a map of `max_bytes`, in their order. A later, smaller entry may
     fit where an earlier entry does not.
     """
-    kept: dict[str, Any] = {}
-    left = max_bytes - _QUOTES  # braces
+    fits: dict[str, Any] = {}
+    rest = max_bytes - _QUOTES  # braces
     for key, value in entries.items():
         size = stored_bytes({key: value}) - _QUOTES + 1  # a comma
-        if size <= left:
-            kept[key] = value
-            left -= size
-    return kept
+        if size <= rest:
+            fits[key] = value
+            rest -= size
+    return fits

@@ -47,8 +47,8 @@ def total(status: Mapping[str, Any], count: str) -> int | None:
     has told the count.
     """
     infos = (info for entry in worker_entries(status).values() for info in _infos(entry))
-    told = [_count(info[count]) for info in infos if _is_number(info.get(count))]
-    return min(sum(told), _MAX_COUNT) if told else None
+    numbers = [_count(info[count]) for info in infos if _is_number(info.get(count))]
+    return min(sum(numbers), _MAX_COUNT) if numbers else None
 
 
 def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -100,20 +100,20 @@ def folded(
 
     Raises: ReportRefused when .status.workers has no room for the report
     """
-    known = worker_entries(status)
-    entry = known.get(report.worker, {})
+    entries = worker_entries(status)
+    entry = entries.get(report.worker, {})
     if is_stale(entry, report):
         return None
-    if report.worker not in known and len(known) >= MAX_WORKERS:
-        raise ReportRefused(f"status.workers has {len(known)} workers, no more are kept")
+    if report.worker not in entries and len(entries) >= MAX_WORKERS:
+        raise ReportRefused(f"status.workers has {len(entries)} workers, no more are kept")
     if report.is_former and entry.get("node", report.node) != report.node:
-        wanted = _with_counts_of_former_node(entry, report)
+        desired = _with_counts_of_former_node(entry, report)
     else:
-        wanted = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
-    if _without_clocks(wanted) == _without_clocks(entry):
+        desired = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
+    if _without_clocks(desired) == _without_clocks(entry):
         return None
-    kept = _within_budget(known, report, wanted)
-    return None if _without_clocks(kept) == _without_clocks(entry) else kept
+    bounded = _within_budget(entries, report, desired)
+    return None if _without_clocks(bounded) == _without_clocks(entry) else bounded
 
 
 def _replaced(
@@ -124,14 +124,14 @@ def _replaced(
     counts: Collection[str],
 ) -> dict[str, Any]:
     """The entry after the report of the node that the worker belongs to."""
-    counted = _counted(entry, report) if keep_greatest else NOTHING_COUNTED
-    ours = worker_entry(report, counted)
+    other_counts = _counts_elsewhere(entry, report) if keep_greatest else NO_COUNTS
+    fields = worker_entry(report, other_counts)
     if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
-        ours["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), ours["taskInfo"], counts)
+        fields["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), fields["taskInfo"], counts)
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
-    theirs = {key: value for key, value in entry.items() if key not in ours}
-    return {**theirs, **_without_empty_fields(ours)}
+    unknown = {key: value for key, value in entry.items() if key not in fields}
+    return {**unknown, **_without_empty_fields(fields)}
 
 
 def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
@@ -143,35 +143,35 @@ def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) 
 
 
 def _not_fallen(
-    known: Mapping[str, Any], new: Mapping[str, Any], counts: Collection[str]
+    current: Mapping[str, Any], new: Mapping[str, Any], counts: Collection[str]
 ) -> dict[str, Any]:
     greater = {
-        name: known[name]
+        name: current[name]
         for name in counts
-        if name in known and _count(known[name]) > _count(new.get(name))
+        if name in current and _count(current[name]) > _count(new.get(name))
     }
     return {**new, **greater}
 
 
 def _within_budget(
-    known: Mapping[str, Mapping[str, Any]], report: WorkerReport, wanted: dict[str, Any]
+    entries: Mapping[str, Mapping[str, Any]], report: WorkerReport, desired: dict[str, Any]
 ) -> dict[str, Any]:
-    """`wanted`, or `wanted` without its texts where room is short. Raises: ReportRefused"""
-    size = stored_bytes(wanted)
-    before = stored_bytes(known.get(report.worker, {}))
-    others = stored_bytes(known) - before
+    """`desired`, or `desired` without its texts where room is short. Raises: ReportRefused"""
+    size = stored_bytes(desired)
+    before = stored_bytes(entries.get(report.worker, {}))
+    others = stored_bytes(entries) - before
     if size <= before or others + size <= MAX_NODE_BYTES:
-        return wanted
+        return desired
     of_node = stored_bytes(
         {
             name: entry
-            for name, entry in known.items()
+            for name, entry in entries.items()
             if entry.get("node") == report.node and name != report.worker
         }
     )
     if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
-        return wanted
-    lean = {key: value for key, value in wanted.items() if key not in ("details", "reason")}
+        return desired
+    lean = {key: value for key, value in desired.items() if key not in ("details", "reason")}
     size = stored_bytes(lean)
     is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
     if size <= before or is_in_budget:
@@ -190,7 +190,7 @@ def entry_patch(
     return {"workers": {worker: replacement_patch(worker_entries(status).get(worker, {}), entry)}}
 
 
-class Counted(NamedTuple):
+class OtherCounts(NamedTuple):
     """Counts of the same worker in other ledgers than the report's ledger."""
 
     before: Mapping[str, Any]
@@ -199,17 +199,19 @@ class Counted(NamedTuple):
     """Counts of former nodes: node -> counts."""
 
 
-NOTHING_COUNTED: Final = Counted({}, {})
+NO_COUNTS: Final = OtherCounts({}, {})
 
 
-def _counted(entry: Mapping[str, Any], report: WorkerReport) -> Counted:
+def _counts_elsewhere(entry: Mapping[str, Any], report: WorkerReport) -> OtherCounts:
     elsewhere = dict(mapping(entry.get("countedElsewhere")))
     if entry.get("node", report.node) != report.node:
         before = _numbers(elsewhere.pop(report.node, {}))
         elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
-        return Counted(before, _merged(elsewhere))
+        return OtherCounts(before, _merged(elsewhere))
     is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
-    return Counted(_numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere)
+    return OtherCounts(
+        _numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere
+    )
 
 
 def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
@@ -238,20 +240,20 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
     if report.attempt == attempt:
         # A session that is over may still write a report here, after a newer session of the node
         # has written a later report at another replica.
-        known = entry.get("revision")
-        is_older = isinstance(known, int) and 0 < report.revision <= known
+        revision = entry.get("revision")
+        is_older = isinstance(revision, int) and 0 < report.revision <= revision
         return is_older or str(entry.get("status")) in TERMINAL
     return report.attempt < attempt
 
 
-def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
+def worker_entry(report: WorkerReport, other_counts: OtherCounts) -> dict[str, Any]:
     """All fields of .status.workers.<worker> that a report fills, with bounded sizes.
 
     The field observedAt is only for display.
     """
     body = report.body
     counts = _numbers(body.task_info)
-    before = counted.before
+    before = other_counts.before
     details = {k: printable(value)[:_MAX_VALUE_CHARS] for k, value in body.details.items()}
     return {
         "node": report.node,
@@ -263,7 +265,7 @@ def worker_entry(report: WorkerReport, counted: Counted) -> dict[str, Any]:
         "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
         "taskInfo": _greatest(before, counts),
         "countedBefore": _bounded(before, _COUNTS_BYTES),
-        "countedElsewhere": counted.elsewhere,
+        "countedElsewhere": other_counts.elsewhere,
         "details": _bounded(details, _DETAILS_BYTES),
         "observedAt": cut(printable(body.observed_at), _MAX_KEY_CHARS),
     }
@@ -280,9 +282,9 @@ def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    shown = {printable(key): value for key, value in entries.items()}
-    named = [item for item in shown.items() if len(item[0]) <= _MAX_KEY_CHARS]
-    return fitting(dict(named[:_MAX_ENTRIES]), max_bytes)
+    texts = {printable(key): value for key, value in entries.items()}
+    items = [item for item in texts.items() if len(item[0]) <= _MAX_KEY_CHARS]
+    return fitting(dict(items[:_MAX_ENTRIES]), max_bytes)
 
 
 def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,6 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
 
 
 def _counted_at(report: WorkerReport) -> str | None:
-    told = report.body.details.get("updateTime") or report.body.observed_at
-    time = parse_time(told)
+    text = report.body.details.get("updateTime") or report.body.observed_at
+    time = parse_time(text)
     return rfc3339(time) if time else None

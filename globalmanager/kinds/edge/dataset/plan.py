@@ -42,8 +42,8 @@ def _findings(observed: Observed) -> tuple[Finding, ...]:
     if fault is not None:
         return status.rejected(fault), references.UNRESOLVED
     spec: DatasetSpec = observed.spec
-    missing = references.missing_node(observed, spec.node_name, "spec.nodeName")
-    resolved = references.resolved([missing] if missing else [])
+    obstacle = references.missing_node(observed, spec.node_name, "spec.nodeName")
+    resolved = references.resolved([obstacle] if obstacle else [])
     return status.accepted(), resolved, _counted(observed, spec.node_name)
 
 

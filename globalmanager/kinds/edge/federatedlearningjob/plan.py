@@ -67,18 +67,18 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
-    missing = types.missing(observed, spec) if spec else ()
+    obstacles = types.missing(observed, spec) if spec else ()
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:
-        findings = (status.accepted(_note(observed, spec)), references.resolved(missing))
+        findings = (status.accepted(_note(observed, spec)), references.resolved(obstacles))
     outcome = _outcome(observed, spec, now)
     stages: Stages = ()
     if outcome.end is not None or _has_waited(observed, now):
         stages = (lifecycle.clean_up(own_pods(observed)),)
-    elif spec is not None and not missing and not _has_result(observed):
+    elif spec is not None and not obstacles and not _has_result(observed):
         stages = _reconcile(observed, spec, now)
-    told = _model_status(observed, spec, now)
+    model_status = _model_status(observed, spec, now)
     return lifecycle.conclude(
         observed,
         now,
@@ -88,7 +88,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         nodes=nodes(observed),
         fields=_fields(observed, spec, outcome, now),
         examination=_examine(observed, now),
-        stages=tuple(stage for stage in (*stages, told) if stage),
+        stages=tuple(stage for stage in (*stages, model_status) if stage),
         timers=_timers(observed, now),
     )
 
@@ -138,13 +138,15 @@ def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -
 
 
 def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime) -> Stages:
-    done = [ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)]
-    failed = [ref_of(PODS, pod) for pod in own_pods(observed) if phase_of(pod) == "Failed"]
-    replaced, _ = lifecycle.replacement(own_pods(observed), now, after_s=REPLACED_AFTER_S)
+    finished_pods = [
+        ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)
+    ]
+    failed_pods = [ref_of(PODS, pod) for pod in own_pods(observed) if phase_of(pod) == "Failed"]
+    replacements, _ = lifecycle.replacement(own_pods(observed), now, after_s=REPLACED_AFTER_S)
     desired = workers.desired(observed, spec)
     return (
-        replaced,
-        *children.reconcile(observed, desired, workers.OWNS, exempt=[*done, *failed]),
+        replacements,
+        *children.reconcile(observed, desired, workers.OWNS, exempt=[*finished_pods, *failed_pods]),
     )
 
 
@@ -184,19 +186,19 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         message = str(mapping(failed.get("status")).get("message") or _DEADLINE)
         text = f"pod {failed['metadata']['name']}: {message}"
         return _end(FAILED, Phase.FAILED, _DEADLINE, text)
-    done = finished(observed, spec)
+    finished_names = finished(observed, spec)
     expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
-    if expected and expected <= {*done}:
+    if expected and expected <= {*finished_names}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
     if _has_result(observed) and not any(map(pod_state.is_active, pods)):
-        missed = ", ".join(sorted(expected - {*done}))
+        unfinished = ", ".join(sorted(expected - {*finished_names}))
         message = "the aggregator has succeeded"
-        message += f"; ended before they had the result: {missed}" if missed else ""
+        message += f"; ended before they had the result: {unfinished}" if unfinished else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
     fault = next(iter(_examine(observed, now).faults), None)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
-    return _underway(observed, spec, pods, done)
+    return _underway(observed, spec, pods, finished_names)
 
 
 def _examine(observed: Observed, now: datetime) -> pod_faults.Examination:
@@ -222,22 +224,22 @@ def _underway(
     observed: Observed,
     spec: FederatedLearningJobSpec | None,
     pods: list[Object],
-    done: list[str],
+    finished_names: list[str],
 ) -> Outcome:
     refusal = observed.refusal
     if refusal is not None:
         finding = Finding(TRAINING, Truth.FALSE, refusal.reason, refusal.message)
         return Outcome(finding, Phase.PENDING)
     running = [pod for pod in pods if phase_of(pod) == "Running" and not is_being_deleted(pod)]
-    if not pods and not done:
+    if not pods and not finished_names:
         message = "no worker was created yet: see the other conditions"
         return Outcome(Finding(TRAINING, Truth.FALSE, WAITING, message), Phase.PENDING)
-    expected = {*(pod["metadata"]["name"] for pod in pods), *done}
+    expected = {*(pod["metadata"]["name"] for pod in pods), *finished_names}
     expected |= {*workers.names(spec, observed.ref.name)} if spec is not None else set()
-    up = {*(pod["metadata"]["name"] for pod in running), *done}
+    up = {*(pod["metadata"]["name"] for pod in running), *finished_names}
     if not expected <= up:
-        missing = ", ".join(sorted(expected - up)[:MAX_NAMED])
-        message = f"{len(running)} workers run, {len(done)} are done; not yet: {missing}"
+        absent = ", ".join(sorted(expected - up)[:MAX_NAMED])
+        message = f"{len(running)} workers run, {len(finished_names)} are done; not yet: {absent}"
         return Outcome(Finding(TRAINING, Truth.FALSE, STARTING, message), Phase.PENDING)
     number = progress.status_fields(_trainers(observed, spec), {})["round"]
     message = f"round {number}" if number else "the workers run, no trainer has told a round yet"
@@ -274,15 +276,15 @@ def _fields(
 
 def _samples(observed: Observed, counts: Mapping[str, int]) -> dict[str, Any] | None:
     """The patch of .status.samples; None when there are no samples."""
-    stored = mapping(status.status_of(observed).get("samples"))
-    return status.replacement_patch(stored, counts) or None
+    current = mapping(status.status_of(observed).get("samples"))
+    return status.replacement_patch(current, counts) or None
 
 
 def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
     """A patch that removes the status entries of trainers that the spec no longer has."""
     trainers = _trainers(observed, spec)
-    gone = [name for name in worker_entries(status.status_of(observed)) if name not in trainers]
-    return {"workers": dict.fromkeys(gone)} if gone else {}
+    former = [name for name in worker_entries(status.status_of(observed)) if name not in trainers]
+    return {"workers": dict.fromkeys(former)} if former else {}
 
 
 def _cleared(observed: Observed, now: datetime) -> Plan:
@@ -309,10 +311,10 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
 
 def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
     pods = own_pods(observed)
-    done = finished(observed, spec)
+    finished_names = finished(observed, spec)
     return {
         "active": sum(pod_state.is_active(pod) for pod in pods),
-        "succeeded": len(done),
+        "succeeded": len(finished_names),
         "failed": sum(phase_of(pod) == "Failed" for pod in pods),
-        "finished": done,
+        "finished": finished_names,
     }

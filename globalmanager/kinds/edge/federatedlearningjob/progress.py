@@ -50,8 +50,8 @@ def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
     job is over, because the files of a node may grow later.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
-    stored = mapping(rules.status_of(observed).get("samples"))
-    last = {name: number for name, number in stored.items() if type(number) is int and number >= 0}
+    current = mapping(rules.status_of(observed).get("samples"))
+    last = {name: number for name, number in current.items() if type(number) is int and number >= 0}
     if spec is None or is_over:
         return last
     counts: dict[str, int] = {}
@@ -76,17 +76,17 @@ def count_hint(observed: Observed, spec: FederatedLearningJobSpec) -> str:
     """
     counts = sample_counts(observed, is_over=False)
     datasets = _datasets(observed, spec).items()
-    missing = [f"{name} (Dataset {dataset})" for name, dataset in datasets if name not in counts]
-    if not missing:
+    uncounted = [f"{name} (Dataset {dataset})" for name, dataset in datasets if name not in counts]
+    if not uncounted:
         return ""
-    more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+    more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
     if any(counts.values()):
-        bound = f"{max(counts.values())}, the largest count among the trainers' Datasets"
+        limit = f"{max(counts.values())}, the largest count among the trainers' Datasets"
     else:
-        bound = "the median of the numbers that the trainers tell"
+        limit = "the median of the numbers that the trainers tell"
     return (
-        f"the samples of {', '.join(missing[:MAX_NAMED])}{more} are not counted, so an update of "
-        f"such a trainer weighs at most {bound}: condition Counted of the Dataset says why"
+        f"the samples of {', '.join(uncounted[:MAX_NAMED])}{more} are not counted, so an update of "
+        f"such a trainer weighs at most {limit}: condition Counted of the Dataset says why"
     )
 
 
@@ -102,27 +102,27 @@ def model_status(
     Several jobs may make one Model. Only the newest of these jobs writes to the Model. Otherwise
     the jobs would overwrite each other's numbers for ever.
     """
-    stored = observed.references.get(model)
+    object_ = observed.references.get(model)
     progress = status_fields(trainers, counts)
-    if stored is None or not progress["round"] or newer_job(observed, model):
+    if object_ is None or not progress["round"] or newer_job(observed, model):
         return ()
     fields = {
         "metrics": [{"key": ROUND, "value": str(progress["round"])}, *progress["metrics"]],
         "trainedBy": _job(observed),
     }
-    current = mapping(stored.get("status"))
+    current = mapping(object_.get("status"))
     if all(current.get(key) == value for key, value in fields.items()):
         return ()
     patch = {**fields, "updateTime": rfc3339(now)}
-    return (PatchStatus(model, Uid(stored["metadata"].get("uid", "")), patch),)
+    return (PatchStatus(model, Uid(object_["metadata"].get("uid", "")), patch),)
 
 
 def newer_job(observed: Observed, model: ObjectRef) -> str:
     """Name of the job that wrote its rounds to the Model, if that job is newer than this job; else
     "".
     """
-    stored = observed.references.get(model, {})
-    other = mapping(mapping(stored.get("status")).get("trainedBy"))
+    object_ = observed.references.get(model, {})
+    other = mapping(mapping(object_.get("status")).get("trainedBy"))
     return str(other.get("name", "")) if _creation(other) > _creation(_job(observed)) else ""
 
 

@@ -84,8 +84,8 @@ def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Mi
     """What the job waits for: missing objects and images. When none is missing: Secrets that
     clash.
     """
-    found = tuple(entry for entry in _missing(observed, spec) if entry is not None)
-    return found or tuple(_clashing_keys(observed, spec))
+    obstacles = tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    return obstacles or tuple(_clashing_keys(observed, spec))
 
 
 def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing | None]:
@@ -118,12 +118,15 @@ def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterat
     transmitted = (
         [Source(env="", url=s3.agg_data_path, credential=s3.credential_name)] if s3 else []
     )
-    sent = [*transmitted, refs.model_source(observed, spec.aggregation_worker.model.name, env="")]
+    outputs = [
+        *transmitted,
+        refs.model_source(observed, spec.aggregation_worker.model.name, env=""),
+    ]
     pretrained = spec.pretrained_model
     start = [refs.model_source(observed, pretrained.name, env="")] if pretrained else []
     for worker in spec.training_workers:
-        fetched = [refs.dataset_source(observed, worker.dataset.name, env=""), *start]
-        for names in (secrets(sent), secrets(fetched)):
+        inputs = [refs.dataset_source(observed, worker.dataset.name, env=""), *start]
+        for names in (secrets(outputs), secrets(inputs)):
             if len(names) > 1:
                 text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
                 yield refs.Missing("CredentialsDiffer", f"{text}: put them into one Secret")

@@ -33,8 +33,8 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where edge workers belong or run, sorted."""
-    named = {node for node in _named_nodes(observed) if is_subdomain(node)}
-    return [NodeName(node) for node in sorted(named)]
+    names = {node for node in _named_nodes(observed) if is_subdomain(node)}
+    return [NodeName(node) for node in sorted(names)]
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:

@@ -29,12 +29,12 @@ def check(
 
 
 def _check(mining: Mining, path: str) -> None:
-    known = PARAMETERS.get(mining.name)
-    if known is None:
+    forms = PARAMETERS.get(mining.name)
+    if forms is None:
         remedy = f"use one of {', '.join(sorted(PARAMETERS))}"
         raise InvalidSpec(f"{path}.name", f"{shown(mining.name)} is no known algorithm", remedy)
     for index, parameter in enumerate(mining.parameters):
-        form = known.get(parameter.key, "text")
+        form = forms.get(parameter.key, "text")
         if not _has_form(parameter.value, form):
             where = f"{path}.parameters[{index}].value"
             problem = f"{shown(parameter.value)} is no {form}, as {parameter.key} must be"
@@ -56,9 +56,9 @@ def unknown_parameters(mining: Mining | None) -> str:
     """A sentence about the parameters that the algorithm does not know. "" when it knows all."""
     if mining is None:
         return ""
-    known = PARAMETERS[mining.name]
-    unknown = [shown(item.key) for item in mining.parameters if item.key not in known]
+    forms = PARAMETERS[mining.name]
+    unknown = [shown(item.key) for item in mining.parameters if item.key not in forms]
     if not unknown:
         return ""
-    names = ", ".join(sorted(known)) or "none"
+    names = ", ".join(sorted(forms)) or "none"
     return f"{mining.name} does not know {', '.join(unknown)} (it knows: {names}); passed on as is"

@@ -36,10 +36,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
         return _conclude(observed, now, findings=findings)
     spec: JointInferenceServiceSpec = observed.spec
-    missing = types.missing(observed, spec)
-    desired = () if missing else workers.desired(observed, spec)
-    stages = () if missing else children.reconcile(observed, desired, workers.OWNS)
-    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(missing))
+    obstacles = types.missing(observed, spec)
+    desired = () if obstacles else workers.desired(observed, spec)
+    stages = () if obstacles else children.reconcile(observed, desired, workers.OWNS)
+    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(obstacles))
     return _conclude(observed, now, findings=findings, stages=stages)
 
 
@@ -53,11 +53,11 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    running, ours = _with_refusal(observed, *_running(observed, findings, now))
-    accepted = findings[0]
-    is_accepted = accepted.truth is Truth.TRUE
-    phase = sedna.phase(observed, ours if is_accepted else Phase.INVALID)
-    failed = sedna.failed(observed, phase, because=running if is_accepted else accepted)
+    running, running_phase = _with_refusal(observed, *_running(observed, findings, now))
+    acceptance = findings[0]
+    is_accepted = acceptance.truth is Truth.TRUE
+    phase = sedna.phase(observed, running_phase if is_accepted else Phase.INVALID)
+    failed = sedna.failed(observed, phase, because=running if is_accepted else acceptance)
     cloud = reachability.reachability(observed, now)
     return lifecycle.conclude(
         observed,

@@ -1,6 +1,6 @@
 """Condition CloudReachable: whether the cloud worker answers the hard examples of the edge.
 
-`upstream` counts, with each report, the fallbacks since the cloud last answered. `main` makes the
+The fold of each report counts the fallbacks since the cloud last answered. The plan makes the
 condition from this count. The count and the time of its beginning are in .status, so a restart of
 the GlobalManager loses nothing, and a service whose cloud answers costs no further write.
 """
@@ -24,7 +24,7 @@ UNREACHABLE_AFTER_S: Final = 60.0
 _IN_A_ROW: Final = "fallbacksInARow"
 _SINCE: Final = "fallbacksSince"
 _BEFORE: Final = "answeredBeforeFallbacks"
-_ANSWERED: Final = "answeredByCloud"
+_ANSWERS: Final = "answeredByCloud"
 _MAX_COUNT: Final = 2**53
 _REACHABLE: Final = Finding(
     CLOUD_REACHABLE, Truth.TRUE, "CloudAnswers", "the cloud worker answers hard examples"
@@ -45,22 +45,22 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
     Args: before, after: .status without and with a report
     """
-    known = _in_a_row(before)
+    count = _in_a_row(before)
     more = _total(after, "fallbacks") - _total(before, "fallbacks")
-    is_answered = _total(after, _ANSWERED) > _total(before, _ANSWERED)
-    now = 0 if is_answered else min(known + max(more, 0), _MAX_COUNT)
-    return {} if now == known else {_IN_A_ROW: now or None}
+    is_answered = _total(after, _ANSWERS) > _total(before, _ANSWERS)
+    total = 0 if is_answered else min(count + max(more, 0), _MAX_COUNT)
+    return {} if total == count else {_IN_A_ROW: total or None}
 
 
 def reachability(observed: Observed, now: datetime) -> Reachability:
     status = rules.status_of(observed)
     # Within the minute the cloud counts as reachable, if it has ever answered.
-    reachable = (_REACHABLE,) if _total(status, _ANSWERED) else ()
+    reachable = (_REACHABLE,) if _total(status, _ANSWERS) else ()
     if not _in_a_row(status):
-        removed = dict.fromkeys((key for key in (_SINCE, _BEFORE) if key in status), None)
-        return Reachability(reachable, removed, None)
+        removal = dict.fromkeys((key for key in (_SINCE, _BEFORE) if key in status), None)
+        return Reachability(reachable, removal, None)
     since = _since(status, now)
-    fields = {_SINCE: since, _BEFORE: _total(status, _ANSWERED)}
+    fields = {_SINCE: since, _BEFORE: _total(status, _ANSWERS)}
     grace_s = left_s(since, UNREACHABLE_AFTER_S, now)
     if grace_s > 0:
         return Reachability(reachable, fields, grace_s)
@@ -72,20 +72,20 @@ def _since(status: Mapping[str, Any], now: datetime) -> str:
     has not answered since.
     """
     time = parse_time(status.get(_SINCE))
-    is_same_row = status.get(_BEFORE) == _total(status, _ANSWERED)
+    is_same_row = status.get(_BEFORE) == _total(status, _ANSWERS)
     return rfc3339(time if time is not None and is_same_row and time <= now else now)
 
 
 def _unreachable(observed: Observed) -> Finding:
-    told = (
+    text = (
         f"the cloud has answered no hard example for {UNREACHABLE_AFTER_S:g} s; the edge workers "
         "use their own answers"
     )
     if not health.is_available(observed, CLOUD):
-        message = f"{told}: the cloud worker is not available, see condition Running"
+        message = f"{text}: the cloud worker is not available, see condition Running"
         return Finding(CLOUD_REACHABLE, Truth.FALSE, "CloudWorkerUnavailable", message)
     message = (
-        f"{told}: the cloud worker is available, so check Service {observed.ref.name}-{CLOUD} and "
+        f"{text}: the cloud worker is available, so check Service {observed.ref.name}-{CLOUD} and "
         "the network from the edge nodes to it"
     )
     return Finding(CLOUD_REACHABLE, Truth.FALSE, "NoAnswer", message)

@@ -55,10 +55,10 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:
     """What the service waits for: first models, then nodes and images."""
-    found: list[refs.Missing | None] = [
+    obstacles: list[refs.Missing | None] = [
         refs.missing_model(observed, worker.model.name, f"{worker_path(role)}.model.name")
         for role, worker in workers(spec)
     ]
     for role, worker in workers(spec):
-        found += refs.missing_for_worker(observed, worker, worker_path(role))
-    return tuple(entry for entry in found if entry is not None)
+        obstacles += refs.missing_for_worker(observed, worker, worker_path(role))
+    return tuple(entry for entry in obstacles if entry is not None)

@@ -64,19 +64,19 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
     """Warnings about fields that are valid, but have no effect or are probably a mistake. "" when
     there is no warning.
     """
-    told = [mining.unknown_parameters(spec.edge_worker.mining)]
+    sentences = [mining.unknown_parameters(spec.edge_worker.mining)]
     for role, worker in workers(spec):
         if worker.hpa and AUTOSCALERS in observed.absent:
-            told.append(
+            sentences.append(
                 f"{role}Worker.hpa has no effect: the API server does not serve "
                 f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
             )
     for name in set_by_user(spec.edge_worker, _SET_BY_EDGEAI):
-        told.append(
+        sentences.append(
             f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
             " .status only with the value that edgeai would set; remove it from the template"
         )
-    return "; ".join(filter(None, told))
+    return "; ".join(filter(None, sentences))
 
 
 def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create, ...]:
@@ -161,12 +161,12 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
 
 
-def _mining_env(given: Mining | None) -> list[EnvVar]:
+def _mining_env(algorithm: Mining | None) -> list[EnvVar]:
     """Variables of the mining algorithm. Empty when the worker's own code decides."""
-    if given is None:
+    if algorithm is None:
         return []
-    parameters = json.dumps(msgspec.to_builtins(given.parameters))
-    return [literal("HEM_NAME", given.name), literal("HEM_PARAMETERS", parameters)]
+    parameters = json.dumps(msgspec.to_builtins(algorithm.parameters))
+    return [literal("HEM_NAME", algorithm.name), literal("HEM_PARAMETERS", parameters)]
 
 
 def _limits(hpa: Autoscaling) -> dict[str, Any]:
