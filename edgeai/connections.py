@@ -1,8 +1,7 @@
 """The open connections of a server, and which of them ends when a new client needs room.
 
-The servers of the SDK call this module under their lock, the managers' servers from their event
-loop. A connection whose request is being answered is never ended. So clients that are idle or send
-slowly keep nobody out.
+Not thread-safe. A connection whose request is being answered is never ended. So clients that are
+idle or send slowly keep nobody out.
 """
 
 import enum

@@ -1,8 +1,7 @@
 """Gets or creates the root key. edgeai derives the secrets of all workers from the root key.
 
 A Secret in the GlobalManager's namespace holds the root key. So all replicas derive the same worker
-secrets, also after a restart. app calls this module once, at the start. The root key never appears
-in a log or an error.
+secrets, also after a restart. The root key never appears in a log or an error.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Builds a LocalController from its settings, runs it, and stops its parts in order.
 
-Only this module starts and joins the long-running asyncio tasks of the process. `__main__` and
-tests that run a whole LocalController in their own event loop call `app`.
+Only this module starts and joins the long-running asyncio tasks of the process.
 """
 
 import asyncio

@@ -113,9 +113,7 @@ class StreamSocket(asyncio.BufferedProtocol):
         return now - self._active_at
 
     def stall_s(self, now: float) -> float:
-        """Seconds since this process could last pass on bytes that wait for the connection. 0 while
-        none wait. Called at each look at the deadlines.
-        """
+        """Seconds since this process could last pass on bytes that wait; 0 while none wait."""
         buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if buffered == 0 or self._written_bytes - buffered > self._passed_on:
             self._passed_on, self._passed_on_at = self._written_bytes - buffered, now

@@ -1,7 +1,7 @@
 """The live view of a federated job: rounds and accuracy, from the status of the job's CR.
 
-The demo of federated learning calls this module. A trainer's report goes from the worker to the
-ledger of the edge, then to the GlobalManager, then into the status.
+A trainer's report goes from the worker to the ledger of the edge, then to the GlobalManager, then
+into the status.
 """
 
 from collections.abc import Sequence

@@ -161,7 +161,7 @@ class KubeClient:
         self._sender.make_way()
 
     async def redial(self, *, deadline_s: float) -> None:
-        """Dial the API server anew. When the server answers, close all older connections.
+        """Dial the API server again. When the server answers, close all older connections.
 
         Requests and watches on the older connections end as Unreachable.
 
@@ -418,9 +418,9 @@ class KubeClient:
 
         Args:
             follow: go on until the container ends
-            tail: only so many of the lines that are there; None: all
+            tail: number of the newest lines that are wanted; None: all
             is_previous: the log of the run before the last restart
-            limit_bytes: the server ends the log after so many bytes, perhaps within a line
+            limit_bytes: bytes after which the server ends the log, perhaps within a line
         Raises: ApiError; Invalid (400) while the container has not started
         """
         query = {"container": container, "timestamps": "true"}

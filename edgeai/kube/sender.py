@@ -149,7 +149,7 @@ class Sender:
             slots.make_way()
 
     async def redial(self, *, deadline_s: float) -> None:
-        """Dial the API server anew. When the server answers, close all older connections.
+        """Dial the API server again. When the server answers, close all older connections.
 
         Requests and watches on the older connections end as Unreachable.
 

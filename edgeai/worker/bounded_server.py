@@ -1,9 +1,8 @@
 """A threaded HTTP/1.1 server that limits connections, bytes and time.
 
-BigModelService and AggregationServer extend the server with their routes. Each connection has its
-own thread (http.server of the standard library). Each wait for a request, and each wait for space
-to send, has a deadline. When all connections are in use, a new client takes the place of an idle
-one (see edgeai.connections).
+Each connection has its own thread (http.server of the standard library). Each wait for a request,
+and each wait for space to send, has a deadline. When all connections are in use, a new client takes
+the place of an idle one (see edgeai.connections).
 """
 
 import http.server

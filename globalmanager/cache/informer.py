@@ -7,7 +7,7 @@ ends the informer's task.
 
 A watch of objects that do not change may be silent, even without bookmarks, so silence alone proves
 nothing. The informer asks the server to end each watch soon. A watch that does not end in time is
-dead. When the client has dialled the API server anew (ha.heartbeat), the informer starts a new
+dead. When the client has dialled the API server again (ha.heartbeat), the informer starts a new
 watch at once.
 
 The informer sets an object aside when the object cannot be read, and reports the object. List and
@@ -169,7 +169,7 @@ class Informer:
             await self._pause(self._backoff.next_s(at_least_s=retry_after_s), redialled)
 
     async def _pause(self, seconds: float, redialled: asyncio.Event) -> None:
-        """Wait until the next try. After the client has dialled anew, the wait is short and
+        """Wait until the next try. After the client has dialled again, the wait is short and
         jittered.
         """
         with contextlib.suppress(TimeoutError):

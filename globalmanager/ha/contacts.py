@@ -1,8 +1,7 @@
 """Knows which nodes have a session: joins this replica's claims with the claims of other replicas.
 
-The sessions of this replica and roster write contacts. roster passes on the claims of the other
-replicas. The engine, presence and REST read contacts. Contacts calls its subscribers after each
-change. This module does no I/O. All calls come from the event loop's thread.
+Subscribers hear of each change. This module does no I/O. All calls come from the event loop's
+thread.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Detects dead connections to the API server, and makes the client dial anew.
+"""Detects dead connections to the API server, and makes the client dial again.
 
 Run by roster. Most watches are silent while no object changes, so their silence proves nothing. The
 watch of the replicas' Leases is the exception. The leader renews its Lease every 1.5 s, and every
@@ -43,7 +43,7 @@ class Heartbeat:
     def __init__(self, client: Client, *, silence_s: float) -> None:
         self._client = client
         self._silence_s = silence_s
-        # The silence after which the client dials anew. The time doubles after each new connection
+        # The silence after which the client dials again. The time doubles after each new connection
         # without a change of a Lease. In that case the connection is healthy, but no replica can
         # write its Lease.
         self._patience_s = silence_s
@@ -55,7 +55,7 @@ class Heartbeat:
         self._patience_s = self._silence_s
 
     async def run(self) -> None:
-        """Dial anew after each long silence, until this task is cancelled."""
+        """Dial again after each long silence, until this task is cancelled."""
         self._since = loop_time()
         while True:
             left_s = self._since + self._patience_s - loop_time()

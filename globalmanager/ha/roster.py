@@ -28,7 +28,7 @@ from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTA
 
 log = logs.get_logger(__name__)
 
-# Fraction of the duration of a Lease. When no renewal arrives for this time, the client dials anew.
+# Fraction of the duration of a Lease. Without a renewal for this time, the client dials again.
 # Every replica renews its Lease at least after a third of the duration.
 _SILENCE: Final = 0.4
 _LOOKS: Final = 4  # checks for dead replicas within the duration of a Lease

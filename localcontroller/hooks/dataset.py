@@ -215,8 +215,8 @@ class DatasetHook:
     async def _report(self, dataset: "HeldDataset") -> None:
         """Try to record the result of the last check until the ledger takes or refuses the result.
 
-        The hook calls this after each check, even if the result has not changed. The ledger writes
-        only changed results, and only the ledger knows whether the task left the node and returned.
+        The result may be the same as before. The ledger writes only changed results, and only the
+        ledger knows whether the task left the node and returned.
         """
         while True:
             try:

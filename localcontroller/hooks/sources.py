@@ -125,7 +125,7 @@ class SourceThreads:
 
 
 def _run_work(future: Future[T], work: Callable[[], T]) -> None:
-    """Called on the thread."""
+    """Runs on a thread of its own."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -135,7 +135,7 @@ def _run_work(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def _release_url_lock(lock: asyncio.Lock, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
-    """Called on any thread."""
+    """Thread-safe."""
     with contextlib.suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(lock.release)
 

@@ -1,8 +1,6 @@
 """How the record of a worker changes with a message and with an observation. Pure.
 
-The ledger calls `after_message`, `after_observation` and `after_pod` inside its transactions. This
-module does no I/O and reads no clock. The functions return the same object if nothing changed; then
-the ledger writes nothing.
+The functions return the same object if nothing changed; then the ledger writes nothing.
 
 A worker is one pod's part in a task. After a restart the worker has a new process; each process is
 one attempt. A count is a total of one process, so the total of the worker is the sum over its

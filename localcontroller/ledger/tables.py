@@ -1,9 +1,9 @@
 """The rows of the ledger and the rules by which rows change. Runs inside one transaction.
 
-The ledger's operations call this module on the thread that owns the connection. The module never
-commits. It has its own SQL because it runs for every message: the upsert of sqlite-utils takes
-twice the time, and the library takes 5 MiB of memory. Each statement names its columns, because a
-newer release may have added columns (see migrations).
+All calls come from the thread that owns the connection. The module never commits. It has its own
+SQL because it runs for every message: the upsert of sqlite-utils takes twice the time, and the
+library takes 5 MiB of memory. Each statement names its columns, because a newer release may have
+added columns (see migrations).
 """
 
 import sqlite3

@@ -1,7 +1,7 @@
 """Decides the state of a worker from its pod. Pure.
 
-`pod_watch` calls this module. A pod counts for a worker only if the pod's controller belongs to the
-worker's job; `pod_watch` checks the pod's namespace and node.
+A pod counts for a worker only if the pod's controller belongs to the worker's job; the pod's
+namespace and node must be right already.
 """
 
 from typing import Final, NamedTuple

@@ -15,7 +15,9 @@ PACKAGES: Final = (
     "globalmanager",
     "localcontroller",
 )
-CALLERS: Final = re.compile(r"\b(Called|Built|Used) by\b")
+CALLERS: Final = re.compile(
+    r"\b(Called|Built|Used) by\b|(?<!must) \bcalls? this (module|function)\b|\w+ calls it\."
+)
 
 
 def docstrings(file: Path) -> Iterator[str]:

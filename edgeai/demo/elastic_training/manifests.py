@@ -2,7 +2,7 @@
 
     python3 -m edgeai.demo.elastic_training.manifests FILES | kubectl apply -f -
 
-`edgeai demo` and tests call this module, too. A user can edit the .yaml files instead.
+A user can edit the .yaml files instead.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Compares the federated model with the models that each node trains alone.
 
-The module also trains a centralised model on all images. `edgeai demo` and tests call this module,
-because only they have all images. Each model has the same settings and the same number of passes
-over its images. The accuracy of each model is measured on all held-out images.
+The module also trains a centralised model on all images, which no node of the federation has. Each
+model has the same settings and the same number of passes over its images. The accuracy of each
+model is measured on all held-out images.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
     python3 -m edgeai.demo.federated_learning.manifests FILES | kubectl apply -f -
 
-`edgeai demo` and tests call this module, too. A user can edit federated_learning.yaml instead.
+A user can edit federated_learning.yaml instead.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
     python3 -m edgeai.demo.joint_inference.manifests FILES | kubectl apply -f -
 
-`edgeai demo` and tests call this module, too. A user can edit joint_inference.yaml instead.
+A user can edit joint_inference.yaml instead.
 """
 
 from pathlib import Path

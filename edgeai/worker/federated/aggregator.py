@@ -1,8 +1,7 @@
 """Makes the decisions of the aggregator, from the rounds, the store and the clock.
 
-The HTTP handlers call the Aggregator from many threads, and the loop of AggregationServer calls it,
-too. A refusal raises Refused, with the HTTP status and a text for the participant. A refusal never
-harms the round.
+The Aggregator is thread-safe. A refusal raises Refused, with the HTTP status and a text for the
+participant. A refusal never harms the round.
 """
 
 import functools

@@ -26,7 +26,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._pieces = 1
-        self._alone = 0  # so many of the next pieces must travel alone
+        self._alone = 0  # number of the next pieces that must travel alone
         self._alone_after_failure = 1
 
     def pieces(self, most: int) -> int:
@@ -55,9 +55,9 @@ def _length_of(piece: bytes) -> bytes:
 
 
 def split(length: int, reader: Callable[[int], Data]) -> Iterator[Data]:
-    """The packed pieces of a bundle with `length` bytes. `read` gives so many of the next bytes.
+    """The packed pieces of a bundle with `length` bytes. `reader` gives a number of the next bytes.
 
-    Raises: Damaged, the errors of `read`
+    Raises: Damaged, the errors of `reader`
     """
     while length:
         size = int.from_bytes(reader(min(length, _LENGTH_BYTES)), "big")

@@ -1,4 +1,4 @@
-"""Writes files that are either complete and durable, or do not exist. The store calls it."""
+"""Writes files that are either complete and durable, or do not exist."""
 
 import os
 from pathlib import Path

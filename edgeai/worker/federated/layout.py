@@ -1,8 +1,7 @@
 """Converts a model's weights to one vector of float32, and back.
 
-Trainers and the aggregator call this module. A trainer sends the layout (names, shapes, types)
-once, and after that only vectors. So an aggregator needs no ML framework, and no number is sent as
-text.
+A trainer sends the layout (names, shapes, types) once, and after that only vectors. So an
+aggregator needs no ML framework, and no number is sent as text.
 
 The aggregator averages integers and booleans as numbers; restore() rounds them. float32 loses
 digits of float64, and of integers beyond 2**24 (16 777 216).

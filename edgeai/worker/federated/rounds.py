@@ -1,6 +1,6 @@
 """Decides who takes part in a round, and when the round closes. Pure: moments are parameters.
 
-The aggregator calls this module, and owns the lock and the clock (seconds, any monotonic clock).
+Not thread-safe. Moments are seconds of any monotonic clock.
 
 A round waits for all present participants. A participant is present if it joined and sent a beat
 within `gone_after_s`. The first round also waits until the expected number has joined. After a

@@ -1,4 +1,4 @@
-"""Reads and writes ranges of float32 vectors in files. The store calls this module."""
+"""Reads and writes ranges of float32 vectors in files."""
 
 from collections.abc import Iterator
 from typing import BinaryIO, Final

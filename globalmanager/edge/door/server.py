@@ -270,7 +270,7 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """Answer one HTTP request. websockets calls this function.
+        """Answer one HTTP request.
 
         Returns: the response to a health check or a refused request. None: websockets answers with
             101 and the session begins

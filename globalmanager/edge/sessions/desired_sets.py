@@ -1,9 +1,8 @@
 """The desired set of each node: all assignments that the node must hold.
 
-The engine calls `assign` and `forget` for one task at a time. Sessions subscribes, and its
-subscriber is called for each (node, task) that has changed. All sessions share one encoded body of
-an assignment. A namespace gets a part of each node (see quota): a task beyond this part waits here
-until the part has room.
+`assign` and `forget` change one task at a time. Subscribers hear of each (node, task) that has
+changed. All sessions share one encoded body of an assignment. A namespace gets a part of each node
+(see quota): a task beyond this part waits here until the part has room.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,8 +1,7 @@
 """Tells of tasks that a node does not get, because it has too many tasks (see quota).
 
-DesiredSets calls this module. A metric has the number of such tasks, the log names one now and
-then, and the user of a job gets an Event. The rate of the Events is small, so that they delay no
-Event about a job of another tenant.
+A metric has the number of such tasks, the log names one now and then, and the user of a job gets an
+Event. The rate of the Events is small, so that they delay no Event about a job of another tenant.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Which of its tasks a node gets: a limit for each namespace, and one for all of them together.
 
-DesiredSets calls this module. A namespace is a tenant, and the ledger of a node is small. Without
-these limits one tenant could fill the ledger, and the node would refuse the tasks of all others.
-With all tenants together, a node could hold more tasks than it can name in a Hello, and would never
-get a session again. Pure: no I/O, no clock.
+A namespace is a tenant, and the ledger of a node is small. Without these limits one tenant could
+fill the ledger, and the node would refuse the tasks of all others. With all tenants together, a
+node could hold more tasks than it can name in a Hello, and would never get a session again. Pure:
+no I/O, no clock.
 """
 
 import bisect
@@ -155,8 +155,8 @@ class _Node:
 
 
 def equal_part(demands: Iterable[int], room: int) -> int:
-    """The part of each, so that all parts fit into `room`. Who wants less than the part leaves the
-    rest to the others.
+    """The largest equal part with which all parts fit into `room`. A tenant that needs less leaves
+    the rest to the others.
 
     Args: demands: what each wants, in total more than `room`
     """

@@ -26,7 +26,7 @@ log = get_logger(__name__)
 LOOK_S: Final = 5.0
 BATCH_LOOK_S: Final = 0.5  # while nodes are under way
 SLACK: Final = 0.05  # a replica may have this fraction more than its share …
-MIN_SLACK: Final = 4  # … and always so many sessions more
+MIN_SLACK: Final = 4  # … and always this number of sessions
 # Nodes that are sent away at once. The number doubles while most of them arrive elsewhere.
 FIRST_BATCH: Final = 8
 MAX_BATCH: Final = 256
