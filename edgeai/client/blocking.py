@@ -50,7 +50,11 @@ def _streaming(
         stream = method(client.asynchronous, *args, **kwargs)
         is_used = asyncio.Lock()  # a step that Ctrl-C has cancelled still runs for a moment
 
+        step: asyncio.Task[Any] | None = None
+
         async def following() -> tuple[A, ...]:
+            nonlocal step
+            step = asyncio.current_task()
             async with is_used:
                 try:
                     return (await anext(stream),)
@@ -58,6 +62,9 @@ def _streaming(
                     return ()
 
         async def closing() -> None:
+            # Ctrl-C may come before `run` waits for the step, so that `run` does not cancel it.
+            if step is not None:
+                step.cancel()
             async with is_used:
                 await stream.aclose()
 

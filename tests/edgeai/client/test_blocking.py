@@ -171,6 +171,34 @@ async def test_ctrl_c_ends_a_watch_and_nothing_else_is_told(cluster: LocalApi) -
     assert told.count("Traceback") == 1, told
 
 
+INTERRUPTED_EARLY = """
+import sys
+from edgeai.client import Client, Model
+
+RUN = Client.run.__code__
+
+def trace(frame, event, argument):
+    # From the second step on: `run` has started the coroutine, and does not wait for it yet.
+    is_started = "future" in frame.f_locals and not frame.f_locals["self"]._calling.locked()
+    if frame.f_code is RUN and event == "line" and is_started:
+        sys.settrace(None)
+        raise KeyboardInterrupt
+    return trace if frame.f_code is RUN else None
+
+with Client(sys.argv[1]) as client:
+    for event in client.watch(Model):
+        sys.settrace(trace)
+"""
+
+
+async def test_ctrl_c_ends_a_watch_also_before_it_waits(cluster: LocalApi) -> None:
+    async with await AsyncClient.open(cluster.kubeconfig) as client:
+        await client.apply(MODEL)
+    process = await start_program(INTERRUPTED_EARLY, cluster)
+    errors = (await process.communicate())[1].decode()
+    assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
+
+
 async def start_program(text: str, cluster: LocalApi) -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
