@@ -67,7 +67,7 @@ def job(cluster: Cluster) -> Cluster:
     """The cluster with a launcher and workers that run."""
     workers = [pod(name, container("worker")) for name in (WORKER, STRANGER)]
     pair = pod(PAIR, container("worker", env=[{"name": "WHO", "value": "main"}]), container("side"))
-    config = named("ConfigMap", "mnist-config", data=files.of([WORKER], 1))
+    config = named("ConfigMap", "mnist-config", data=files.file_contents([WORKER], 1))
     for each in (*rights(), config, launcher(), *workers, pair):
         cluster.client.create(each)
 

@@ -54,9 +54,9 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     ]
     # Neither superfluous nor to be made again: pods that exist, and replicas that have finished.
     stable = history.finished.union(name for name, _, _ in members if name in pods)
-    settled = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
-    settled |= _services_made_elsewhere(observed, pods, stable)
-    stages = children.reconcile(observed, desired, _RULES, exempt=settled)
+    exempt = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
+    exempt |= _services_made_elsewhere(observed, pods, stable)
+    stages = children.reconcile(observed, desired, _RULES, exempt=exempt)
     if pods:
         return children.new_pods_last((deletions, *stages)), timers
     # A job that cannot have all its Services starts none of its pods.
@@ -88,14 +88,14 @@ def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delet
 
 def _companions(job: Present) -> list[Create]:
     """The PodGroup and the framework's own children, where the API server has their types."""
-    gang = gangs.of(job.observed.settings)
+    gang = gangs.gang_of(job.observed.settings)
     groups = [] if gang is None else [gangs.pod_group(gang, job.observed, job.spec)]
     creates = [*groups, *job.spec.framework.companions(job.observed)]
     return [create for create in creates if create.type not in job.observed.absent]
 
 
 def _pod(job: Present, name: str, replica: Replicas, index: int) -> Create:
-    gang = gangs.of(job.observed.settings)
+    gang = gangs.gang_of(job.observed.settings)
     if gang is not None:
         replica = gangs.with_gang(gang, job.observed.ref.name, replica)
     attempt = job.history.attempt(name)
@@ -113,18 +113,18 @@ def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> boo
 
 
 def _services_made_elsewhere(
-    observed: Observed, pods: Mapping[str, Object], kept: Collection[str]
+    observed: Observed, pods: Mapping[str, Object], stable: Collection[str]
 ) -> set[ObjectRef]:
     """The Services that another controller made, and that stay. Such a Service selects only a pod
     of the same controller, so the plan replaces the Service together with the pod.
 
-    Args: kept: the replicas that get no new pod
+    Args: stable: the replicas that get no new pod
     """
     return {
         ref
         for ref, child in observed.children.items()
         if ref.type == SERVICES
-        and ref.name in kept
+        and ref.name in stable
         and is_made_elsewhere(child)
         and (ref.name not in pods or is_made_elsewhere(pods[ref.name]))
     }
@@ -140,16 +140,16 @@ def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ..
 
 def _services(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
     """The deletions of Services that no pod needs. A pod that stays keeps its Service."""
-    done = {
+    ended_pods = {
         pod["metadata"]["name"]
         for pod in own_pods(observed)
         if phase_of(pod) in ("Succeeded", "Failed")
     }
-    kept = {CleanPods.ALL: frozenset[str](), CleanPods.RUNNING: done}.get(policy)
-    if kept is None:
+    needed_names = {CleanPods.ALL: frozenset[str](), CleanPods.RUNNING: ended_pods}.get(policy)
+    if needed_names is None:
         return ()
     return tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in observed.children.items()
-        if ref.type == SERVICES and ref.name not in kept and not is_being_deleted(child)
+        if ref.type == SERVICES and ref.name not in needed_names and not is_being_deleted(child)
     )

@@ -10,28 +10,28 @@ from edgeai.api.training import ReplicaForm, RunPolicy
 from globalmanager.kinds.training.framework import Framework, Replicas
 
 
-def replicas_of(framework: Framework, given: Mapping[str, ReplicaForm]) -> tuple[Replicas, ...]:
+def replicas_of(framework: Framework, forms: Mapping[str, ReplicaForm]) -> tuple[Replicas, ...]:
     """The replicas of all types that the spec has, in the framework's order."""
     return tuple(
         Replicas(
             type=type_,
-            count=1 if given[type_].replicas is None else given[type_].replicas or 0,
-            policy=given[type_].restart_policy or framework.restart_policy,
-            template=given[type_].template,
-            template_bytes=len(msgspec.json.encode(given[type_].template)),
+            count=1 if forms[type_].replicas is None else forms[type_].replicas or 0,
+            policy=forms[type_].restart_policy or framework.restart_policy,
+            template=forms[type_].template,
+            template_bytes=len(msgspec.json.encode(forms[type_].template)),
         )
         for type_ in framework.types
-        if type_ in given
+        if type_ in forms
     )
 
 
 def readable_policy(object_: Object) -> RunPolicy:
     """The fields of the run policy that can be read, for a job whose spec is wrong. Total."""
-    kept = {}
+    readable = {}
     for key, value in mapping(mapping(object_.get("spec")).get("runPolicy")).items():
         try:
             msgspec.convert({key: value}, RunPolicy)
         except msgspec.ValidationError:
             continue
-        kept[key] = value
-    return msgspec.convert(kept, RunPolicy)
+        readable[key] = value
+    return msgspec.convert(readable, RunPolicy)

@@ -56,10 +56,10 @@ def tolerations(observed: Observed, template: Mapping[str, Any]) -> list[Object]
     """The tolerations of a replica's pod: edgeai's, if the replica goes to an edge node or the job
     sets a grace time, and then the user's.
     """
-    given: list[Object] = template["spec"].get("tolerations") or []
+    own: list[Object] = template["spec"].get("tolerations") or []
     if chooses_edge(template):
-        return pods.with_edge_tolerations(given)
-    return pods.with_outage_tolerations(given) if given_grace(observed) is not None else given
+        return pods.with_edge_tolerations(own)
+    return pods.with_outage_tolerations(own) if given_grace(observed) is not None else own
 
 
 def chooses_edge(template: Mapping[str, Any]) -> bool:
@@ -67,8 +67,8 @@ def chooses_edge(template: Mapping[str, Any]) -> bool:
     spec: Mapping[str, Any] = template["spec"]
     if spec.get("nodeName") or _NODE_LABELS & mapping(spec.get("nodeSelector")).keys():
         return True
-    tolerated = {toleration.get("key") for toleration in mappings(spec.get("tolerations"))}
-    return EDGE_LABEL in tolerated or any(
+    toleration_keys = {toleration.get("key") for toleration in mappings(spec.get("tolerations"))}
+    return EDGE_LABEL in toleration_keys or any(
         rule.get("key") in _NODE_LABELS and rule.get("operator") in _CHOOSING
         for rule in _required_rules(spec)
     )

@@ -38,7 +38,7 @@ from globalmanager.kinds.shared.silent_nodes import silent_since
 from globalmanager.kinds.training import edge_placement, plan, replicas
 from globalmanager.kinds.training.edge_reports import Word, word_of
 
-_ENDED: Final = ("Succeeded", "Failed")
+_END_PHASES: Final = ("Succeeded", "Failed")
 _NODE_LOST: Final = "NodeLost"
 _ACCEPTED_WITHIN_S: Final = 60.0
 _MAX_NAMED: Final = 10
@@ -50,7 +50,8 @@ class _Pods(NamedTuple):
     observed: Observed
     out: Mapping[str, datetime]
     """Replica -> since when it is out of contact. Replicas that are lost by now included."""
-    lost: frozenset[str]
+    overdue: frozenset[str]
+    """Replicas that are out of contact for longer than the grace time, and so count as lost."""
     unconfirmed: frozenset[ObjectRef]
     """Pods that have ended, or are lost, without a kubelet that could confirm a deletion."""
 
@@ -62,10 +63,12 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     if observed.invalid is not None or not plan.is_ours(observed):
         return plan.plan(observed, now)
     pods = _pods(observed, now)
-    made = plan.plan(_without_contact_condition(pods.observed), now)
-    found, waits = _finding(pods, now)
-    made = msgspec.structs.replace(made, stages=_with_forced_deletions(pods, observed, made.stages))
-    return _completed(observed, pods, made, found, waits, now)
+    job_plan = plan.plan(_without_contact_condition(pods.observed), now)
+    finding, waits = _finding(pods, now)
+    job_plan = msgspec.structs.replace(
+        job_plan, stages=_with_forced_deletions(pods, observed, job_plan.stages)
+    )
+    return _completed(observed, pods, job_plan, finding, waits, now)
 
 
 # ---- the best word on each pod ------------------------------------------------------------------
@@ -75,21 +78,21 @@ def _with_final_words(observed: Observed) -> Observed:
     """The pods of a job that has ended. A pod that has ended by the word of its node stays, where
     the job keeps such pods.
     """
-    shown = {
+    corrections = {
         ref: _told(pod, word)
         for ref, pod in _own_pods(observed)
         if not is_being_deleted(pod)
         and (word := word_of(observed, pod)) is not None
         and _outranks(pod, word)
     }
-    return _replaced(observed, shown) if shown else observed
+    return _replaced(observed, corrections) if corrections else observed
 
 
 def _pods(observed: Observed, now: datetime) -> _Pods:
     grace = timedelta(seconds=edge_placement.grace_s(observed))
-    shown: dict[ObjectRef, Object] = {}
+    corrections: dict[ObjectRef, Object] = {}
     out: dict[str, datetime] = {}
-    lost: set[str] = set()
+    lost_names: set[str] = set()
     unconfirmed: set[ObjectRef] = set()
     for ref, pod in _own_pods(observed):
         if deletions.is_confirmed(pod):  # no kubelet has a say any more
@@ -97,17 +100,17 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         word = word_of(observed, pod)
         is_silent = silent_since(pod) is not None
         if word is not None and _outranks(pod, word):
-            shown[ref] = _told(pod, word)
+            corrections[ref] = _told(pod, word)
             unconfirmed.update({ref} if is_silent else ())
         elif (since := _out_since(observed, pod, word, now)) is not None:
             out[ref.name] = since
-            shown[ref] = _kept(pod)
+            corrections[ref] = _kept(pod)
             if now - since >= grace:
-                lost.add(ref.name)
+                lost_names.add(ref.name)
                 unconfirmed.add(ref)
-                shown[ref] = _lost(pod, since)
-    seen = _replaced(observed, shown) if shown else observed
-    return _Pods(seen, out, frozenset(lost), frozenset(unconfirmed))
+                corrections[ref] = _lost(pod, since)
+    corrected = _replaced(observed, corrections) if corrections else observed
+    return _Pods(corrected, out, frozenset(lost_names), frozenset(unconfirmed))
 
 
 def _own_pods(observed: Observed) -> Iterable[tuple[ObjectRef, Object]]:
@@ -124,7 +127,7 @@ def _outranks(pod: Object, word: Word) -> bool:
     A status that has no exit code may be from a controller that gave the pod up. A pod that a
     kubelet deletes ends because of the deletion, so its end says nothing about the training.
     """
-    if not word.is_final or (phase_of(pod) in _ENDED and _has_exit_code(pod)):
+    if not word.is_final or (phase_of(pod) in _END_PHASES and _has_exit_code(pod)):
         return False
     return not is_being_deleted(pod) or silent_since(pod) is not None
 
@@ -144,10 +147,10 @@ def _unaccepted_since(pod: Object) -> datetime | None:
     """
     is_accepted = "startTime" in mapping(pod.get("status")) or phase_of(pod) != "Pending"
     is_bound = condition_of(pod, "PodScheduled").get("status") == "True"
-    created = parse_time(pod["metadata"].get("creationTimestamp"))
-    if is_accepted or created is None or not is_bound:
+    creation = parse_time(pod["metadata"].get("creationTimestamp"))
+    if is_accepted or creation is None or not is_bound:
         return None
-    return created + timedelta(seconds=_ACCEPTED_WITHIN_S)
+    return creation + timedelta(seconds=_ACCEPTED_WITHIN_S)
 
 
 def _out_since(
@@ -183,20 +186,20 @@ def _told(pod: Object, word: Word) -> Object:
         {"name": name, "state": {"terminated": {"exitCode": code, "message": word.reason}}}
         for name, code in word.exit_codes.items()
     ]
-    told = {"phase": phase, "message": word.reason, "containerStatuses": ends}
-    return {**_kept(pod), "status": {**mapping(pod.get("status")), **told}}
+    fields = {"phase": phase, "message": word.reason, "containerStatuses": ends}
+    return {**_kept(pod), "status": {**mapping(pod.get("status")), **fields}}
 
 
 def _lost(pod: Object, since: datetime) -> Object:
     message = f"no contact since {rfc3339(since)}, longer than the job's grace time"
-    told = {"phase": "Failed", "reason": _NODE_LOST, "message": message, "containerStatuses": []}
-    return {**_kept(pod), "status": {**mapping(pod.get("status")), **told}}
+    fields = {"phase": "Failed", "reason": _NODE_LOST, "message": message, "containerStatuses": []}
+    return {**_kept(pod), "status": {**mapping(pod.get("status")), **fields}}
 
 
 def _kept(pod: Object) -> Object:
     """The pod without a deletion, which no kubelet carries out."""
-    dropped = ("deletionTimestamp", "deletionGracePeriodSeconds")
-    metadata = {key: value for key, value in pod["metadata"].items() if key not in dropped}
+    deletion_fields = ("deletionTimestamp", "deletionGracePeriodSeconds")
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in deletion_fields}
     return {**pod, "metadata": metadata}
 
 
@@ -205,8 +208,8 @@ def _kept(pod: Object) -> Object:
 
 def _with_forced_deletions(pods: _Pods, observed: Observed, stages: Stages) -> Stages:
     """The stages. A deletion that no kubelet confirms is forced, and no pod is deleted twice."""
-    changed = (tuple(_actions(pods, observed, stage)) for stage in stages)
-    return tuple(stage for stage in changed if stage)
+    forced_stages = (tuple(_actions(pods, observed, stage)) for stage in stages)
+    return tuple(stage for stage in forced_stages if stage)
 
 
 def _actions(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterator[Action]:
@@ -227,93 +230,101 @@ def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
     at_edge = {
         ref.name: NodeName(node_of(pod))
         for ref, pod in _own_pods(observed)
-        if phase_of(pod) not in _ENDED
+        if phase_of(pod) not in _END_PHASES
         and (node_of(pod) in observed.contacts or word_of(observed, pod) is not None)
     }
-    found, contact_in_s = contacts.edge_connected(observed, {*at_edge.values()}, now)
+    finding, contact_in_s = contacts.edge_connected(observed, {*at_edge.values()}, now)
     grace = timedelta(seconds=edge_placement.grace_s(observed))
-    waiting = {name: since for name, since in pods.out.items() if name not in pods.lost}
+    silent_replicas = {name: since for name, since in pods.out.items() if name not in pods.overdue}
     moments = [
-        *(since + grace for since in waiting.values()),
+        *(since + grace for since in silent_replicas.values()),
         *filter(None, (_unaccepted_since(pod) for _, pod in _own_pods(observed))),
     ]
     timers = Timers().add(contact_in_s, *((moment - now).total_seconds() for moment in moments))
-    told = {name: since for name, since in waiting.items() if name in at_edge}
-    if told:
-        message = _out_text(told, grace)
-        found = Finding(EDGE_CONNECTED, Truth.FALSE, "ReplicasOutOfContact", message)
+    silent_at_edge = {name: since for name, since in silent_replicas.items() if name in at_edge}
+    if silent_at_edge:
+        message = _out_text(silent_at_edge, grace)
+        finding = Finding(EDGE_CONNECTED, Truth.FALSE, "ReplicasOutOfContact", message)
     warning = edge_placement.warning(observed)
-    if found is not None and warning:
-        found = msgspec.structs.replace(found, message=f"{found.message}; {warning}")
-    return found, timers
+    if finding is not None and warning:
+        finding = msgspec.structs.replace(finding, message=f"{finding.message}; {warning}")
+    return finding, timers
 
 
-def _out_text(waiting: Mapping[str, datetime], grace: timedelta) -> str:
-    named = [
+def _out_text(silent_replicas: Mapping[str, datetime], grace: timedelta) -> str:
+    parts = [
         f"{name} since {rfc3339(since)}, lost at {rfc3339(since + grace)}"
-        for name, since in sorted(waiting.items())[:_MAX_NAMED]
+        for name, since in sorted(silent_replicas.items())[:_MAX_NAMED]
     ]
-    more = f" and {len(waiting) - _MAX_NAMED} more" if len(waiting) > _MAX_NAMED else ""
-    return f"out of contact, the job goes on: {'; '.join(named)}{more}"
+    more = (
+        f" and {len(silent_replicas) - _MAX_NAMED} more"
+        if len(silent_replicas) > _MAX_NAMED
+        else ""
+    )
+    return f"out of contact, the job goes on: {'; '.join(parts)}{more}"
 
 
 def _completed(
     observed: Observed,
     pods: _Pods,
-    made: Plan,
-    found: Finding | None,
+    job_plan: Plan,
+    finding: Finding | None,
     waits: Timers,
     now: datetime,
 ) -> Plan:
     """The plan with what this module adds to the status."""
-    known = status.status_of(observed)
-    conditions = _states((made.status or known).get("conditions", known.get("conditions")))
+    recorded = status.status_of(observed)
+    conditions = _states(
+        (job_plan.status or recorded).get("conditions", recorded.get("conditions"))
+    )
     is_over = any(one.get("type") in ENDS and one.get("status") == "True" for one in conditions)
-    events = made.events
-    if found is not None and not is_over:
-        (condition,) = status.conditions(observed, [found], now)
+    events = job_plan.events
+    if finding is not None and not is_over:
+        (condition,) = status.conditions(observed, [finding], now)
         condition.pop("observedGeneration")
         conditions = [condition, *conditions]  # the last condition is the state of the job
-        events = (*events, *status.events(observed, [found]))
+        events = (*events, *status.events(observed, [finding]))
     out = {} if is_over else {name: rfc3339(since) for name, since in pods.out.items()}
-    added = {
+    fields = {
         "conditions": conditions,
-        **_map(known, "outOfContact", dict(sorted(out.items()))),
+        **_map(recorded, "outOfContact", dict(sorted(out.items()))),
         **_workers_left_out(observed),
     }
-    if made.status is not None:
-        wanted: Mapping[str, Any] | None = {**made.status, **added}
+    if job_plan.status is not None:
+        new_status: Mapping[str, Any] | None = {**job_plan.status, **fields}
     else:
-        wanted = status.subtree(observed, added)
-    timers = waits.add(made.requeue_after_s)
+        new_status = status.subtree(observed, fields)
+    timers = waits.add(job_plan.requeue_after_s)
     return msgspec.structs.replace(
-        made, status=wanted, events=events, requeue_after_s=timers.next_s
+        job_plan, status=new_status, events=events, requeue_after_s=timers.next_s
     )
 
 
-def _map(known: Mapping[str, Any], field: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _map(recorded: Mapping[str, Any], field: str, desired: Mapping[str, Any]) -> dict[str, Any]:
     """The patch of a map in .status. An empty map is removed."""
-    if known.get(field) == (wanted or None):
+    if recorded.get(field) == (desired or None):
         return {}
-    return {field: status.replacement_patch(mapping(known.get(field)), wanted) if wanted else None}
+    return {
+        field: status.replacement_patch(mapping(recorded.get(field)), desired) if desired else None
+    }
 
 
 def _workers_left_out(observed: Observed) -> dict[str, Any]:
     """A patch that removes the entries of replicas that the spec no longer has."""
-    known = mapping(status.status_of(observed).get("workers"))
-    if not known:
+    entries = mapping(status.status_of(observed).get("workers"))
+    if not entries:
         return {}
     names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
-    gone = [name for name in known if name not in names]
-    return {"workers": dict.fromkeys(gone)} if gone else {}
+    superfluous = [name for name in entries if name not in names]
+    return {"workers": dict.fromkeys(superfluous)} if superfluous else {}
 
 
 def _without_contact_condition(observed: Observed) -> Observed:
     """The job without the condition that this module writes."""
-    known = status.status_of(observed)
+    recorded = status.status_of(observed)
     if not status.condition(observed, EDGE_CONNECTED):
         return observed
-    stripped = {**known, "conditions": _states(known.get("conditions"))}
+    stripped = {**recorded, "conditions": _states(recorded.get("conditions"))}
     return msgspec.structs.replace(observed, object={**observed.object, "status": stripped})
 
 

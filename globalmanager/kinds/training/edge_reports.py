@@ -51,13 +51,13 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     if is_being_deleted(observed.object):
         return {}
     pods = own_pods(observed)
-    named = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
-    if not named:
+    nodes = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
+    if not nodes:
         return {}
     if observed.spec is None:
-        grants = {node: _grants(pods, node) for node in named}
+        grants = {node: _grants(pods, node) for node in nodes}
     else:
-        grants = _grants_of_spec(observed, observed.spec, named)
+        grants = _grants_of_spec(observed, observed.spec, nodes)
     # Nodes with the same grants share one body, so that the body is encoded once.
     ref, bodies = observed.ref, {}
     for workers in grants.values():
@@ -80,11 +80,11 @@ def _grants_of_spec(
     the generation. So a replica whose template names no node has a grant on every node of the job.
     """
     by_place: dict[str, dict[WorkerName, WorkerGrant]] = {}
-    for each in spec.replicas:
-        place = str(each.template["spec"].get("nodeName") or "")
-        granted = by_place.setdefault(place, {})
-        for index in range(each.count):
-            granted[replicas.name_of(observed.ref.name, each.type, index)] = THE_NODE_ITSELF
+    for replica in spec.replicas:
+        place = str(replica.template["spec"].get("nodeName") or "")
+        grants = by_place.setdefault(place, {})
+        for index in range(replica.count):
+            grants[replicas.name_of(observed.ref.name, replica.type, index)] = THE_NODE_ITSELF
     free = by_place.pop("", {})
     return {node: free | by_place[node] if node in by_place else free for node in nodes}
 
@@ -104,11 +104,11 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     Raises: ReportRefused when .status.workers has no room for the report
     """
     workers = worker_entries(status)
-    known = workers.get(report.worker, {})
-    if _is_stale(known, report):
+    recorded = workers.get(report.worker, {})
+    if _is_stale(recorded, report):
         return None
     entry = _entry(report)
-    if _without_time(entry) == _without_time(known):
+    if _without_time(entry) == _without_time(recorded):
         return None
     others = {name: other for name, other in workers.items() if name != report.worker}
     left_bytes = MAX_WORKERS_BYTES - stored_bytes(others)
@@ -119,13 +119,13 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     return worker_status.entry_patch(status, report.worker, entry)
 
 
-def _is_stale(known: Mapping[str, Any], report: WorkerReport) -> bool:
+def _is_stale(recorded: Mapping[str, Any], report: WorkerReport) -> bool:
     """Whether the entry already says more: about a younger pod, or about the end of the same
     pod.
     """
-    before, new = mapping(known.get("details")), report.body.details
+    before, new = mapping(recorded.get("details")), report.body.details
     if before.get(POD_UID) == new.get(POD_UID):
-        return worker_status.is_stale(known, report)
+        return worker_status.is_stale(recorded, report)
     return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
 

@@ -33,7 +33,7 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True):
 class Counts(msgspec.Struct, frozen=True):
     """The replicas of one type by their state."""
 
-    wanted: int
+    desired: int
     active: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -41,7 +41,7 @@ class Counts(msgspec.Struct, frozen=True):
     @property
     def unfinished(self) -> int:
         """Replicas that have not succeeded yet."""
-        return self.wanted - self.succeeded
+        return self.desired - self.succeeded
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +121,10 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
         """So many replicas the job needs for its start. All, unless the job is elastic."""
         if self.elastic is None:
             return self.total
-        waiting = self.of_type(self.elastic.type)
-        return self.total - max((waiting.count if waiting else 0) - self.elastic.least, 0)
+        elastic_replicas = self.of_type(self.elastic.type)
+        return self.total - max(
+            (elastic_replicas.count if elastic_replicas else 0) - self.elastic.least, 0
+        )
 
     @property
     def total(self) -> int:
@@ -134,7 +136,7 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
         return sum(replicas.count * replicas.template_bytes for replicas in self.replicas)
 
     def of_type(self, type_: str) -> Replicas | None:
-        return next((each for each in self.replicas if each.type == type_), None)
+        return next((replicas for replicas in self.replicas if replicas.type == type_), None)
 
     @property
     def clean_pods(self) -> CleanPods:

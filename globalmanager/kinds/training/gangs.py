@@ -46,7 +46,7 @@ class Gang(NamedTuple):
     scheduler: str
 
 
-def of(settings: WorkerSettings) -> Gang | None:
+def gang_of(settings: WorkerSettings) -> Gang | None:
     """None when the settings name no gang scheduler."""
     name = settings.gang_scheduler_name
     type_ = next((type_ for type_, is_needed in NEEDED.items() if is_needed(settings)), None)
@@ -61,20 +61,20 @@ def pod_group(gang: Gang, observed: Observed, spec: KubeflowJob) -> Create:
     policy = spec.policy.scheduling_policy or SchedulingPolicy()
     least = spec.least if policy.min_available is None else policy.min_available
     requested = resources.least(spec.replicas, least) if policy.min_resources is None else None
-    wanted: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "minMember": least,
         "minResources": policy.min_resources or requested or None,
     }
     if gang.type == OF_VOLCANO:
-        wanted["queue"] = policy.queue or "default"
-        wanted["priorityClassName"] = policy.priority_class
+        fields["queue"] = policy.queue or "default"
+        fields["priorityClassName"] = policy.priority_class
     else:
-        wanted["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
-    content = {"spec": {key: value for key, value in wanted.items() if value is not None}}
+        fields["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
+    content = {"spec": {key: value for key, value in fields.items() if value is not None}}
     return objects.child(observed, gang.type, name=observed.ref.name, role=_ROLE, content=content)
 
 
-def found(gang: Gang, observed: Observed) -> Object | None:
+def existing_group(gang: Gang, observed: Observed) -> Object | None:
     """The PodGroup of the job, as the API has it."""
     return observed.children.get(ObjectRef(gang.type, observed.ref.namespace, observed.ref.name))
 
@@ -88,48 +88,48 @@ def admits_pods(observed: Observed) -> bool:
     without the type of the PodGroup starts no job, because half of a job could take the place that
     another job needs.
     """
-    gang = of(observed.settings)
+    gang = gang_of(observed.settings)
     if gang is None:
         return True
     if gang.type in observed.absent:
         return False
-    known = found(gang, observed)
-    is_admitted = known is not None and phase_of(known) not in ("", "Pending")
+    group = existing_group(gang, observed)
+    is_admitted = group is not None and phase_of(group) not in ("", "Pending")
     return is_admitted or gang.type != OF_VOLCANO
 
 
-def with_gang(gang: Gang, job: str, each: Replicas) -> Replicas:
+def with_gang(gang: Gang, job: str, replicas: Replicas) -> Replicas:
     """The replicas with what the scheduler reads from their pods. The template's own schedulerName
     stays.
     """
-    template = each.template
+    template = replicas.template
     metadata = mapping(template.get("metadata"))
     annotations, labels = (
         dict(metadata.get("annotations") or {}),
         dict(metadata.get("labels") or {}),
     )
     if gang.type == OF_VOLCANO:
-        annotations |= {_VOLCANO_GROUP: job, _VOLCANO_TASK: each.type.lower()}
+        annotations |= {_VOLCANO_GROUP: job, _VOLCANO_TASK: replicas.type.lower()}
     else:
         labels[_PLUGINS_GROUP] = job
-    changed = {
+    gang_template = {
         **template,
         "metadata": {**metadata, "annotations": annotations, "labels": labels},
-        "spec": {**template["spec"], "schedulerName": _scheduler_of(each) or gang.scheduler},
+        "spec": {**template["spec"], "schedulerName": _scheduler_of(replicas) or gang.scheduler},
     }
-    return msgspec.structs.replace(each, template=changed)
+    return msgspec.structs.replace(replicas, template=gang_template)
 
 
-def _scheduler_of(each: Replicas) -> str:
-    return str(each.template["spec"].get("schedulerName") or "")
+def _scheduler_of(replicas: Replicas) -> str:
+    return str(replicas.template["spec"].get("schedulerName") or "")
 
 
 def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...]:
     """A warning when a template names another scheduler, which may not know the PodGroup."""
-    gang = of(observed.settings)
+    gang = gang_of(observed.settings)
     if gang is None:
         return ()
-    others = {_scheduler_of(each) for each in spec.replicas} - {"", gang.scheduler}
+    others = {_scheduler_of(replicas) for replicas in spec.replicas} - {"", gang.scheduler}
     if not others:
         return ()
     message = (

@@ -54,14 +54,14 @@ class History(NamedTuple):
         status. So each failure counts once.
         """
         if scope is RestartScope.JOB:
-            known = [attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed]
-            number = max(self.job_restarts, *known) + 1
+            job_restarts = [attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed]
+            number = max(self.job_restarts, *job_restarts) + 1
             return self._replace(finished=frozenset(), job_restarts=number)
-        counted = {
+        replica_restarts = {
             one.name: max(self.attempt(one.name), attempt_of(one.pod)) - self.job_restarts + 1
             for one in failed
         }
-        return self._replace(restarts={**self.restarts, **counted})
+        return self._replace(restarts={**self.restarts, **replica_restarts})
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class Failure(NamedTuple):
     is_retryable: bool
 
 
-def known(observed: Observed, spec: KubeflowJob) -> History:
+def history_of(observed: Observed, spec: KubeflowJob) -> History:
     """The history of the replicas that the spec has, with what the pods have told since."""
     names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
-    told = status.status_of(observed)
-    listed = told.get("finished")
-    entries = listed if isinstance(listed, list) else ()
+    recorded = status.status_of(observed)
+    names_in_status = recorded.get("finished")
+    entries = names_in_status if isinstance(names_in_status, list) else ()
     finished = {name for name in entries if isinstance(name, str) and name in names}
     restarts = {
         name: _count(number)
-        for name, number in mapping(told.get("restarts")).items()
+        for name, number in mapping(recorded.get("restarts")).items()
         if name in names and _count(number)
     }
-    history = History(frozenset(finished), restarts, _count(told.get("jobRestarts")))
+    history = History(frozenset(finished), restarts, _count(recorded.get("jobRestarts")))
     succeeded = {
         name
         for name, pod in pods_by_name(observed).items()
@@ -128,26 +128,26 @@ def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Fa
     """
     pods = pods_by_name(observed)
     return [
-        _failure(spec.framework, name, each, pods[name])
-        for name, each, _ in replicas.names(observed.ref.name, spec)
+        _failure(spec.framework, name, replica, pods[name])
+        for name, replica, _ in replicas.names(observed.ref.name, spec)
         if name in pods
         and name not in history.finished
         and phase_of(pods[name]) == "Failed"
         and not is_being_deleted(pods[name])
         and attempt_of(pods[name]) >= history.attempt(name)
-        and not waiting.has_lost_room(observed, spec, each.type, pods[name])
+        and not waiting.has_lost_room(observed, spec, replica.type, pods[name])
     ]
 
 
-def _failure(framework: Framework, name: str, each: Replicas, pod: Object) -> Failure:
+def _failure(framework: Framework, name: str, replica: Replicas, pod: Object) -> Failure:
     code = exit_code(framework, pod)
     is_retryable = {
         RestartPolicy.ALWAYS: True,
         RestartPolicy.ON_FAILURE: True,
         RestartPolicy.NEVER: False,
         RestartPolicy.EXIT_CODE: code is None or code >= _RETRYABLE_FROM,
-    }[each.policy]
-    return Failure(name, each.type, pod, code, is_retryable)
+    }[replica.policy]
+    return Failure(name, replica.type, pod, code, is_retryable)
 
 
 def exit_code(framework: Framework, pod: Object) -> int | None:
@@ -164,16 +164,16 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
     """The numbers of the status, with those of the present pods. The numbers of pods that are gone
     become one sum, so the map stays small.
     """
-    told = {
+    recorded = {
         uid: _count(number)
         for uid, number in mapping(status.status_of(observed).get("containerRestarts")).items()
     }
-    earlier = told.pop(_EARLIER, 0)
+    earlier = recorded.pop(_EARLIER, 0)
     present: dict[str, int] = {}
     for pod in own_pods(observed):
         uid = pod["metadata"]["uid"]
         containers = mappings(mapping(pod.get("status")).get("containerStatuses"))
         number = sum(_count(container.get("restartCount")) for container in containers)
-        present[uid] = max(told.pop(uid, 0), number)
-    present[_EARLIER] = min(earlier + sum(told.values()), MAX_RESTARTS)
+        present[uid] = max(recorded.pop(uid, 0), number)
+    present[_EARLIER] = min(earlier + sum(recorded.values()), MAX_RESTARTS)
     return {uid: number for uid, number in present.items() if number}

@@ -54,7 +54,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if spec is None or error is not None:
         assert error is not None  # a job has either a spec or the reason why it has none
         return _invalid(observed, error, conditions, now)
-    job = Present(observed, spec, now, conditions, histories.known(observed, spec))
+    job = Present(observed, spec, now, conditions, histories.history_of(observed, spec))
     return _suspended(job) if spec.policy.suspend else _living(job)
 
 
@@ -64,12 +64,12 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     one event for each edit tells the fault. The webhook of the Kubeflow operator refuses such an
     edit.
     """
-    known, kind, name = status.status_of(observed), observed.type.kind, observed.ref.name
+    recorded, kind, name = status.status_of(observed), observed.type.kind, observed.ref.name
     if _is_new(observed):
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         return written_plan(observed, conditions, {"completionTime": rfc3339(now)}, now)
-    if known.get("observedGeneration") == observed.generation:
+    if recorded.get("observedGeneration") == observed.generation:
         return Plan()
     message = f"{kind} {name} stays as it is because the spec is invalid: {error}"[
         :MAX_MESSAGE_CHARS
@@ -110,17 +110,17 @@ def _manager_kept(observed: Observed) -> Event:
 
 
 def _living(job: Present) -> Plan:
-    started = job.conditions.resume(job.text)
+    start_time = job.conditions.resume(job.text)
     counts = present.counts(job)
     failed = histories.failures(job.observed, job.spec, job.history)
-    ending = _ending(job, started, counts, failed)
+    ending = _ending(job, start_time, counts, failed)
     if ending is not None:
         state, message = ending
         job.conditions.set(state, message)
         job.conditions.events.extend(_exits(job, failed))
-        fields = {"startTime": started, "completionTime": rfc3339(job.now)}
-        told = {**present.statuses(job, counts, state), **present.no_longer_elastic(job)}
-        return written_plan(job.observed, job.conditions, fields | told, job.now)
+        fields = {"startTime": start_time, "completionTime": rfc3339(job.now)}
+        replica_fields = {**present.statuses(job, counts, state), **present.no_longer_elastic(job)}
+        return written_plan(job.observed, job.conditions, fields | replica_fields, job.now)
     history = present.history_after(job, failed)
     if history != job.history:
         retried = [one for one in failed if one.is_retryable]
@@ -129,7 +129,7 @@ def _living(job: Present) -> Plan:
     elif counts[job.spec.framework.deciding(job.spec)].active and not present.is_restarting(job):
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
     fields = {
-        "startTime": started,
+        "startTime": start_time,
         **history.fields,
         **present.statuses(job, counts),
         **present.elastic(job),
@@ -140,7 +140,7 @@ def _living(job: Present) -> Plan:
     timers = timers.add(*stall_timers.waits_s)
     job.conditions.stall(stall)
     job.conditions.events.extend(_warnings(job, stages))
-    deadline = left_s(started, job.spec.policy.active_deadline_seconds, job.now)
+    deadline = left_s(start_time, job.spec.policy.active_deadline_seconds, job.now)
     return written_plan(
         job.observed, job.conditions, fields, job.now, stages=stages, timers=timers.add(deadline)
     )
@@ -160,16 +160,18 @@ def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
     yield from present.not_elastic(job)
     if status.status_of(job.observed).get("observedGeneration") != job.observed.generation:
         yield from job.spec.framework.warnings(job.observed)
-        if any(each.template["spec"].get("restartPolicy") for each in job.spec.replicas):
+        if any(entry.template["spec"].get("restartPolicy") for entry in job.spec.replicas):
             message = "Restart policy in pod template overridden by restart policy in replica spec"
             yield Event(Severity.WARNING, "SetPodTemplateRestartPolicy", message)
-    makes_pods = any(isinstance(each, Create) and each.type == PODS for s in stages for each in s)
+    makes_pods = any(
+        isinstance(entry, Create) and entry.type == PODS for s in stages for entry in s
+    )
     if makes_pods:
         yield from gangs.scheduler_warning(job.observed, job.spec)
 
 
 def _ending(
-    job: Present, started: str, counts: Mapping[str, Counts], failed: list[Failure]
+    job: Present, start_time: str, counts: Mapping[str, Counts], failed: list[Failure]
 ) -> tuple[State, str] | None:
     """The final condition of the job and its message; None while the job goes on."""
     policy, framework = job.spec.policy, job.spec.framework
@@ -184,7 +186,7 @@ def _ending(
     if limit is not None and present.history_after(job, failed).total >= max(limit, 1):
         reason = "it has reached the specified backoff limit"
         return State.FAILED, f"{job.text} has failed because {reason}"
-    if left_s(started, policy.active_deadline_seconds, job.now) <= 0:
+    if left_s(start_time, policy.active_deadline_seconds, job.now) <= 0:
         reason = "it was active longer than specified deadline"
         return State.FAILED, f"{job.text} has failed because {reason}"
     return None

@@ -72,19 +72,20 @@ def history_after(job: Present, failed: list[Failure]) -> History:
 def counts(job: Present) -> dict[str, Counts]:
     """Type -> numbers, of all types that the spec has."""
     pods = histories.pods_by_name(job.observed)
-    found = {}
-    for each in job.spec.replicas:
+    type_counts = {}
+    for replica in job.spec.replicas:
         names = [
-            replicas.name_of(job.observed.ref.name, each.type, index) for index in range(each.count)
+            replicas.name_of(job.observed.ref.name, replica.type, index)
+            for index in range(replica.count)
         ]
         present = [pods[name] for name in names if name in pods]
-        found[each.type] = Counts(
-            wanted=each.count,
+        type_counts[replica.type] = Counts(
+            desired=replica.count,
             active=sum(phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in present),
             succeeded=sum(name in job.history.finished for name in names),
             failed=sum(phase_of(pod) == "Failed" for pod in present),
         )
-    return found
+    return type_counts
 
 
 def has_enough(job: Present) -> bool:
@@ -95,7 +96,7 @@ def has_enough(job: Present) -> bool:
 
 def elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status."""
-    known = mapping(status.status_of(job.observed).get("elastic"))
+    recorded = mapping(status.status_of(job.observed).get("elastic"))
     pods = histories.pods_by_name(job.observed)
     if job.spec.elastic is None:
         if _has_lost_room(job):
@@ -103,16 +104,16 @@ def elastic(job: Present) -> dict[str, Any]:
         if job.spec.not_elastic:
             return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
         return no_longer_elastic(job)
-    named = [
+    unfinished = [
         name
-        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
-        if each.type == job.spec.elastic.type and name not in job.history.finished
+        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
+        if replica.type == job.spec.elastic.type and name not in job.history.finished
     ]
-    waits = [name for name in named if not (name in pods and has_room(pods[name]))]
+    waits = [name for name in unfinished if not (name in pods and has_room(pods[name]))]
     fields: dict[str, Any] = {
         "ready": counts(job)[job.spec.elastic.type].active,
         "waiting": len(waits),
-        **waiting_reason([pods[name] for name in waits if name in pods], known),
+        **waiting_reason([pods[name] for name in waits if name in pods], recorded),
     }
     return {"elastic": fields}
 
@@ -121,8 +122,8 @@ def _has_lost_room(job: Present) -> bool:
     """Whether a replica of an elastic job, or of one that was elastic, is to start again."""
     pods = histories.pods_by_name(job.observed)
     return any(
-        name in pods and waiting.has_lost_room(job.observed, job.spec, each.type, pods[name])
-        for name, each, _ in replicas.names(job.observed.ref.name, job.spec)
+        name in pods and waiting.has_lost_room(job.observed, job.spec, replica.type, pods[name])
+        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
     )
 
 
@@ -131,8 +132,8 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
     of .status has the same words, so the event comes once, also when only an annotation was
     changed.
     """
-    known = mapping(status.status_of(job.observed).get("elastic"))
-    is_told = known.get("reason") == NOT_ELASTIC or _has_lost_room(job)
+    recorded = mapping(status.status_of(job.observed).get("elastic"))
+    is_told = recorded.get("reason") == NOT_ELASTIC or _has_lost_room(job)
     if not job.spec.not_elastic or is_told:
         return ()
     return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
@@ -151,12 +152,12 @@ def statuses(
     """
     framework, name = job.spec.framework, job.observed.ref.name
     entries = {}
-    for type_, each in counts.items():
+    for type_, numbers_of_type in counts.items():
         is_done = end is State.SUCCEEDED
         numbers = {
-            "active": 0 if is_done else each.active,
-            "succeeded": each.succeeded + (each.active if is_done else 0),
-            "failed": each.failed,
+            "active": 0 if is_done else numbers_of_type.active,
+            "succeeded": numbers_of_type.succeeded + (numbers_of_type.active if is_done else 0),
+            "failed": numbers_of_type.failed,
         }
         labels = replicas.type_labels(name, framework, type_)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

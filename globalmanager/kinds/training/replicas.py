@@ -40,10 +40,10 @@ def name_of(job: str, type_: str, index: int) -> WorkerName:
 
 
 def names(job: str, spec: KubeflowJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
-    """(name, type, index) of each replica, in the order of types and indices."""
-    for each in spec.replicas:
-        for index in range(each.count):
-            yield name_of(job, each.type, index), each, index
+    """(name, replicas of its type, index) of each replica, in the order of types and indices."""
+    for replica in spec.replicas:
+        for index in range(replica.count):
+            yield name_of(job, replica.type, index), replica, index
 
 
 def is_too_large(observed: Observed, spec: KubeflowJob) -> bool:
@@ -65,12 +65,14 @@ def is_leader(spec: KubeflowJob, type_: str, index: int) -> bool:
     first worker.
     """
     leaders = spec.framework.leaders
-    leading = [each.type for each in spec.replicas if each.type in leaders and each.count]
+    leading = [
+        replica.type for replica in spec.replicas if replica.type in leaders and replica.count
+    ]
     return type_ in leading if leading else (type_, index) == ("Worker", 0)
 
 
 def service(
-    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, present: Object | None
+    observed: Observed, spec: KubeflowJob, replica: Replicas, index: int, present: Object | None
 ) -> Create:
     """The headless Service of a replica, with the ports of the container that trains. Labels and
     selector are those of the training operator, so each of the two can go on with the other's
@@ -80,7 +82,7 @@ def service(
         Service selects it by these
     """
     selector = {
-        **type_labels(observed.ref.name, spec.framework, each.type),
+        **type_labels(observed.ref.name, spec.framework, replica.type),
         REPLICA_INDEX: str(index),
     }
     marks = present["metadata"].get("labels") or {} if present is not None else selector
@@ -88,9 +90,9 @@ def service(
         selector = {key: value for key, value in marks.items() if key.endswith(_IDENTIFYING)}
     return children.service(
         observed,
-        name=name_of(observed.ref.name, each.type, index),
-        role=each.type.lower(),
-        ports=ports(spec.framework, each.template),
+        name=name_of(observed.ref.name, replica.type, index),
+        role=replica.type.lower(),
+        ports=ports(spec.framework, replica.template),
         selector=selector,
         labels=selector,
         headless=True,
@@ -101,22 +103,24 @@ def ports(framework: Framework, template: Any) -> dict[str, int]:
     """The ports of the container that trains: name -> number, each number once, because a Service
     has a number only once. The framework's own port is added when the container does not have it.
     """
-    given = trainer(framework, template).get("ports") or []
+    own_ports = trainer(framework, template).get("ports") or []
     own = next(
-        (port["containerPort"] for port in given if port.get("name") == framework.port_name),
+        (port["containerPort"] for port in own_ports if port.get("name") == framework.port_name),
         framework.port,
     )
     names = {
         port["containerPort"]: port.get("name") or f"port-{port['containerPort']}"
-        for port in reversed(given)
+        for port in reversed(own_ports)
     }
-    named = {names[number]: number for number in (port["containerPort"] for port in given)}
-    return {name: n for name, n in named.items() if n != own} | {framework.port_name: own}
+    port_numbers = {
+        names[number]: number for number in (port["containerPort"] for port in own_ports)
+    }
+    return {name: n for name, n in port_numbers.items() if n != own} | {framework.port_name: own}
 
 
-def port_of(framework: Framework, each: Replicas) -> int:
+def port_of(framework: Framework, replica: Replicas) -> int:
     """The number of the framework's port in the pods of this type."""
-    return ports(framework, each.template)[framework.port_name]
+    return ports(framework, replica.template)[framework.port_name]
 
 
 def trainer(framework: Framework, template: Any) -> Object:
@@ -126,34 +130,34 @@ def trainer(framework: Framework, template: Any) -> Object:
 
 
 def pod(
-    observed: Observed, spec: KubeflowJob, each: Replicas, index: int, *, attempt: int
+    observed: Observed, spec: KubeflowJob, replica: Replicas, index: int, *, attempt: int
 ) -> Create:
     """The pod of a replica.
 
     The template's own variables keep their place. A variable of the framework is appended, and
     replaces a variable of the same name, as the last one of a name counts in Kubernetes.
     """
-    framework, role = spec.framework, each.type.lower()
-    given = each.template
-    env = framework.environment(observed, each.type, index)
+    framework, role = spec.framework, replica.type.lower()
+    own_template = replica.template
+    env = framework.environment(observed, replica.type, index)
     containers = [
-        _container(framework, one, env, is_trainer=one is trainer(framework, given))
-        for one in given["spec"]["containers"]
+        _container(framework, one, env, is_trainer=one is trainer(framework, own_template))
+        for one in own_template["spec"]["containers"]
     ]
     before = [
-        *framework.init_containers(observed, each.type, index),
-        *(given["spec"].get("initContainers") or []),
+        *framework.init_containers(observed, replica.type, index),
+        *(own_template["spec"].get("initContainers") or []),
     ]
-    tolerated = edge_placement.tolerations(observed, given)
-    metadata = given.get("metadata") or {}
+    tolerations = edge_placement.tolerations(observed, own_template)
+    metadata = own_template.get("metadata") or {}
     marks = {
         **(metadata.get("labels") or {}),
         **objects.job_labels(observed, role),
         **replica_labels(role, index),
-        **type_labels(observed.ref.name, framework, each.type),
+        **type_labels(observed.ref.name, framework, replica.type),
         REPLICA_INDEX: str(index),
-        LABEL_WORKER: name_of(observed.ref.name, each.type, index),
-        **({JOB_ROLE: "master"} if is_leader(spec, each.type, index) else {}),
+        LABEL_WORKER: name_of(observed.ref.name, replica.type, index),
+        **({JOB_ROLE: "master"} if is_leader(spec, replica.type, index) else {}),
     }
     template = {
         "metadata": {
@@ -161,44 +165,48 @@ def pod(
             "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
         },
         "spec": {
-            **given["spec"],
+            **own_template["spec"],
             **({"initContainers": before} if before else {}),
             "containers": containers,
-            **({"tolerations": tolerated} if tolerated else {}),
-            "restartPolicy": str(_policy_of_pods(spec, each)),
+            **({"tolerations": tolerations} if tolerations else {}),
+            "restartPolicy": str(_policy_of_pods(spec, replica)),
         },
     }
-    name = name_of(observed.ref.name, each.type, index)
-    made = children.pod(observed, name=name, role=role, template=template, is_kept=True)
-    return children.without_token(made) if edge_placement.chooses_edge(given) else made
+    name = name_of(observed.ref.name, replica.type, index)
+    creation = children.pod(observed, name=name, role=role, template=template, is_kept=True)
+    return (
+        children.without_token(creation) if edge_placement.chooses_edge(own_template) else creation
+    )
 
 
-def _policy_of_pods(spec: KubeflowJob, each: Replicas) -> RestartPolicy:
+def _policy_of_pods(spec: KubeflowJob, replica: Replicas) -> RestartPolicy:
     """What the node does with the containers of a pod.
 
     Where a failure restarts the whole job, the node must not start one container again.
     """
     is_whole = spec.policy.restart_scope is RestartScope.JOB
-    if each.policy is RestartPolicy.EXIT_CODE:
+    if replica.policy is RestartPolicy.EXIT_CODE:
         return RestartPolicy.NEVER
-    if each.policy is RestartPolicy.ON_FAILURE and is_whole:
+    if replica.policy is RestartPolicy.ON_FAILURE and is_whole:
         return RestartPolicy.NEVER
-    return each.policy
+    return replica.policy
 
 
 def _container(
-    framework: Framework, given: Object, env: list[EnvVar], *, is_trainer: bool
+    framework: Framework, own_container: Object, env: list[EnvVar], *, is_trainer: bool
 ) -> Object:
-    container = given
+    container = own_container
     if is_trainer:
-        known = given.get("ports") or []
-        numbers = {port["containerPort"] for port in known}
-        is_named = any(port.get("name") == framework.port_name for port in known)
+        own_ports = own_container.get("ports") or []
+        numbers = {port["containerPort"] for port in own_ports}
+        is_named = any(port.get("name") == framework.port_name for port in own_ports)
         if not is_named and framework.port not in numbers:
-            added = {"name": framework.port_name, "containerPort": framework.port}
-            container = {**container, "ports": [*known, added]}
+            framework_port = {"name": framework.port_name, "containerPort": framework.port}
+            container = {**container, "ports": [*own_ports, framework_port]}
     if env and (is_trainer or framework.sets_every_container):
-        ours = {variable["name"] for variable in env}
-        theirs = [one for one in given.get("env") or [] if one["name"] not in ours]
-        container = {**container, "env": [*theirs, *env]}
+        framework_names = {variable["name"] for variable in env}
+        own_env = [
+            one for one in own_container.get("env") or [] if one["name"] not in framework_names
+        ]
+        container = {**container, "env": [*own_env, *env]}
     return container

@@ -21,23 +21,25 @@ def least(replicas: Iterable[Replicas], count: int) -> dict[str, str]:
     without a request for a resource requests its limit.
     """
     total: dict[str, Fraction] = {}
-    left = count
-    for each in replicas:
-        number = min(left, each.count)
-        left -= number
-        for name, amount in _of_pod(each.template).items():
+    remaining = count
+    for replica in replicas:
+        number = min(remaining, replica.count)
+        remaining -= number
+        for name, amount in _of_pod(replica.template).items():
             total[name] = total.get(name, Fraction(0)) + number * amount
     return {name: _text(amount) for name, amount in sorted(total.items()) if amount}
 
 
 def _of_pod(template: Mapping[str, Any]) -> dict[str, Fraction]:
-    found: dict[str, Fraction] = {}
+    requested: dict[str, Fraction] = {}
     for container in template["spec"]["containers"]:
         resources = mapping(container.get("resources"))
         requests = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
         for name, quantity in requests.items():
-            found[str(name)] = found.get(str(name), Fraction(0)) + (amount_of(quantity) or 0)
-    return found
+            requested[str(name)] = requested.get(str(name), Fraction(0)) + (
+                amount_of(quantity) or 0
+            )
+    return requested
 
 
 def _text(amount: Fraction) -> str:

@@ -117,7 +117,7 @@ def _restart_faults(job: Present, faulty: Collection[str]) -> tuple[list[Fault],
 
 
 def _missing_type_fault(job: Present) -> Fault | None:
-    gang = gangs.of(job.observed.settings)
+    gang = gangs.gang_of(job.observed.settings)
     if gang is None or gang.type not in job.observed.absent:
         return None
     detail = (
@@ -152,8 +152,8 @@ def _size_fault(job: Present) -> Fault | None:
 
 def _pod_group_faults(job: Present) -> tuple[tuple[Fault, ...], float]:
     """(the fault of a PodGroup that has waited for PENDING_S, seconds until there is one)"""
-    gang = gangs.of(job.observed.settings)
-    group = gangs.found(gang, job.observed) if gang is not None else None
+    gang = gangs.gang_of(job.observed.settings)
+    group = gangs.existing_group(gang, job.observed) if gang is not None else None
     if group is None or gangs.admits_pods(job.observed):
         return (), math.inf
     since = group["metadata"].get("creationTimestamp")

@@ -1,7 +1,7 @@
 """The constraints that all training kinds share. The webhooks of the Kubeflow operators have them.
 
-The kinds' `types` add their own rows. Source: kubeflow/training-operator 1.9, pkg/webhooks. The
-tables in docs/kinds are made from these rows.
+The `spec` module of each kind adds its own rows. The tables in docs/kinds are made from these rows.
+Source: kubeflow/training-operator 1.9, pkg/webhooks.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class _Trainer(msgspec.Struct):
     ports: list[_Port] | None = None
 
 
-def of_replicas(path: str, types: Sequence[str], container: str) -> tuple[Constraint, ...]:
+def replica_constraints(path: str, types: Sequence[str], container: str) -> tuple[Constraint, ...]:
     """The rows about names, replica types and templates.
 
     Args:
@@ -46,7 +46,7 @@ def of_replicas(path: str, types: Sequence[str], container: str) -> tuple[Constr
             field=path,
             rule=f"a map with at least one of {', '.join(types)}, and nothing else",
             schema={"minProperties": 1, "maxProperties": len(types)},
-            check=lambda given: _check_types(given, types, path),
+            check=lambda job: _check_types(job, types, path),
         ),
         Constraint(
             field=f"{path}.{ANY}.replicas",
@@ -64,7 +64,7 @@ def of_replicas(path: str, types: Sequence[str], container: str) -> tuple[Constr
                 f"a pod template with a container named {container}, whose ports have numbers; "
                 "every container has an image"
             ),
-            check=lambda given: _check_templates(given, container, path),
+            check=lambda job: _check_templates(job, container, path),
         ),
     )
 
@@ -122,23 +122,23 @@ OF_RUN_POLICY: Final = (
 )
 
 
-def _check_name(given: Given) -> None:
+def _check_name(job: Given) -> None:
     suffixes = [
         f"-{type_.lower()}-{max((1 if form.replicas is None else form.replicas) - 1, 0)}"
-        for type_, form in given.replicas.items()
+        for type_, form in job.replicas.items()
     ]
-    check_service_name(given.object["metadata"]["name"], max(suffixes, key=len, default=""))
+    check_service_name(job.object["metadata"]["name"], max(suffixes, key=len, default=""))
 
 
-def _check_types(given: Given, types: Sequence[str], path: str) -> None:
-    for type_ in given.replicas:
+def _check_types(job: Given, types: Sequence[str], path: str) -> None:
+    for type_ in job.replicas:
         if type_ not in types:
             problem = f"does not know the replica type {shown(type_)}"
             raise InvalidSpec(path, problem, f"use {', '.join(types)}")
 
 
-def _check_templates(given: Given, container: str, path: str) -> None:
-    for type_, form in given.replicas.items():
+def _check_templates(job: Given, container: str, path: str) -> None:
+    for type_, form in job.replicas.items():
         place = f"{path}.{type_}.template"
         templates.check(form.template, place)
         containers = form.template["spec"]["containers"]

@@ -54,7 +54,9 @@ def launcher(script: str) -> Object:
 async def run(cluster: RunningCluster, tmp_path: Path, script: str) -> tuple[str, str]:
     """Phase and log of a launcher whose workers run."""
     names = {"namespace": "default", "name": "config"}
-    cluster.store.create(CONFIGMAPS, {"metadata": names, "data": files.of(WORKERS, SLOTS)})
+    cluster.store.create(
+        CONFIGMAPS, {"metadata": names, "data": files.file_contents(WORKERS, SLOTS)}
+    )
     for worker in WORKERS:
         cluster.store.create(PODS, new_pod(worker, container("sleep 600", env=AS_ROOT)))
     for worker in WORKERS:

@@ -1,6 +1,6 @@
 """The changes of a TrainingJob's children: while the job lives, is suspended or has ended.
 
-`main` decides in which of these states the job is.
+`plan` decides in which of these states the job is.
 """
 
 from collections.abc import Iterator, Mapping

@@ -44,7 +44,7 @@ exec kubectl exec "$pod" -- /bin/sh -c "$*"
 _KUBEXEC_PROGRAM: Final = Path(__file__).with_name(KUBEXEC_PROGRAM).read_text(encoding="utf-8")
 
 
-def of(hosts: Sequence[str], slots: int) -> dict[str, str]:
+def file_contents(hosts: Sequence[str], slots: int) -> dict[str, str]:
     """Key of the ConfigMap -> content.
 
     Args:
@@ -61,7 +61,7 @@ def of(hosts: Sequence[str], slots: int) -> dict[str, str]:
 
 
 def hosts_in(data: Any) -> list[str]:
-    """The hosts that `of` wrote. Total: `data` can be anything."""
+    """The hosts that `file_contents` makes. Total: `data` can be anything."""
     text = mapping(data).get(HOSTFILE)
     lines = text.splitlines() if isinstance(text, str) else []
     return [line.partition(":")[0] for line in lines if line]

@@ -1,6 +1,6 @@
 """The launcher's list of hosts, as the job's ConfigMap keeps it.
 
-`rules/elastic/host_list` decides which list follows. The times of the last changes stand in
+`host_list` decides which list follows. The times of the last changes stand in
 annotations of the ConfigMap.
 """
 
@@ -64,7 +64,7 @@ def _workers(job: str, names: Iterable[Any]) -> tuple[str, ...]:
 
 def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
     """The ConfigMap with this list."""
-    content = {"data": files.of(hosts.hosts, spec.slots)}
+    content = {"data": files.file_contents(hosts.hosts, spec.slots)}
     name = config_name(observed.ref.name)
     made = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
     times = {_CAME: hosts.came, _WENT: hosts.went}

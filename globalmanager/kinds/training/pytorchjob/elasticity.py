@@ -21,7 +21,7 @@ ANNOTATION: Final = "edgeai.io/elastic"
 """Annotation of a job."""
 
 
-def of(object_: Object, spec: KubeflowJob) -> Elastic | None:
+def elastic_of(object_: Object, spec: KubeflowJob) -> Elastic | None:
     """How many workers the job needs; None for a job that needs all."""
     worker = spec.of_type(WORKER)
     if not _is_wanted(object_) or spec.spec.elastic_policy is None or worker is None:
@@ -32,7 +32,7 @@ def of(object_: Object, spec: KubeflowJob) -> Elastic | None:
 
 def fault(object_: Object, spec: KubeflowJob) -> str:
     """Why a job with the annotation is not elastic; "" when it is, or has no annotation."""
-    if not _is_wanted(object_) or of(object_, spec) is not None:
+    if not _is_wanted(object_) or elastic_of(object_, spec) is not None:
         return ""
     return (
         f"the annotation {ANNOTATION} has no effect, because spec.elasticPolicy is missing: all "
@@ -50,7 +50,7 @@ def warnings(observed: Observed) -> Iterator[Event]:
     spec: KubeflowJob = observed.spec
     policy = spec.policy.scheduling_policy
     together = policy.min_available if policy is not None else None
-    if spec.elastic is None or together is None or gangs.of(observed.settings) is None:
+    if spec.elastic is None or together is None or gangs.gang_of(observed.settings) is None:
         return
     if together > spec.least:
         message = (

@@ -90,13 +90,13 @@ def _world_warnings(observed: Observed) -> Iterator[Event]:
     spec: KubeflowJob = observed.spec
     if spec.spec.elastic_policy is not None:
         return
-    wanted = {"PET_NNODES": str(spec.total), "WORLD_SIZE": str(spec.total * _processes(spec))}
+    world = {"PET_NNODES": str(spec.total), "WORLD_SIZE": str(spec.total * _processes(spec))}
     pods = [
         observed.children.get(ObjectRef(PODS, observed.ref.namespace, name))
         for name, _, _ in names(observed.ref.name, spec)
     ]
     others = [pod for pod in pods if pod is not None and pod_state.is_active(pod)]
-    number = sum(_has_other_world(pod, wanted) for pod in others)
+    number = sum(_has_other_world(pod, world) for pod in others)
     if number:
         message = (
             f"the job has {spec.total} replicas, but {number} pods started with another number in "
@@ -106,12 +106,12 @@ def _world_warnings(observed: Observed) -> Iterator[Event]:
         yield Event(Severity.WARNING, "WorldSizeChanged", message)
 
 
-def _has_other_world(pod: Object, wanted: Mapping[str, str]) -> bool:
+def _has_other_world(pod: Object, world: Mapping[str, str]) -> bool:
     containers = pod["spec"].get("containers") or []
-    given = [variable for one in containers for variable in one.get("env") or []]
+    variables = [variable for one in containers for variable in one.get("env") or []]
     return any(
-        name in wanted and value != wanted[name]
-        for name, value in ((one.get("name"), one.get("value")) for one in given)
+        name in world and value != world[name]
+        for name, value in ((one.get("name"), one.get("value")) for one in variables)
     )
 
 

@@ -46,14 +46,14 @@ def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]
     if master is None or own is None or type_ == _MASTER or not _is_wanted(observed):
         return []
     container = trainer(spec.framework, own.template)
-    kept: dict[str, Any] = {
+    trainer_fields: dict[str, Any] = {
         key: container[key] for key in ("imagePullPolicy", "securityContext") if key in container
     }
     return [
         {
             "name": NAME,
             "image": container["image"],
-            **kept,
+            **trainer_fields,
             "command": ["sh", "-c", _SCRIPT],
             "env": [
                 literal("MASTER_ADDR", name_of(observed.ref.name, _MASTER, 0)),

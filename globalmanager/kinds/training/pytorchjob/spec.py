@@ -25,11 +25,11 @@ def read(object_: Object) -> KubeflowJob:
     spec = parse_spec(object_, PyTorchJobSpec)
     if spec.nproc_per_node is not None:
         spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
-    given = spec.pytorch_replica_specs
-    check(Given(object_, spec, given), CONSTRAINTS)
-    replicas = defaults.replicas_of(PYTORCH, given)
+    forms = spec.pytorch_replica_specs
+    check(Given(object_, spec, forms), CONSTRAINTS)
+    replicas = defaults.replicas_of(PYTORCH, forms)
     job = KubeflowJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
-    elastic, not_elastic = elasticity.of(object_, job), elasticity.fault(object_, job)
+    elastic, not_elastic = elasticity.elastic_of(object_, job), elasticity.fault(object_, job)
     return msgspec.structs.replace(
         job, elastic=elastic, not_elastic=not_elastic, start_fault=_start_fault(spec)
     )
@@ -38,8 +38,8 @@ def read(object_: Object) -> KubeflowJob:
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_counts(given: Given) -> None:
-    master, worker = given.replicas.get(MASTER), given.replicas.get(WORKER)
+def _check_counts(job: Given) -> None:
+    master, worker = job.replicas.get(MASTER), job.replicas.get(WORKER)
     if master is not None and master.replicas not in (None, 1):
         problem = f"is {master.replicas}, but a job has one master"
         raise InvalidSpec(f"{PATH}.{MASTER}.replicas", problem, "set it to 1")
@@ -47,8 +47,8 @@ def _check_counts(given: Given) -> None:
         raise InvalidSpec(f"{PATH}.{WORKER}.replicas", "is 0", "set it to 1 or more")
 
 
-def _check_workers(given: Given) -> None:
-    if given.spec.elastic_policy is not None and WORKER not in given.replicas:
+def _check_workers(job: Given) -> None:
+    if job.spec.elastic_policy is not None and WORKER not in job.replicas:
         problem = f"is missing, but spec.elasticPolicy needs {WORKER} replicas"
         raise InvalidSpec(f"{PATH}.{WORKER}", problem, "add it, or remove the elastic policy")
 
@@ -62,19 +62,19 @@ def _start_fault(spec: PyTorchJobSpec) -> InvalidSpec | None:
     return InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
 
 
-def _check_processes(given: Given) -> None:
-    number = given.spec.nproc_per_node
+def _check_processes(job: Given) -> None:
+    number = job.spec.nproc_per_node
     if isinstance(number, str) and not _PROCESSES.fullmatch(number):  # an int became a text
         problem = f"{shown(number)} is neither auto, cpu, gpu nor a number above 0"
         raise InvalidSpec("spec.nprocPerNode", problem, "correct it")
-    elastic = given.spec.elastic_policy
+    elastic = job.spec.elastic_policy
     if elastic is not None and elastic.n_proc_per_node is not None and number is not None:
         problem = "is given beside spec.nprocPerNode"
         raise InvalidSpec("spec.elasticPolicy.nProcPerNode", problem, "remove it")
 
 
 CONSTRAINTS: Final = (
-    *validation.of_replicas(PATH, PYTORCH.types, PYTORCH.container),
+    *validation.replica_constraints(PATH, PYTORCH.types, PYTORCH.container),
     Constraint(
         field=PATH,
         rule="a map in which Master has 1 replica and Worker at least 1",

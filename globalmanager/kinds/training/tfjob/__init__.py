@@ -1,6 +1,6 @@
 """TFJob: the tasks of one TensorFlow training, which find each other by TF_CONFIG.
 
-The plan is `rules.training.edge_plan`, which corrects the pods, around `rules.training.plan`.
+The plan is `training.edge_plan`, which corrects the pods, around `training.plan`.
 """
 
 from typing import Final

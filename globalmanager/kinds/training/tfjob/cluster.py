@@ -58,9 +58,9 @@ def fault(observed: Observed) -> InvalidSpec | None:
         return None
     texts = (
         variable["value"]
-        for each in spec.replicas
-        if each.count
-        for variable in spec.framework.environment(observed, each.type, each.count - 1)
+        for replica in spec.replicas
+        if replica.count
+        for variable in spec.framework.environment(observed, replica.type, replica.count - 1)
     )
     longest = max(map(len, texts), default=0)
     if longest <= MAX_BYTES:
@@ -77,10 +77,10 @@ def _hosts(observed: Observed, spec: KubeflowJob) -> dict[str, list[str]]:
     job, domain = observed.ref, observed.settings.cluster_domain
     suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")
     hosts = {}
-    for each in sorted(spec.replicas, key=lambda each: each.type.lower()):
-        end = f"{suffix}:{port_of(spec.framework, each)}"  # the same for all of a type
-        names = (name_of(job.name, each.type, index) for index in range(each.count))
-        hosts[each.type.lower()] = [name + end for name in names]
+    for replica in sorted(spec.replicas, key=lambda replica: replica.type.lower()):
+        end = f"{suffix}:{port_of(spec.framework, replica)}"  # the same for all of a type
+        names = (name_of(job.name, replica.type, index) for index in range(replica.count))
+        hosts[replica.type.lower()] = [name + end for name in names]
     return hosts
 
 

@@ -37,13 +37,13 @@ def has_succeeded(
     """The chief or master decides. Without one, worker 0 or all workers decide; with the success
     policy AllWorkers only all workers. A type with 0 replicas decides nothing.
     """
-    counts = {type_: each for type_, each in counts.items() if each.wanted}
+    counts = {type_: numbers for type_, numbers in counts.items() if numbers.desired}
     for type_ in spec.framework.leaders:
         if type_ in counts:
             return counts[type_].unfinished <= 0
     worker = counts.get(WORKER)
     if worker is None:  # a job of parameter servers or evaluators alone
-        return bool(counts) and all(each.unfinished <= 0 for each in counts.values())
+        return bool(counts) and all(numbers.unfinished <= 0 for numbers in counts.values())
     if worker.unfinished <= 0:
         return True
     is_first_done = any(name.endswith(f"-{WORKER.lower()}-0") for name in finished)
@@ -51,7 +51,9 @@ def has_succeeded(
 
 
 def deciding(spec: KubeflowJob) -> str:
-    present = [each.type for each in spec.replicas if each.count] or [spec.replicas[0].type]
+    present = [replica.type for replica in spec.replicas if replica.count] or [
+        spec.replicas[0].type
+    ]
     return next((type_ for type_ in (CHIEF, MASTER, WORKER) if type_ in present), present[0])
 
 
@@ -85,7 +87,7 @@ V1ALPHA2: Final = msgspec.structs.replace(
 PROFILES: Final = {"v1": V1, "v1alpha2": V1ALPHA2}
 
 
-def of(object_: Object) -> Framework:
+def framework_of(object_: Object) -> Framework:
     """The conventions for a job. Total."""
     return next((PROFILES[version] for version in _versions(object_) if version in PROFILES), V1)
 

@@ -20,15 +20,15 @@ PATH = "spec.tfReplicaSpecs"
 
 def read(object_: Object) -> KubeflowJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
-    framework = profiles.of(object_)
+    framework = profiles.framework_of(object_)
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TFJobSpec)
-    given = _spelled(spec.tf_replica_specs, framework)
-    check(Given(object_, spec, given), CONSTRAINTS)
+    forms = _spelled(spec.tf_replica_specs, framework)
+    check(Given(object_, spec, forms), CONSTRAINTS)
     policy = spec.run_policy
     if policy.clean_pod_policy is None:
         policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
-    replicas = defaults.replicas_of(framework, given)
+    replicas = defaults.replicas_of(framework, forms)
     return KubeflowJob(
         framework=framework,
         replicas=replicas,
@@ -39,38 +39,38 @@ def read(object_: Object) -> KubeflowJob:
     )
 
 
-def _spelled(given: Mapping[str, ReplicaForm], framework: Framework) -> dict[str, ReplicaForm]:
+def _spelled(forms: Mapping[str, ReplicaForm], framework: Framework) -> dict[str, ReplicaForm]:
     """The replicas under the framework's own spelling of their types. Unknown types stay.
 
     Raises: InvalidSpec when two keys are one type
     """
-    known = {type_.lower(): type_ for type_ in framework.types} | profiles.ALIASES
-    found: dict[str, ReplicaForm] = {}
-    for key, form in given.items():
-        type_ = known.get(key.lower(), key)
-        if type_ in found:
+    spellings = {type_.lower(): type_ for type_ in framework.types} | profiles.ALIASES
+    spelled: dict[str, ReplicaForm] = {}
+    for key, form in forms.items():
+        type_ = spellings.get(key.lower(), key)
+        if type_ in spelled:
             raise InvalidSpec(PATH, f"has the replica type {type_} twice", "remove one of them")
-        found[type_] = form
-    return found
+        spelled[type_] = form
+    return spelled
 
 
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_leaders(given: Given) -> None:
-    leading = [type_ for type_ in profiles.V1.leaders if type_ in given.replicas]
+def _check_leaders(job: Given) -> None:
+    leading = [type_ for type_ in profiles.V1.leaders if type_ in job.replicas]
     if len(leading) > 1:
         problem = f"has {' and '.join(leading)}, which both lead the job"
         raise InvalidSpec(PATH, problem, "give one of them")
     for type_ in leading:
-        count = given.replicas[type_].replicas
+        count = job.replicas[type_].replicas
         if count is not None and count > 1:
             problem = f"is {count}, but only one replica can lead the job"
             raise InvalidSpec(f"{PATH}.{type_}.replicas", problem, "set it to 1")
 
 
 CONSTRAINTS: Final = (
-    *validation.of_replicas(PATH, profiles.V1.types, profiles.V1.container),
+    *validation.replica_constraints(PATH, profiles.V1.types, profiles.V1.container),
     Constraint(
         field=PATH,
         rule="a map with each type once, in any upper and lower case; not both Chief and Master",

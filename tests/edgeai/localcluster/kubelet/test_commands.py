@@ -206,7 +206,7 @@ async def launched(cluster: RunningCluster, tmp_path: Path, script: str) -> str:
     """What a launcher says that runs a script beside a worker `p`."""
     await running_pod(cluster)
     names = {"namespace": "default", "name": "config"}
-    cluster.store.create(CONFIGMAPS, {"metadata": names, "data": files.of(["p"], 2)})
+    cluster.store.create(CONFIGMAPS, {"metadata": names, "data": files.file_contents(["p"], 2)})
     mounts = [{"name": "mpi", "mountPath": "/etc/mpi"}, {"name": "edl", "mountPath": "/etc/edl"}]
     source = {"configMap": {"name": "config", "defaultMode": 0o555}}
     launcher = new_pod(

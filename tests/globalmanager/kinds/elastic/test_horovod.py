@@ -37,7 +37,7 @@ class Launcher:
         fresh = self._directory / f"..{len(list(self._directory.iterdir()))}"
         fresh.mkdir()
         current = self._directory / "..data"
-        for name, content in files.of(hosts, SLOTS).items():
+        for name, content in files.file_contents(hosts, SLOTS).items():
             here = content.replace(files.ELASTIC_DIRECTORY, str(self._directory))
             (fresh / name).write_text(here)
             (fresh / name).chmod(0o555)

@@ -20,7 +20,7 @@ FAILED: Final = 255
 
 def test_the_contents_are_what_training_images_know() -> None:
     """Source: et-operator, pkg/controllers/resource.go."""
-    found = files.of(HOSTS, 4)
+    found = files.file_contents(HOSTS, 4)
     assert found["hostfile"] == "mnist-worker-0:4\nmnist-worker-2:4\n"
     assert found["deepspeed-hostfile"] == "mnist-worker-0 slots=4\nmnist-worker-2 slots=4\n"
     assert found["discover_hosts.sh"] == (
@@ -29,23 +29,23 @@ def test_the_contents_are_what_training_images_know() -> None:
 
 
 def test_the_hosts_are_read_back() -> None:
-    assert files.hosts_in(files.of(HOSTS, 4)) == list(HOSTS)
-    assert files.hosts_in(files.of((), 4)) == []
+    assert files.hosts_in(files.file_contents(HOSTS, 4)) == list(HOSTS)
+    assert files.hosts_in(files.file_contents((), 4)) == []
 
 
 def test_the_largest_job_fits_into_a_config_map() -> None:
     longest = [f"{index:0>63}" for index in range(MAX_REPLICAS)]
-    assert len(msgspec.json.encode(files.of(longest, 1000))) < MAX_CONFIG_MAP_BYTES
+    assert len(msgspec.json.encode(files.file_contents(longest, 1000))) < MAX_CONFIG_MAP_BYTES
 
 
 def test_the_program_runs_with_the_python_of_older_images() -> None:
-    ast.parse(files.of(HOSTS, 1)["kubexec.py"], feature_version=(3, 7))
+    ast.parse(files.file_contents(HOSTS, 1)["kubexec.py"], feature_version=(3, 7))
 
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
     """A directory with the files, and a directory `bin` with a shell and nothing else."""
-    for name, content in files.of(HOSTS, 1).items():
+    for name, content in files.file_contents(HOSTS, 1).items():
         (tmp_path / name).write_text(content)
         (tmp_path / name).chmod(0o555)
     (tmp_path / "bin").mkdir()
