@@ -38,13 +38,13 @@ The cluster differs from Kubernetes on purpose:
 - There is no DNS. Host names of Services in the command, args and env of a container become
   addresses when the container starts, so the Service must exist by then. A name in a file or in the
   program stays as it is. A headless Service has one address from its creation to its deletion. Its
-  pod has this address, also a pod that is made anew. Of several pods, the name leads to one.
+  pod has this address, and so has a pod that replaces it. Of several pods, the name leads to one.
 - All pods share the network of the machine. Each pod has an address of its own, so programs that
   listen on the address of their pod (status.podIP) may use the same port. A program that listens on
   every address (0.0.0.0, [::]) needs a port that no other program of the machine uses.
 - An isolated node (`--isolated-nodes`) has a network of its own instead: its pods reach each
-  other, and of all else only `--openings`. The names of other Services mean nothing there, and
-  probes over the network do not reach its containers. Logs and commands do.
+  other and, outside the node, only `--openings`. The names of other Services mean nothing there,
+  and probes over the network do not reach its containers. Logs and commands do.
 - TensorFlow and PyTorch listen on every address. So a port of a headless Service becomes a free
   port of the machine (20000 to 29999) in TF_CONFIG, PET_RDZV_ENDPOINT, MASTER_PORT (beside
   MASTER_ADDR) and PET_MASTER_PORT (beside PET_MASTER_ADDR), the same in all pods until the Service

@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     isolated_nodes: Annotated[
         tuple[str, ...],
         Setting(
-            "nodes whose pods reach each other and --openings alone; needs root",
+            "nodes whose pods reach only each other and --openings; needs root",
             env="LOCALCLUSTER_ISOLATED_NODES",
         ),
     ] = ()

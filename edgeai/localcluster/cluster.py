@@ -67,7 +67,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables of every container."""
     containers: ContainerSettings = ContainerSettings()
     isolated_nodes: tuple[str, ...] = ()
-    """Nodes whose pods reach each other and `openings` alone. Only root can make such nodes."""
+    """Nodes whose pods reach only each other and `openings`. Only root can make such nodes."""
     openings: tuple[Opening, ...] = ()
 
 
@@ -191,7 +191,7 @@ class _Parts(NamedTuple):
 
 
 async def _bridges(isolation: Isolation) -> list[Listener]:
-    """Open the openings of isolated nodes that are no Services. Raises: OSError"""
+    """Listen for the openings of isolated nodes that are addresses. Raises: OSError"""
     return [
         await Listener.bridge(*opening, isolation.networks_that_reach(opening))
         for opening in isolation.openings

@@ -58,7 +58,7 @@ def start(
     Args:
         nodes: names of the nodes; an empty sequence means the default nodes
         pod_env: environment variables of every container
-        isolated_nodes: nodes whose pods reach each other and `openings` alone
+        isolated_nodes: nodes whose pods reach only each other and `openings`
         openings: SERVICE.NAMESPACE:PORT or ADDRESS:PORT
     Raises: StartFailed with the last line of the cluster's log
     """

@@ -204,7 +204,7 @@ def _available_condition(*, available: bool) -> Object:
 
 
 def _failure_condition(refusal: str, old: Object | None) -> Object:
-    """As long as the refusals last, the first message stays: each names another pod."""
+    """While refusals continue, the first message stays, because each message names another pod."""
     return _condition("ReplicaFailure", "FailedCreate", old["message"] if old else refusal)
 
 

@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
+from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet import probes
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
@@ -98,9 +100,15 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """Opens the log of one run. Args: container name, number of the run."""
     publish: Callable[[], None]
     """Writes the status of the pod, after a change of the container's record."""
-    normal: Callable[[str, str], None]
-    """Writes a normal Event about the pod. Args: reason, message."""
-    warning: Callable[[str, str], None]
+    events: EventRecorder
+    object: Object
+    """The pod in the API, as it was at the start; for Events about the pod."""
+
+    def normal(self, reason: str, message: str) -> None:
+        self.events.normal(self.object, reason, message)
+
+    def warning(self, reason: str, message: str) -> None:
+        self.events.warning(self.object, reason, message)
 
 
 class Container:
@@ -318,7 +326,7 @@ class Container:
                     target,
                     healthy=False,
                     on_change=self._turn_ready,
-                    failed=lambda why: self._report("Readiness", why),
+                    failed=partial(self._report, "Readiness"),
                 )
                 tasks.create_task(watch, name=f"readiness of {self._name}")
             if liveness:
@@ -327,7 +335,7 @@ class Container:
                     target,
                     healthy=True,
                     on_change=lambda _: self._kill_unhealthy(process),
-                    failed=lambda why: self._report("Liveness", why),
+                    failed=partial(self._report, "Liveness"),
                 )
                 tasks.create_task(watch, name=f"liveness of {self._name}")
 

@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     cwd: str
     enter: tuple[str, ...] = ()
-    """The command that moves the program into the network of its node; (): it needs none."""
+    """The command that moves the program into the network of its node; () if the node has none."""
     moved_ports: Mapping[int, int] = {}
     """Port of the container -> port of this machine where the program listens instead."""
 
@@ -259,10 +259,10 @@ def _working_directory(container: Object, view: PodView, rewrite_path: Callable[
 def _check_texts(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Raises: ContainerStartError for a text that Linux gives to no program"""
     if any("\0" in text for text in argv):
-        raise ContainerStartError("command or args hold a NUL byte; remove it")
+        raise ContainerStartError("command or args contain a NUL byte; remove it")
     for name, value in env.items():
         if "=" in name or "\0" in name or "\0" in value:
-            problem = "its name holds '=', or its name or value a NUL byte; correct it"
+            problem = "its name contains '=', or its name or value contains a NUL byte; correct it"
             raise ContainerStartError(f"environment variable {name!r}: {problem}")
 
 
@@ -275,7 +275,7 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
         program = shutil.which(command, path=env.get("PATH", os.defpath))
     if program is None:
         raise ContainerStartError(
-            f"{command!r} is no executable file on this machine (searched: "
+            f"{command!r} is not an executable file on this machine (searched: "
             f"{env.get('PATH', os.defpath) if '/' not in command else cwd})"
         )
     return program

@@ -302,8 +302,8 @@ class Pod:
             prepare=self._prepare,
             open_log=self._open_log,
             publish=self._publish,
-            normal=lambda reason, text: self._events.normal(self._object, reason, text),
-            warning=lambda reason, text: self._events.warning(self._object, reason, text),
+            events=self._events,
+            object=self._object,
         )
 
     def _containers(self, kind: str, context: PodContext, policy: str) -> list[Container]:

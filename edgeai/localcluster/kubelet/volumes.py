@@ -289,7 +289,7 @@ def _content(directory: Path) -> dict[str, bytes]:
 def _write_file(directory: Path, name: str, content: bytes, mode: int, *, volume: str) -> None:
     relative = Path(name)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts:
-        raise MountError(f'volume "{volume}": {name!r} is no path within the volume')
+        raise MountError(f'volume "{volume}": {name!r} is not a path within the volume')
     path = directory / relative
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -1,4 +1,4 @@
-"""Isolated nodes: their pods have a network of their own, which leads to a few openings alone.
+"""Isolated nodes: their pods have a network of their own, which leads only to a few openings.
 
 Such a node stands for an edge behind a firewall. Its pods reach each other, at the addresses that
 they have anyway, because Linux answers on every address of 127.0.0.0/8 in every network. Nothing
@@ -43,7 +43,7 @@ class Opening(NamedTuple):
 class NodeNetwork:
     """The network of one isolated node.
 
-    Raises: ClusterError where this process may not make networks
+    Raises: ClusterError if this process may not create networks
     """
 
     def __init__(self) -> None:

@@ -2,10 +2,10 @@
 
 A process knows a Service by an address, and a process may start before the pod exists that it wants
 to reach. So a headless Service has an address from its creation to its deletion, and the pod that
-the Service selects gets this address: a pod that is made anew is at the address of the pod before.
-Of several pods that a Service selects, one has the address of the Service. No proxy listens at the
-address, so a process of the pod may listen on every address (0.0.0.0). For such processes a port of
-a headless Service can have a port of this machine that no other process uses.
+the Service selects gets this address: a pod that replaces another has the same address. Of several
+pods that a Service selects, one has the address of the Service. No proxy listens at the address, so
+a process of the pod may listen on every address (0.0.0.0). For such processes a port of a headless
+Service can have a port of this machine that no other process uses.
 
 The kubelets take the addresses of their pods here, and read the addresses of headless Services. The
 module follows the store and never writes to it. Nothing is kept over a restart of the cluster,
@@ -215,7 +215,7 @@ class PodAddresses:
 
 
 def is_headless(service: Object) -> bool:
-    """Whether a Service has no cluster IP, by the user's wish."""
+    """Whether the spec of a Service asks for no cluster IP."""
     return bool(service["spec"].get("clusterIP") == "None")
 
 

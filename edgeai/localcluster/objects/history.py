@@ -143,7 +143,7 @@ class Watch:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the watcher has got every change so far."""
+        """Whether the watcher has received every change so far."""
         return not self._initial and self._cursor >= self._history.end
 
     @property

@@ -43,6 +43,6 @@ def quota_excess(quotas: Iterable[Object], pods: Sequence[Object]) -> str:
 
 
 def _number(quantity: object) -> int:
-    """A limit that is no plain number allows nothing."""
+    """The number of a limit; 0 if the limit is not a plain number."""
     text = str(quantity)
     return int(text) if text.isdecimal() else 0

@@ -249,7 +249,7 @@ def _fitting(branches: list[Object], value: Any, path: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def pattern(text: str) -> re.Pattern[str] | None:
-    """The compiled pattern; None if the text is no regular expression."""
+    """The compiled pattern; None if the text is not a regular expression."""
     try:
         return re.compile(text)
     except (re.error, TypeError):

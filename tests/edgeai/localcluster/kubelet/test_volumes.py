@@ -139,7 +139,7 @@ def test_downward_api_and_projection(tmp_path: Path) -> None:
         ({"configMap": {"name": "settings", "items": [{"key": "k", "path": "p"}]}}, "no key k"),
         (
             {"configMap": {"name": "settings", "items": [{"key": "mode", "path": "../x"}]}},
-            "no path within",
+            "not a path within",
         ),
     ],
 )
@@ -267,7 +267,7 @@ def test_env_from_with_prefix_gives_way_to_env(tmp_path: Path) -> None:
         ),
         ({"command": []}, ContainerConfigError, "runs commands, not images"),
         ({"command": ["no-such-program"]}, ContainerStartError, "no-such-program"),
-        ({"command": ["/etc/passwd"]}, ContainerStartError, "no executable"),
+        ({"command": ["/etc/passwd"]}, ContainerStartError, "not an executable"),
         ({"command": ["echo", "a\0b"]}, ContainerStartError, "NUL"),
         ({"env": [{"name": "A=B", "value": "x"}]}, ContainerStartError, "variable 'A=B'"),
         ({"env": [{"name": "A", "value": "x\0y"}]}, ContainerStartError, "variable 'A'"),
