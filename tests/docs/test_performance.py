@@ -1,4 +1,4 @@
-"""docs/performance.md stays short, and names the sections that `make bench` has."""
+"""docs/performance.md and CHANGELOG.md stay short; the page names the sections of `make bench`."""
 
 import re
 from pathlib import Path
@@ -17,3 +17,8 @@ def test_the_page_is_short() -> None:
 def test_the_sections_of_the_page_are_those_of_the_benchmark() -> None:
     sections = re.findall(r"[sS]ection `([a-z-]+)`", PAGE.read_text(encoding="utf-8"))
     assert sorted(sections) == sorted(SECTIONS)
+
+
+def test_the_changelog_holds_what_an_upgrade_needs_and_no_more() -> None:
+    changes = (PAGE.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(changes.splitlines()) <= 150
