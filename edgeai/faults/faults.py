@@ -151,7 +151,8 @@ def faults_in(condition: Mapping[str, Any]) -> list[Fault]:
     """The faults that a condition names. Its message may be a `summary`."""
     reason, message = (str(condition.get(field) or "") for field in ("reason", "message"))
     parts = [part.strip().removesuffix(";") for part in _POD_PART.split(message)]
-    return [_fault_in(reason, part) for part in parts if part] or [job_fault(reason, message)]
+    faults = [_fault_in(reason, part) for part in parts if part]
+    return faults or [job_fault(reason, f"condition {condition.get('type')} has no message")]
 
 
 def _fault_in(reason: str, text: str) -> Fault:

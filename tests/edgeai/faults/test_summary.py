@@ -42,6 +42,11 @@ def test_any_status_has_words(status: Any, spec: Any) -> None:
     assert all(fault.remedy or fault.text for fault in waits_of({"spec": spec, "status": status}))
 
 
+def test_a_bad_condition_without_reason_and_message_names_its_type() -> None:
+    conditions = [{"type": "Created", "status": "True"}, {"type": "Failed", "status": "True"}]
+    assert trouble_of({"conditions": conditions}) == "condition Failed has no message"
+
+
 def test_rounds_come_before_metrics() -> None:
     status = {"rounds": 5, "round": 2, "metrics": [{"key": "accuracy", "value": "0.9"}]}
     assert progress_of(status) == "round 2/5, accuracy 0.9"
