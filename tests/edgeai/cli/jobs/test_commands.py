@@ -96,7 +96,7 @@ async def test_a_job_is_described_with_what_it_waits_for_and_what_to_do(
     page = (await run("describe", "jis/digits")).out
     for words in (
         "JointInferenceService default/digits (edgeai.io/v1alpha1)",
-        "a small model on the edge sends hard samples",
+        "A small model on the edge sends hard samples",
         "phase Pending",
         "- Model default/small does not exist]0;owned: create it",
         "- ModelNotFound: create the Model that the message names",
