@@ -175,8 +175,10 @@ class Applier:
 
     def overridden(self, observed: Observed) -> dict[ObjectRef, tuple[str, ...]]:
         """The children whose drift is left alone, for the next plan: see Observed.overridden."""
-        left = ((ref, self._drift.left_alone(child)) for ref, child in observed.children.items())
-        return {ref: fields for ref, fields in left if fields}
+        overrides = (
+            (ref, self._drift.left_alone(child)) for ref, child in observed.children.items()
+        )
+        return {ref: fields for ref, fields in overrides if fields}
 
     def _note_in_order(self, observed: Observed, plan: Plan) -> None:
         drifted = {
@@ -274,14 +276,14 @@ class Applier:
     async def _create(self, observed: Observed, action: Create) -> Success | None:
         ref = ref_of(action.type, action.object)
         try:
-            created = await self._live.create(
+            object_ = await self._live.create(
                 action.type, action.object, check=partial(self._owners.check, observed)
             )
         except AlreadyExists:
             await self._require_own(observed, ref)
             return None
         if action.type != PODS:  # a pod is never corrected
-            self._drift.note_write(action.object, created)
+            self._drift.note_write(action.object, object_)
         return self._success(observed, "Created", ref)
 
     async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
@@ -305,14 +307,14 @@ class Applier:
 
     async def _replace(self, observed: Observed, action: Replace) -> Success | None:
         ref = ref_of(action.type, action.object)
-        replaced = await self._live.replace(action.type, action.object)
+        object_ = await self._live.replace(action.type, action.object)
         if not action.is_drift:
-            self._drift.note_write(action.object, replaced)
+            self._drift.note_write(action.object, object_)
             return self._success(observed, "Replaced", ref)
         existing = observed.children[ref]
         drifted = differences(action.object, existing)
-        self._drift.note_write(action.object, replaced, drifted=drifted)
-        if _version(replaced) == _version(existing):
+        self._drift.note_write(action.object, object_, drifted=drifted)
+        if _version(object_) == _version(existing):
             # the API server stores the desired object in another form, and nobody changed the
             # object
             return None

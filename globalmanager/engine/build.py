@@ -56,12 +56,12 @@ def build_engine(
         traces: None when no traces are sent
     """
     metrics = metrics or EngineMetrics(CollectorRegistry())
-    served = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
-    client = client.reading({**FORMS, **dict.fromkeys(served, LargeSpecs())})
+    types = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
+    client = client.reading({**FORMS, **dict.fromkeys(types, LargeSpecs())})
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
-    informers = _informers(client, served, settings, clock)
-    readers = build_readers(Caches(informers, served), contacts, worker_settings)
+    informers = _informers(client, types, settings, clock)
+    readers = build_readers(Caches(informers, types), contacts, worker_settings)
     assigner = Assigner(readers, sink, metrics=metrics, traces=traces, clock=clock)
     writers = build_writers(client, readers, queue, settings, fence, metrics, clock)
     reconciler = JobReconciler(readers, writers, fence=fence, clock=clock, traces=traces)
@@ -96,12 +96,12 @@ def build_engine(
 
 
 def _informers(
-    client: KubeClient, served: Iterable[ResourceType], settings: EngineSettings, clock: Clock
+    client: KubeClient, types: Iterable[ResourceType], settings: EngineSettings, clock: Clock
 ) -> Informers:
     return Informers(
         client,
         namespace=settings.namespace,
-        owners=(*served, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
+        owners=(*types, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
         settings=settings.informer,
         clock=clock,
     )

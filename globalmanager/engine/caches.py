@@ -39,8 +39,8 @@ class Caches:
         for type_, kind in self.kinds.items():
             if not self._informers.get(type_).synced:
                 continue
-            for watched in kind.watched:
-                self._informers.get(watched, MANAGED)
+            for watch_type in kind.watched:
+                self._informers.get(watch_type, MANAGED)
             for followed, selector in kind.followed:
                 self._informers.get(followed, selector)
             for scaler in kind.scalers:
@@ -87,16 +87,16 @@ class Caches:
         child, the engine would create the child a second time. If a store lacked a scaler, the job
         would get another size.
         """
-        owned = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
-        followed = (self._informers.get(*each) for each in kind.followed)
+        informers = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
+        followed = (self._informers.get(*selection) for selection in kind.followed)
         scalers = (self._informers.get(type_) for type_ in kind.scalers)
-        return all(informer.settled for informer in (*owned, *followed, *scalers))
+        return all(informer.settled for informer in (*informers, *followed, *scalers))
 
     def can_plan(self, references: Iterable[ObjectRef]) -> bool:
         """Whether the stores of all types that a job refers to are complete, and the store of the
         namespaces. The referred objects themselves may be missing.
         """
-        types = {NAMESPACES, *(each.type for each in references)}
+        types = {NAMESPACES, *(reference.type for reference in references)}
         return all(self._informers.get(type_).settled for type_ in types)
 
     def is_listed(self) -> bool:

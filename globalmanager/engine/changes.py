@@ -151,8 +151,8 @@ class ChangeHandler:
         """
         kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
         namespace = object_["metadata"].get("namespace", "")
-        served = self._jobs.find(TaskKey(f"{kind}/{namespace}/{name}"))
-        return set() if served is None else {served.ref}
+        job = self._jobs.find(TaskKey(f"{kind}/{namespace}/{name}"))
+        return set() if job is None else {job.ref}
 
 
 def _is_same_link(old: Object | None, new: Object | None) -> bool:

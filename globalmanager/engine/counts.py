@@ -24,8 +24,8 @@ def only_counts_differ(kind: Kind, old: Object | None, new: Object | None) -> bo
     if concerns_assignments(kind.resources[0], old, new):
         return False
     before, after = status_of(old), status_of(new)
-    counted = kind.sums | {"workers"}
-    is_rest_same = _without(before, counted) == _without(after, counted)
+    count_fields = kind.sums | {"workers"}
+    is_rest_same = _without(before, count_fields) == _without(after, count_fields)
     return is_rest_same and _workers(before) == _workers(after)
 
 

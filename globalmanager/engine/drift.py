@@ -75,9 +75,9 @@ class Drift:
         since, corrections.in_order_since = corrections.in_order_since, None
         if since is not None and now - since >= FORGOTTEN_S:
             corrections.restores, corrections.restored = {}, 0
-        found = differences(desired, existing)
-        if all(_is_left_alone(corrections, path, value) for path, value in found.items()):
-            corrections.left = tuple(found)
+        fields = differences(desired, existing)
+        if all(_is_left_alone(corrections, path, value) for path, value in fields.items()):
+            corrections.left = tuple(fields)
             return None
         corrections.left = ()
         pause_s = _pause_s(corrections.restored)
@@ -108,13 +108,13 @@ class Drift:
                 restored the child
         """
         corrections = self._children.pop(uid_of(answer), _Corrections())
-        changed = differences(desired, answer)
-        corrections.answered = {path: content_hash(value) for path, value in changed.items()}
+        fields = differences(desired, answer)
+        corrections.answered = {path: content_hash(value) for path, value in fields.items()}
         if drifted is None:  # the job wants another child now
             corrections.restores, corrections.restored = {}, 0
         else:
-            known = corrections.restores
-            corrections.restores = known | {path: known.get(path, 0) + 1 for path in drifted}
+            restores = corrections.restores
+            corrections.restores = restores | {path: restores.get(path, 0) + 1 for path in drifted}
             corrections.restored += 1
             corrections.restored_at = self._clock.elapsed()
         corrections.left, corrections.in_order_since = (), None

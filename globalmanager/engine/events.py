@@ -54,8 +54,8 @@ class SentCounts:
         return len(self._counts)
 
     def get(self, ref: ObjectRef) -> int | None:
-        known = self._counts.get(ref)
-        return None if known is None else known[0]
+        count = self._counts.get(ref)
+        return None if count is None else count[0]
 
     def put(self, ref: ObjectRef, count: int) -> None:
         now = self._clock.elapsed()

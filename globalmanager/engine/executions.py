@@ -93,27 +93,27 @@ class Executions:
 
     def results(self, ref: ObjectRef, uid: Uid) -> dict[str, Result | None]:
         """`Observed.executions` of a job."""
-        return {key: each.result for key, each in self._runs.get((ref, uid), {}).items()}
+        return {key: run.result for key, run in self._runs.get((ref, uid), {}).items()}
 
-    def want(self, observed: Observed, wanted: Mapping[str, Execution]) -> None:
+    def want(self, observed: Observed, executions: Mapping[str, Execution]) -> None:
         """Start what is new among `wanted`; cancel and forget all other executions of the job."""
         job = (observed.ref, observed.uid)
-        known = self._runs.get(job, {})
-        for key, run in list(known.items()):
-            if run.is_lost or wanted.get(key) != run.execution:
+        runs = self._runs.get(job, {})
+        for key, run in list(runs.items()):
+            if run.is_lost or executions.get(key) != run.execution:
                 run.cancel()
-                del known[key]
-        for key, execution in wanted.items():
-            if key not in known and self._tasks is not None:
-                self._runs.setdefault(job, known)[key] = run = _Run(execution)
+                del runs[key]
+        for key, execution in executions.items():
+            if key not in runs and self._tasks is not None:
+                self._runs.setdefault(job, runs)[key] = run = _Run(execution)
                 name = f"command in {observed.ref.namespace}/{execution.pod}"
                 run.task = self._tasks.create_task(self._carry_out(observed.ref, run), name=name)
-        if not known:
+        if not runs:
             self._runs.pop(job, None)
 
     def forget(self, ref: ObjectRef) -> None:
         """Cancel and forget all executions of a job that is gone."""
-        for job in [each for each in self._runs if each[0] == ref]:
+        for job in [run_key for run_key in self._runs if run_key[0] == ref]:
             self._drop(job)
 
     def stop(self) -> None:

@@ -131,5 +131,5 @@ def has_just_failed(old: Object | None, new: Object | None) -> bool:
     """
     if old is None or new is None:
         return False
-    phases = [(each.get("status") or {}).get("phase") for each in (old, new)]
+    phases = [(object_.get("status") or {}).get("phase") for object_ in (old, new)]
     return phases[0] != "Failed" and phases[1] == "Failed"

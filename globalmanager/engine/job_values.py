@@ -52,9 +52,9 @@ class JobValues(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(NAME, _HELP, labels=LABELS)
-        shown, left_out = chosen(self._jobs, self._limit) if self._limit else ([], 0)
-        for each in shown:
-            family.add_metric(each.labels, each.value)
+        selection, left_out = chosen(self._jobs, self._limit) if self._limit else ([], 0)
+        for value in selection:
+            family.add_metric(value.labels, value.value)
         self._left_out.set(left_out)
         yield family
 
@@ -67,20 +67,20 @@ def chosen(jobs: Iterable[tuple[ResourceType, Object]], limit: int) -> tuple[lis
     for type_, job in jobs:
         if values := _values(type_, job):
             metadata = job["metadata"]
-            made = str(metadata.get("creationTimestamp") or "")
-            place = (made, metadata["name"], values)
+            creation = str(metadata.get("creationTimestamp") or "")
+            place = (creation, metadata["name"], values)
             by_namespace.setdefault(metadata.get("namespace", ""), []).append(place)
     part = max(1, limit // max(1, len(by_namespace)))
-    shown: list[JobValue] = []
+    selection: list[JobValue] = []
     left_out = 0
     for namespace in sorted(by_namespace):
-        found = by_namespace[namespace]
-        found.sort(key=lambda place: place[:2], reverse=True)
-        values = [value for _, _, each in found for value in each]
-        room = min(part, limit - len(shown))
-        shown += values[:room]
+        entries = by_namespace[namespace]
+        entries.sort(key=lambda place: place[:2], reverse=True)
+        values = [value for _, _, numbers in entries for value in numbers]
+        room = min(part, limit - len(selection))
+        selection += values[:room]
         left_out += len(values[room:])
-    return shown, left_out
+    return selection, left_out
 
 
 def _values(type_: ResourceType, job: Object) -> list[JobValue]:

@@ -138,11 +138,13 @@ class Jobs:
 
     def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
         """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
-        found = self._caches.children(SERVICES).get(ObjectRef(SERVICES, namespace, service))
-        controller = None if found is None else controller_of(found)
-        if found is None or controller is None or controller.get("uid") != uid:
+        service_object = self._caches.children(SERVICES).get(
+            ObjectRef(SERVICES, namespace, service)
+        )
+        controller = None if service_object is None else controller_of(service_object)
+        if service_object is None or controller is None or controller.get("uid") != uid:
             return ""
-        address = str(found["spec"].get("clusterIP") or "")
+        address = str(service_object["spec"].get("clusterIP") or "")
         return "" if address == "None" else address
 
     def nodes(self) -> tuple[Object, ...]:

@@ -60,15 +60,15 @@ class Observer:
         references = self._jobs.existing(named)
         indirect = kind.indirect_references(references) - named
         self._references.set(ref, named | indirect)
-        owned = self._jobs.owned_by(job)
-        self._controllers.set(ref, owned.controllers)
+        objects = self._jobs.owned_by(job)
+        self._controllers.set(ref, objects.controllers)
         return Observed(
             type=job.type,
             object=job.object,
             spec=job.spec,
             invalid=job.invalid,
-            children=owned.children,
-            pods=owned.pods,
+            children=objects.children,
+            pods=objects.pods,
             references=references | self._jobs.existing(indirect),
             contacts=self._contacts.by_node(),
             settings=self.settings,
@@ -95,9 +95,9 @@ class Observer:
     # ---- parts of a snapshot --------------------------------------------------------------------
 
     def _decode_job(self, ref: ObjectRef, object_: Object) -> Job:
-        known = self._decoded.get(ref)
-        if known is not None and _is_spec_same(known.object, object_):
-            job = msgspec.structs.replace(known, object=object_)
+        entry = self._decoded.get(ref)
+        if entry is not None and _is_spec_same(entry.object, object_):
+            job = msgspec.structs.replace(entry, object=object_)
         else:
             job = self._jobs.kinds[ref.type].decode(ref.type, object_)
         self._decoded[ref] = job

@@ -48,7 +48,7 @@ class Owners:
         """Note that a job resource changed in its store. `old` is None for a new job. `new` is None
         for a deleted job.
         """
-        before, after = (uid_of(each) if each is not None else "" for each in (old, new))
+        before, after = (uid_of(object_) if object_ is not None else "" for object_ in (old, new))
         if before == after:
             return
         self._confirmed.discard(before)
@@ -99,10 +99,10 @@ class Owners:
 
     def _is_new(self, job: Object) -> bool:
         try:
-            created = times.parse(job["metadata"].get("creationTimestamp", ""))
+            creation = times.parse(job["metadata"].get("creationTimestamp", ""))
         except ValueError:
             return False
-        return abs(self._clock.utcnow() - created) <= _NEW
+        return abs(self._clock.utcnow() - creation) <= _NEW
 
 
 def _has_changed(known: Object, job: Object) -> bool:

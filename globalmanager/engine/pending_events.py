@@ -69,26 +69,26 @@ class PendingEvents:
 
     def add(self, pending: PendingEvent) -> int:
         """Let an Event wait as the newest of its object. Returns: how many Events were dropped"""
-        waiting = self._objects.setdefault(pending.subject, OrderedDict())
-        known = waiting.pop(pending.ref, None)
-        if known is not None:
-            pending.times += known.times
+        queue = self._objects.setdefault(pending.subject, OrderedDict())
+        earlier = queue.pop(pending.ref, None)
+        if earlier is not None:
+            pending.times += earlier.times
         else:
             self._size += 1
-        waiting[pending.ref] = pending
+        queue[pending.ref] = pending
         self._note_size(pending.subject)
         return self._make_room(pending.subject)
 
     def put_back(self, pending: PendingEvent) -> int:
         """Let an Event wait again, as the oldest of its object. Returns: as `add`"""
-        waiting = self._objects.setdefault(pending.subject, OrderedDict())
-        newer = waiting.get(pending.ref)
+        queue = self._objects.setdefault(pending.subject, OrderedDict())
+        newer = queue.get(pending.ref)
         if newer is not None:
             newer.times += pending.times
             return 0
         self._size += 1
-        waiting[pending.ref] = pending
-        waiting.move_to_end(pending.ref, last=False)
+        queue[pending.ref] = pending
+        queue.move_to_end(pending.ref, last=False)
         self._objects.move_to_end(pending.subject, last=False)
         self._note_size(pending.subject)
         return self._make_room(pending.subject)
@@ -120,22 +120,22 @@ class PendingEvents:
         """Remove one Event of an object with several, but not the newest. Returns: how many were
         dropped; 0 when a newer Event of the same reason counts for the removed one.
         """
-        waiting = self._objects[subject]
-        newest: dict[str, PendingEvent] = {each.event.reason: each for each in waiting.values()}
-        for ref, each in waiting.items():
-            newer = newest[each.event.reason]
-            if newer is not each:
-                newer.times += each.times
+        queue = self._objects[subject]
+        newest: dict[str, PendingEvent] = {event.event.reason: event for event in queue.values()}
+        for ref, event in queue.items():
+            newer = newest[event.event.reason]
+            if newer is not event:
+                newer.times += event.times
                 self._remove(subject, ref)
                 return 0
-        self._remove(subject, next(iter(waiting)))
+        self._remove(subject, next(iter(queue)))
         return 1
 
     def _remove(self, subject: Subject, ref: ObjectRef) -> PendingEvent:
-        waiting = self._objects[subject]
-        pending = waiting.pop(ref)
+        queue = self._objects[subject]
+        pending = queue.pop(ref)
         self._size -= 1
-        if not waiting:
+        if not queue:
             del self._objects[subject]
         self._note_size(subject)
         return pending

@@ -53,35 +53,35 @@ class PodAdmission:
         # A job without children gets none while any of its templates is forbidden. Otherwise its
         # first pods would wait for pods that are never made.
         templates = [] if observed.children else _templates_in(observed.object.get("spec"), "spec")
-        given = [each for _, each in templates]
-        if template is None and not given:
+        pod_templates = [pod_template for _, pod_template in templates]
+        if template is None and not pod_templates:
             return
         level = self._level(observed.ref.namespace)
-        found = violations(level, template) if template is not None else []
-        if found or any(violations(level, each) for each in given):
+        faults = violations(level, template) if template is not None else []
+        if faults or any(violations(level, pod_template) for pod_template in pod_templates):
             ref = ref_of(action.type, action.object)
-            raise PodForbidden(level, _message(observed, level, {ref: found}))
+            raise PodForbidden(level, _message(observed, level, {ref: faults}))
 
     def warning(self, observed: Observed) -> Event | None:
         """An event about pods of the job that run, and that the level of the namespace would refuse
         today. None when there are none. Raises: NamespaceUnknown
         """
         level = self._level(observed.ref.namespace)
-        found = {
+        faults = {
             ref: wrong
             for ref, child in observed.children.items()
             if (template := _template_of(child, is_pod=ref.type == PODS)) is not None
             and (wrong := violations(level, template))
         }
-        if not found:
+        if not faults:
             return None
-        message = f"{_message(observed, level, found)}. The pods that run are left as they are"
+        message = f"{_message(observed, level, faults)}. The pods that run are left as they are"
         return Event(Severity.WARNING, f"Violates{level.capitalize()}", message)
 
     def _level(self, namespace: str) -> Level:
-        found = self._caches.namespace(namespace)
-        if found is not None:
-            return level_of(found["metadata"].get("labels"), self._default)
+        object_ = self._caches.namespace(namespace)
+        if object_ is not None:
+            return level_of(object_["metadata"].get("labels"), self._default)
         if self._caches.lacks_namespaces():
             return self._default
         raise NamespaceUnknown(namespace)
@@ -89,8 +89,8 @@ class PodAdmission:
 
 def concerns_pods(old: Object | None, new: Object | None) -> bool:
     """Whether a change of a Namespace may change which of its pods are allowed."""
-    labels = (mapping(mapping(each).get("metadata")).get("labels") for each in (old, new))
-    before, after = (mapping(each).get(ENFORCE) for each in labels)
+    labels = (mapping(mapping(object_).get("metadata")).get("labels") for object_ in (old, new))
+    before, after = (mapping(object_).get(ENFORCE) for object_ in labels)
     return old is None or new is None or before != after
 
 
@@ -106,22 +106,22 @@ def _message(
     observed: Observed, level: Level, found: Mapping[ObjectRef, Sequence[Violation]]
 ) -> str:
     """The forbidden fields of the job's own templates, then those that edgeai adds."""
-    given = [
-        (each.owner, f"{path}.{each}")
+    details = [
+        (violation.owner, f"{path}.{violation}")
         for path, template in _templates_in(observed.object.get("spec"), "spec")
-        for each in violations(level, template)
+        for violation in violations(level, template)
     ]
-    owners = {owner for owner, _ in given}
-    texts = dict.fromkeys(text for _, text in given)
+    owners = {owner for owner, _ in details}
+    texts = dict.fromkeys(text for _, text in details)
     for ref, wrong in found.items():
-        for each in wrong:
-            if each.owner not in owners:
-                texts[f"{ref.type.kind} {ref.name}: {each}{_origin(each)}"] = None
-    named = "; ".join([*texts][:_MAX_NAMED])
+        for violation in wrong:
+            if violation.owner not in owners:
+                texts[f"{ref.type.kind} {ref.name}: {violation}{_origin(violation)}"] = None
+    listing = "; ".join([*texts][:_MAX_NAMED])
     more = f"; and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
     remedy = f"correct the template, or ask who sets the label {ENFORCE} of the namespace"
     where = f"the Pod Security Standard {level} of namespace {observed.ref.namespace} forbids"
-    return f"{where}: {named}{more}; {remedy}"
+    return f"{where}: {listing}{more}; {remedy}"
 
 
 def _origin(violation: Violation) -> str:
@@ -136,11 +136,11 @@ def _templates_in(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, 
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _templates_in(each, f"{path}[{index}]", depth + 1)
+        for index, item in enumerate(value):
+            yield from _templates_in(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, dict):
-        for key, each in value.items():
-            if key == "template" and isinstance(each, dict) and "spec" in each:
-                yield f"{path}.template", each
+        for key, item in value.items():
+            if key == "template" and isinstance(item, dict) and "spec" in item:
+                yield f"{path}.template", item
             else:
-                yield from _templates_in(each, f"{path}.{key}", depth + 1)
+                yield from _templates_in(item, f"{path}.{key}", depth + 1)

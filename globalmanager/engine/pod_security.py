@@ -44,10 +44,10 @@ def level_of(labels: Any, default: Level) -> Level:
     """The level that a namespace with these labels asks for. As in Kubernetes, a value that is no
     level counts as the strictest level.
     """
-    asked = mapping(labels).get(ENFORCE)
-    if asked is None:
+    level = mapping(labels).get(ENFORCE)
+    if level is None:
         return default
-    return Level(asked) if asked in list(Level) else Level.RESTRICTED
+    return Level(level) if level in list(Level) else Level.RESTRICTED
 
 
 def violations(level: Level, template: Any) -> list[Violation]:
@@ -56,7 +56,7 @@ def violations(level: Level, template: Any) -> list[Violation]:
         return []
     pod = _Pod(template)
     checks = _BASELINE if level is Level.BASELINE else (*_BASELINE, *_RESTRICTED)
-    return [found for check in checks for found in check(pod)]
+    return [violation for check in checks for violation in check(pod)]
 
 
 # ---- the parts of a pod -------------------------------------------------------------------------
@@ -103,11 +103,11 @@ class _Pod:
         self.spec = _Part("spec", "spec", mapping(top.get("spec")))
         self.context = self.spec.at("securityContext")
         self.containers = [
-            each
+            container
             for kind in ("initContainers", "containers", "ephemeralContainers")
-            for each in self.spec.listed(kind)
+            for container in self.spec.listed(kind)
         ]
-        self.contexts = [each.at("securityContext") for each in self.containers]
+        self.contexts = [container.at("securityContext") for container in self.containers]
         self.is_windows = self.spec.at("os").content.get("name") == "windows"
 
 
@@ -200,10 +200,14 @@ def _added_capabilities(pod: _Pod) -> Iterator[Violation]:
 
 def _added(context: _Part, allowed: Collection[str]) -> Iterator[Violation]:
     capabilities = context.at("capabilities")
-    given = capabilities.content.get("add")
-    wrong = [each for each in given if each not in allowed] if isinstance(given, list) else []
+    additions = capabilities.content.get("add")
+    wrong = (
+        [capability for capability in additions if capability not in allowed]
+        if isinstance(additions, list)
+        else []
+    )
     if wrong:
-        names = ", ".join(shown(str(each)) for each in wrong)
+        names = ", ".join(shown(str(capability)) for capability in wrong)
         yield capabilities.against("add", f"must not have {names}; {_either(allowed)}")
 
 
@@ -336,8 +340,8 @@ def _seccomp_is_set(pod: _Pod) -> Iterator[Violation]:
 def _dropped_capabilities(pod: _Pod) -> Iterator[Violation]:
     for context in () if pod.is_windows else pod.contexts:
         capabilities = context.at("capabilities")
-        dropped = capabilities.content.get("drop")
-        if not isinstance(dropped, list) or "ALL" not in dropped:
+        drops = capabilities.content.get("drop")
+        if not isinstance(drops, list) or "ALL" not in drops:
             yield capabilities.against("drop", "must have ALL")
         yield from _added(context, ("NET_BIND_SERVICE",))
 

@@ -71,7 +71,7 @@ class WorkQueue(Generic[K]):
         """Seconds for which the key that waits longest has waited; 0 when none waits."""
         if not self._ready:
             return 0.0
-        return asyncio.get_running_loop().time() - min(each.since_s for each in self._ready.heads())
+        return asyncio.get_running_loop().time() - min(item.since_s for item in self._ready.heads())
 
     def waiting(self, namespace: str) -> int:
         """The number of keys of one namespace that workers could take now."""

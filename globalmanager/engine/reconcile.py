@@ -53,9 +53,9 @@ class JobReconciler:
 
     def unpark(self) -> tuple[ObjectRef, ...]:
         """The jobs that wait for a cache, in their order. From now on they do not wait."""
-        parked = tuple(self._parked)
+        refs = tuple(self._parked)
         self._parked.clear()
-        return parked
+        return refs
 
     def level_changed(self, ref: ObjectRef) -> None:
         """Tell the job with its next plan which of its running pods the namespace would refuse."""
@@ -143,8 +143,8 @@ class JobReconciler:
         now = self._clock.utcnow()
         refusal = error.refusal(now) if isinstance(error, StillTerminating) else refusal_of(error)
         if refusal is not None:
-            refused = msgspec.structs.replace(observed, refusal=refusal)
-            await self._applier.tell(refused, kind.plan(refused, now))
+            with_refusal = msgspec.structs.replace(observed, refusal=refusal)
+            await self._applier.tell(with_refusal, kind.plan(with_refusal, now))
 
     def _tell_full(self, observed: Observed, error: TooLarge) -> None:
         """Record an Event about a job whose .status the API cannot store."""

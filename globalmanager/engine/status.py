@@ -198,9 +198,9 @@ class StatusWriter:
             raise caller.error
 
     def _forget(self, subject: tuple[ObjectRef, Uid], caller: _Caller) -> None:
-        waiting = [each for each in self._waiting.get(subject, ()) if each is not caller]
-        if waiting:
-            self._waiting[subject] = waiting
+        callers = [other for other in self._waiting.get(subject, ()) if other is not caller]
+        if callers:
+            self._waiting[subject] = callers
         else:
             self._waiting.pop(subject, None)
 
@@ -235,12 +235,12 @@ class StatusWriter:
         for _ in range(_ATTEMPTS):
             status = status_of(job)
             _serve_other_generations(ref, job, callers)
-            wanted, patches = _fold(status, [each for each in callers if not each.is_served])
+            target, patches = _fold(status, [each for each in callers if not each.is_served])
             if self._serve_too_early(ref, patches):
                 continue
-            needed = between(status, wanted)
+            needed = between(status, target)
             try:
-                kept = None if needed is None else await self._send(ref, job, needed)
+                stored = None if needed is None else await self._send(ref, job, needed)
             except NotKept as error:
                 for patch in patches.values():
                     self._unkept.add(_Subject.of(ref, patch), error)
@@ -248,9 +248,9 @@ class StatusWriter:
             except Conflict:
                 job = await self._live.get(ref, uid=uid)
                 continue
-            dropped = {} if kept is None or needed is None else diff(kept, needed) or {}
+            removals = {} if stored is None or needed is None else diff(stored, needed) or {}
             for caller, patch in patches.items():
-                self._conclude(ref, caller, patch, dropped)
+                self._conclude(ref, caller, patch, removals)
             return
         raise Conflict("patch", str(ref), code=409, message="it changes faster than it is written")
 
@@ -275,16 +275,16 @@ class StatusWriter:
         ref: ObjectRef,
         caller: _Caller,
         patch: Mapping[str, Any],
-        dropped: Mapping[str, Any],
+        fields: Mapping[str, Any],
     ) -> None:
         """Tell the caller whether the API has stored the caller's patch."""
         subject = _Subject.of(ref, patch)
-        lost = [key for key in sorted(dropped) if overlap({key: dropped[key]}, patch)]
-        if not lost:
+        overlaps = [key for key in sorted(fields) if overlap({key: fields[key]}, patch)]
+        if not overlaps:
             self._unkept.discard(subject)
             caller.serve()
             return
-        error = NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in lost))
+        error = NotKept(ref, "drops " + ", ".join(f"status.{key}" for key in overlaps))
         self._unkept.add(subject, error, is_drop=True)
         caller.serve(error)
 

@@ -66,10 +66,12 @@ def _check_fields(type_: ResourceType, versions: Sequence[Mapping[str, Any]]) ->
     fields = {
         version["name"]: set(_fields(version["schema"]["openAPIV3Schema"])) for version in versions
     }
-    for name, known in fields.items():
-        lacking = sorted(set().union(*fields.values()) - known)
-        if lacking:
-            raise ValueError(f"{type_}: version {name} lacks {lacking[0]}, which another one has")
+    for name, names in fields.items():
+        missing_fields = sorted(set().union(*fields.values()) - names)
+        if missing_fields:
+            raise ValueError(
+                f"{type_}: version {name} lacks {missing_fields[0]}, which another one has"
+            )
 
 
 def _fields(schema: OpenApi, path: str = "") -> Iterator[str]:
@@ -144,9 +146,9 @@ def _object_schema(schema: Schema, *, has_cel: bool) -> OpenApi:
     }
     for field, keywords in schema.keywords.items():
         _at(whole, field).update(keywords)
-    for each in schema.validations if has_cel else ():
-        rule = {"rule": each.expression, "message": each.message}
-        _at(whole, each.field).setdefault(_CEL, []).append(rule)
+    for validation in schema.validations if has_cel else ():
+        rule = {"rule": validation.expression, "message": validation.message}
+        _at(whole, validation.field).setdefault(_CEL, []).append(rule)
     return whole
 
 

@@ -96,8 +96,8 @@ def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str,
     """
     if not updates:
         return _WATCHED
-    kept = tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
-    return (*kept, "patch") if is_annotated else kept
+    verbs = tuple(verb for verb in _KEPT if verb != "update" or UpdateRule.REPLACE in updates)
+    return (*verbs, "patch") if is_annotated else verbs
 
 
 def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
