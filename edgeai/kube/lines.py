@@ -61,7 +61,7 @@ async def lines_of(
             for line in splitter.feed(data):
                 yield line
     except TimeoutError as error:
-        problem = f"still open after {end_within_s:g} s"
+        problem = f"not ended after {end_within_s:g} s"
         raise request.failed(errors.Silent, problem) from error
 
 
