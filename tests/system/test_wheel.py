@@ -49,6 +49,7 @@ def test_the_packages(wheel: Path) -> None:
     packages = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert packages == {"common", "edgeai", "globalmanager", "localcontroller"}
     assert {f"{package}/py.typed" for package in packages} <= {*names}  # for type checkers of users
+    assert "globalmanager/kinds/elastic/trainingjob/assets/kubexec.py" in names
 
 
 def test_the_client_needs_no_extra(plain: WheelVenv) -> None:

@@ -65,8 +65,10 @@ def reached(
         "lastUpdateTime": at,
         "lastTransitionTime": at,
     }
-    kept = [dict(each) for each in _entries(scaler) if each.get("type") in _BEFORE[state]]
-    fields: dict[str, Any] = {"phase": str(state), "message": text, "conditions": [*kept, entry]}
+    earlier = [
+        dict(condition) for condition in _entries(scaler) if condition.get("type") in _BEFORE[state]
+    ]
+    fields: dict[str, Any] = {"phase": str(state), "message": text, "conditions": [*earlier, entry]}
     if state is ScalerState.SCALING:
         fields["startTime"] = at
     if state in SCALER_ENDS:
@@ -93,7 +95,7 @@ def _entries(scaler: Object) -> list[Mapping[str, Any]]:
 # ---- a scaler's own kind ------------------------------------------------------------------------
 
 
-def scaler_kind(definition: Definition, read: Callable[[Object], Scaler]) -> Kind:
+def scaler_kind(definition: Definition, reader: Callable[[Object], Scaler]) -> Kind:
     """ScaleOut or ScaleIn."""
     columns = (
         Column("Phase", "string", ".status.conditions[-1:].type"),
@@ -104,7 +106,7 @@ def scaler_kind(definition: Definition, read: Callable[[Object], Scaler]) -> Kin
         types=dict.fromkeys(definition.types, schema),
         singular=definition.singular,
         short_names=definition.short_names,
-        read=read,
+        read=reader,
         references=references,
         plan=waiting_or_refused,
     )
@@ -159,12 +161,12 @@ def reason_to_wait(job: Object) -> str:
     """What a created scaler of the job waits for, with the fault of a job that does not start. No
     other scaler is named: else the end of each would change the status of all.
     """
-    known, name = mapping(job.get("status")), job["metadata"]["name"]
+    recorded, name = mapping(job.get("status")), job["metadata"]["name"]
     text = f"waits until TrainingJob {name} is Running and has executed the scalers that were"
     text = f"{text} created before"
     fault = condition_of(job, STALLED).get("message")
     # A job that runs executes scalers whatever its other faults are.
-    if fault and known.get("phase") not in MAY_SCALE:
+    if fault and recorded.get("phase") not in MAY_SCALE:
         text = f"{text}; TrainingJob {name} is stalled: {printable(str(fault))}"
     return text[:MAX_MESSAGE_CHARS]
 

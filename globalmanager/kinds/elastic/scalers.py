@@ -45,13 +45,13 @@ def read_scale_out(object_: Object) -> Scaler:
 def read_scale_in(object_: Object) -> Scaler:
     """Raises: InvalidSpec"""
     spec = parse_spec(object_, ScaleInSpec)
-    given = spec.to_delete
-    if given.pod_names is not None:
-        names = tuple(dict.fromkeys(given.pod_names))
+    choice = spec.to_delete
+    if choice.pod_names is not None:
+        names = tuple(dict.fromkeys(choice.pod_names))
         return Scaler(_job(spec), len(names), names, _script(spec))
-    if given.count is None:
+    if choice.count is None:
         raise InvalidSpec("spec.toDelete", "has neither count nor podNames", "set one of the two")
-    return Scaler(_job(spec), given.count, script=_script(spec))
+    return Scaler(_job(spec), choice.count, script=_script(spec))
 
 
 READERS: Final = {SCALE_OUTS: read_scale_out, SCALE_INS: read_scale_in}
@@ -78,5 +78,5 @@ def _script(spec: _ScalerSpec) -> Script:
         problem = f"{shown(spec.script)} is more than one line"
         remedy = "put the script into the launcher's image, and give its path"
         raise InvalidSpec("spec.script", problem, remedy)
-    env = tuple((each.name, each.value) for each in spec.env)
+    env = tuple((variable.name, variable.value) for variable in spec.env)
     return Script(spec.script.strip(), spec.timeout or DEFAULT_TIMEOUT_S, env)

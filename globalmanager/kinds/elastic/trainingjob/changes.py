@@ -121,12 +121,12 @@ def _secret_ref(observed: Observed) -> ObjectRef:
     return ObjectRef(SECRETS, observed.ref.namespace, observed.ref.name)
 
 
-def _nudge(pod: Object, wanted: Mapping[str, str]) -> tuple[Annotate, ...]:
+def _nudge(pod: Object, nudge: Mapping[str, str]) -> tuple[Annotate, ...]:
     """The change of the launcher's pod that makes the kubelet read the ConfigMap again."""
-    known = mapping(pod["metadata"].get("annotations"))
-    if wanted.items() <= known.items() or is_being_deleted(pod):
+    annotations = mapping(pod["metadata"].get("annotations"))
+    if nudge.items() <= annotations.items() or is_being_deleted(pod):
         return ()
-    return (Annotate(ref_of(PODS, pod), pod["metadata"]["uid"], wanted),)
+    return (Annotate(ref_of(PODS, pod), pod["metadata"]["uid"], nudge),)
 
 
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:

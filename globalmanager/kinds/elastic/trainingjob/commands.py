@@ -42,17 +42,17 @@ done
 """
 
 
-def script(launcher: Object, given: Script, workers: Sequence[str], slots: int) -> Execution:
+def script(launcher: Object, user_script: Script, workers: Sequence[str], slots: int) -> Execution:
     """The user's script: `sh <script> <pod>:<slots>,…`, with the variables of the scaler.
 
     The variables may be secret, so the command comes over standard input and stands in no log.
     """
     hosts = ",".join(f"{worker}:{slots}" for worker in workers)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in given.env]
-    lines.append(f"exec timeout {given.timeout_s} sh {given.text} {hosts}")
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in user_script.env]
+    lines.append(f"exec timeout {user_script.timeout_s} sh {user_script.text} {hosts}")
     text = "\n".join(lines).encode()
     command = ("sh", "-c", _RUN_INPUT.format(bytes=len(text)))
-    return _in(launcher, command, given.timeout_s, text)
+    return _in(launcher, command, user_script.timeout_s, text)
 
 
 def idle(launcher: Object, workers: Sequence[str], timeout_s: int) -> Iterator[Execution]:

@@ -13,7 +13,7 @@ HOSTFILE: Final = "hostfile"
 DISCOVER_HOSTS: Final = "discover_hosts.sh"
 KUBEXEC: Final = "kubexec.sh"
 KUBEXEC_PROGRAM: Final = "kubexec.py"
-"""Stands beside this module, too."""
+"""An asset: it runs in the launcher's pod, and no module imports it."""
 DEEPSPEED_HOSTFILE: Final = "deepspeed-hostfile"
 
 ELASTIC_DIRECTORY: Final = "/etc/edl"
@@ -41,7 +41,7 @@ shift
 exec kubectl exec "$pod" -- /bin/sh -c "$*"
 """
 # Part of the program text, as an import is; read once.
-_KUBEXEC_PROGRAM: Final = Path(__file__).with_name(KUBEXEC_PROGRAM).read_text(encoding="utf-8")
+_KUBEXEC_TEXT: Final = (Path(__file__).parent / "assets" / KUBEXEC_PROGRAM).read_text("utf-8")
 
 
 def file_contents(hosts: Sequence[str], slots: int) -> dict[str, str]:
@@ -55,7 +55,7 @@ def file_contents(hosts: Sequence[str], slots: int) -> dict[str, str]:
         HOSTFILE: "".join(f"{host}:{slots}\n" for host in hosts),
         DISCOVER_HOSTS: _DISCOVER_HOSTS,
         KUBEXEC: _KUBEXEC,
-        KUBEXEC_PROGRAM: _KUBEXEC_PROGRAM,
+        KUBEXEC_PROGRAM: _KUBEXEC_TEXT,
         DEEPSPEED_HOSTFILE: "".join(f"{host} slots={slots}\n" for host in hosts),
     }
 

@@ -35,7 +35,7 @@ class HostList(msgspec.Struct, frozen=True, kw_only=True):
     went: datetime | None = None
 
     @property
-    def had(self) -> frozenset[str]:
+    def present_and_former(self) -> frozenset[str]:
         """The hosts that the launcher has or had."""
         return frozenset((*self.hosts, *self.former))
 
@@ -57,9 +57,9 @@ class Next(msgspec.Struct, frozen=True):
 
 
 def next_list(
-    listed: HostList,
+    current: HostList,
     *,
-    wanted: Sequence[str],
+    desired: Sequence[str],
     ready: Collection[str],
     has_launcher: bool,
     now: datetime,
@@ -67,32 +67,39 @@ def next_list(
     """The next list. A caller that calls again after each `wait_s` comes to the wanted hosts.
 
     Args:
-        listed: the list that the ConfigMap has
-        wanted: the hosts that the job keeps, in the order of their index
+        current: the list that the ConfigMap has
+        desired: the hosts that the job keeps, in the order of their index
         ready: the hosts that can start processes now; a host that is not ready never comes, but a
             wanted host that is listed stays
-        has_launcher: whether a launcher exists that may have read `listed`
+        has_launcher: whether a launcher exists that may have read `current`
         now: UTC
     """
-    usable = tuple(host for host in wanted if host in ready)
+    usable = tuple(host for host in desired if host in ready)
     if not has_launcher:
         return Next(HostList(hosts=usable))
-    known, keeps = frozenset(listed.hosts), frozenset(wanted)
-    kept = tuple(host for host in listed.hosts if host in keeps)
-    new = tuple(host for host in usable if host not in known)
-    if kept and len(kept) < len(listed.hosts):
-        changed = HostList(hosts=kept, came=listed.came, went=now)
-        return _after(listed.came, listed, changed, now, follows=bool(new))
+    current_names, desired_names = frozenset(current.hosts), frozenset(desired)
+    remaining = tuple(host for host in current.hosts if host in desired_names)
+    new = tuple(host for host in usable if host not in current_names)
+    if remaining and len(remaining) < len(current.hosts):
+        following = HostList(hosts=remaining, came=current.came, went=now)
+        return _after(current.came, current, following, now, follows=bool(new))
     if new:
-        changed = HostList(hosts=(*listed.hosts, *new), came=now, went=listed.went)
-        return _after(listed.went, listed, changed, now, follows=len(kept) < len(listed.hosts))
-    return Next(listed)
+        following = HostList(hosts=(*current.hosts, *new), came=now, went=current.went)
+        return _after(
+            current.went, current, following, now, follows=len(remaining) < len(current.hosts)
+        )
+    return Next(current)
 
 
 def _after(
-    opposite: datetime | None, listed: HostList, changed: HostList, now: datetime, *, follows: bool
+    opposite: datetime | None,
+    current: HostList,
+    following: HostList,
+    now: datetime,
+    *,
+    follows: bool,
 ) -> Next:
-    """`changed`, or `listed` until the program has surely read what the opposite change made.
+    """`following`, or `current` until the program has surely read what the opposite change made.
 
     Args: follows: whether another change must follow this one
     """
@@ -100,5 +107,5 @@ def _after(
         left_s = READ_S - (now - opposite).total_seconds()
         if left_s > 0:
             # A clock that was set back must not hold the list for longer than READ_S.
-            return Next(listed, min(left_s, READ_S))
-    return Next(changed, READ_S if follows else None)
+            return Next(current, min(left_s, READ_S))
+    return Next(following, READ_S if follows else None)

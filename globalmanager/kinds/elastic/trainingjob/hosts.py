@@ -29,13 +29,13 @@ _WENT: Final = "edgeai.io/hosts-went"
 _FORMER: Final = "edgeai.io/hosts-former"
 
 
-def listed(observed: Observed) -> HostList:
+def current_hosts(observed: Observed) -> HostList:
     """The list that the launcher has. When somebody has deleted the ConfigMap, the status tells."""
     job = observed.ref
     config = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)))
     if config is None:
-        told = status.status_of(observed).get("currentWorkers")
-        return HostList(hosts=_workers(job.name, told if isinstance(told, list) else []))
+        recorded = status.status_of(observed).get("currentWorkers")
+        return HostList(hosts=_workers(job.name, recorded if isinstance(recorded, list) else []))
     marks = mapping(config["metadata"].get("annotations"))
     return HostList(
         hosts=_workers(job.name, files.hosts_in(config.get("data"))),
@@ -45,34 +45,34 @@ def listed(observed: Observed) -> HostList:
     )
 
 
-def remembering(new: HostList, listed: HostList, target: Iterable[str]) -> HostList:
+def with_former_hosts(new: HostList, current: HostList, target: Iterable[str]) -> HostList:
     """The new list, which remembers the wanted hosts that left the list. It changes only together
     with the hosts.
     """
-    if new.hosts == listed.hosts:
-        return msgspec.structs.replace(new, former=listed.former)
-    had, has = listed.had, frozenset(new.hosts)
-    former = tuple(name for name in target if name in had and name not in has)
+    if new.hosts == current.hosts:
+        return msgspec.structs.replace(new, former=current.former)
+    earlier, present = current.present_and_former, frozenset(new.hosts)
+    former = tuple(name for name in target if name in earlier and name not in present)
     return msgspec.structs.replace(new, former=former)
 
 
 def _workers(job: str, names: Iterable[Any]) -> tuple[str, ...]:
     """The names that can be workers of the job, each once. Somebody's edit can hold any text."""
-    known = (name for name in names if isinstance(name, str))
-    return tuple(dict.fromkeys(name for name in known if index_of(job, WORKER, name) is not None))
+    texts = (name for name in names if isinstance(name, str))
+    return tuple(dict.fromkeys(name for name in texts if index_of(job, WORKER, name) is not None))
 
 
 def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
     """The ConfigMap with this list."""
     content = {"data": files.file_contents(hosts.hosts, spec.slots)}
     name = config_name(observed.ref.name)
-    made = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
+    child = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
     times = {_CAME: hosts.came, _WENT: hosts.went}
     marks = {key: rfc3339(time, "milliseconds") for key, time in times.items() if time is not None}
-    metadata: Object = made.object["metadata"]
+    metadata: Object = child.object["metadata"]
     marks[_FORMER] = ",".join(hosts.former)
     annotated = {**metadata, "annotations": {**metadata["annotations"], **marks}}
-    return Create(CONFIG_MAPS, {**made.object, "metadata": annotated})
+    return Create(CONFIG_MAPS, {**child.object, "metadata": annotated})
 
 
 def hash_of(hosts: Sequence[str], slots: int) -> str:

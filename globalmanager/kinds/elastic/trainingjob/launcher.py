@@ -39,8 +39,8 @@ ROLE_RULES: Final = (
     # kubexec.py comes by WebSocket: API servers ask for `get`, those since 1.35 for `create`, too.
     {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
 )
-_READ: Final = 0o444
-_EXECUTE: Final = 0o555
+_READ_MODE: Final = 0o444
+_EXECUTE_MODE: Final = 0o555
 
 
 def launcher_name(job: str) -> WorkerName:
@@ -61,8 +61,8 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
     role = {"apiGroup": RBAC, "kind": ROLES.kind, "name": name}
     has_rights = spec.attach_mode is AttachMode.KUBEXEC
     # A rule without names of pods would hold for all pods.
-    named = sorted(hosts) if has_rights else []
-    rules = [{**rule, "resourceNames": named} for rule in ROLE_RULES] if named else []
+    pod_names = sorted(hosts) if has_rights else []
+    rules = [{**rule, "resourceNames": pod_names} for rule in ROLE_RULES] if pod_names else []
     contents: dict[ResourceType, dict[str, Any]] = {
         ACCOUNTS: {"automountServiceAccountToken": has_rights},
         ROLES: {"rules": rules},
@@ -87,7 +87,7 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
         if spec.attach_mode is AttachMode.KUBEXEC
         else []
     )
-    built = pods.build(
+    template = pods.build(
         observed,
         _with_account(spec.launcher, launcher_name(job)),
         role=LAUNCHER,
@@ -96,9 +96,9 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
         labels=workers.labels(job, LAUNCHER),
         restart_policy="Never",
     )
-    metadata = built["metadata"]
+    metadata = template["metadata"]
     annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
-    numbered = {**built, "metadata": {**metadata, "annotations": annotations}}
+    numbered = {**template, "metadata": {**metadata, "annotations": annotations}}
     return children.pod(
         observed, name=launcher_name(job), role=LAUNCHER, template=numbered, is_kept=True
     )
@@ -114,17 +114,17 @@ def _config_files(job: str) -> Placement:
     """
     directories = {
         files.ELASTIC_DIRECTORY: {
-            files.HOSTFILE: (files.HOSTFILE, _READ),
-            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
+            files.HOSTFILE: (files.HOSTFILE, _READ_MODE),
+            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE_MODE),
         },
         files.MPI_DIRECTORY: {
-            files.HOSTFILE: (files.HOSTFILE, _READ),
-            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE),
-            files.KUBEXEC: (files.KUBEXEC, _EXECUTE),
-            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _EXECUTE),
-            files.DEEPSPEED_HOSTFILE: (files.DEEPSPEED_HOSTFILE, _READ),
+            files.HOSTFILE: (files.HOSTFILE, _READ_MODE),
+            files.DISCOVER_HOSTS: (files.DISCOVER_HOSTS, _EXECUTE_MODE),
+            files.KUBEXEC: (files.KUBEXEC, _EXECUTE_MODE),
+            files.KUBEXEC_PROGRAM: (files.KUBEXEC_PROGRAM, _EXECUTE_MODE),
+            files.DEEPSPEED_HOSTFILE: (files.DEEPSPEED_HOSTFILE, _READ_MODE),
         },
-        files.DEEPSPEED_DIRECTORY: {files.DEEPSPEED_HOSTFILE: (files.HOSTFILE, _READ)},
+        files.DEEPSPEED_DIRECTORY: {files.DEEPSPEED_HOSTFILE: (files.HOSTFILE, _READ_MODE)},
     }
     volumes, mounts = [], []
     for directory, keys in directories.items():

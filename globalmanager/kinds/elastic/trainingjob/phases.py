@@ -61,14 +61,14 @@ def _failure(job: Present, situation: Situation, table: Table) -> str:
 
 def too_few(job: Present, table: Table) -> str:
     """Why the job cannot get the workers that its launcher needs."""
-    ended = {
+    ended_pods = {
         worker.name: worker.pod
         for worker in table.bucket(WorkerState.TERMINAL)
         if worker.pod is not None
     }
-    fault = pod_faults.first_fault(ended[name] for name in sorted(ended))
-    needed = table.enough(job.spec)
-    text = f"{len(ended)} workers ended, and the launcher needs {needed}."
+    fault = pod_faults.first_fault(ended_pods[name] for name in sorted(ended_pods))
+    least = table.enough(job.spec)
+    text = f"{len(ended_pods)} workers ended, and the launcher needs {least}."
     if fault is not None:
         text += f" {fault.message}"
     if table.next_index > MAX_INDEX:

@@ -97,15 +97,15 @@ class _Decision(NamedTuple):
     """What a plan decides about a job that lives."""
 
     start: str
-    replaced: Replacement
-    scaled: Scaling
+    replacements: Replacement
+    scaling: Scaling
     """Its table is the last one."""
     state: State
     restarts: int
     may_launch: bool
-    listed: HostList
+    host_list: HostList
     """The list of hosts that the launcher has."""
-    hosts: HostList
+    next_hosts: HostList
     """The list of hosts that the launcher gets."""
     timers: Timers
     """Wait until the list of hosts changes again by time alone."""
@@ -113,33 +113,33 @@ class _Decision(NamedTuple):
 
 def _living(job: Present) -> Plan:
     decision = _decision(job)
-    replaced, scaled, listed = decision.replaced, decision.scaled, decision.listed
+    replacements, scaling, host_list = decision.replacements, decision.scaling, decision.host_list
     lives = decision.state not in ENDS
     # Children change only when the status has the decision, so a GlobalManager that is killed in
     # between goes on with the same workers. The pods of a job that ends now go in the next plan.
-    acts = lives and _is_written(job, scaled.table, decision.restarts)
-    stages, timers = children.new_pods_last((), scaled.others), Timers()
+    acts = lives and _is_written(job, scaling.table, decision.restarts)
+    stages, timers = children.new_pods_last((), scaling.others), Timers()
     if acts:
-        listed = decision.hosts
+        host_list = decision.next_hosts
         stages, timers = changes.living_job_changes(
-            job, decision.state, scaled, listed, may_launch=decision.may_launch
+            job, decision.state, scaling, host_list, may_launch=decision.may_launch
         )
-    stalled = stall.stall(job, scaled.table, scaled.problem) if lives else Timers()
-    for others in (decision.timers, replaced.timers, scaled.timers, stalled):
+    stall_timers = stall.stall(job, scaling.table, scaling.problem) if lives else Timers()
+    for others in (decision.timers, replacements.timers, scaling.timers, stall_timers):
         timers = timers.add(*others.waits_s)
-    job.conditions.events.extend((*replaced.events, *(scaled.events if lives else ())))
-    job.conditions.events.extend(_outside_limits(job, scaled.table))
-    fields = _fields(job, decision, listed)
+    job.conditions.events.extend((*replacements.events, *(scaling.events if lives else ())))
+    job.conditions.events.extend(_outside_limits(job, scaling.table))
+    fields = _fields(job, decision, host_list)
     plan = written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
     if not lives:
         return plan
     # The next step of a scaler rests on the scaler's status. Pods that give up their names or their
     # room go at once: no decision of this plan depends on them.
-    before = (*scaled.stages, *((replaced.deletions,) if replaced.deletions else ()))
+    before = (*scaling.stages, *((replacements.deletions,) if replacements.deletions else ()))
     return msgspec.structs.replace(
         plan,
         stages=(*before, *plan.stages),
-        executions=scaled.executions,
+        executions=scaling.executions,
         is_decision=not acts,
     )
 
@@ -150,43 +150,43 @@ def _decision(job: Present) -> _Decision:
     start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
     is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
-    listed = HostList() if is_new else hosts.listed(observed)
-    waiting = scalers.unfinished(observed, start)
-    table = observe(job, listed.had, scalers.reserved(observed, waiting))
+    host_list = HostList() if is_new else hosts.current_hosts(observed)
+    unfinished = scalers.unfinished(observed, start)
+    table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
-    replaced = replacement.replace(job, table)
-    view = View(job, replaced.table, listed.hosts, table.next_index)
-    scaled = scalers.execute(view, waiting, may_begin=job.state in MAY_SCALE)
+    replacements = replacement.replace(job, table)
+    view = View(job, replacements.table, host_list.hosts, table.next_index)
+    scaling = scalers.execute(view, unfinished, may_begin=job.state in MAY_SCALE)
     # The state and the list of hosts follow from the workers that the job wants from now on.
-    table = scaled.table
-    situation = _situation(job, table, is_scaling=bool(scaled.current))
+    table = scaling.table
+    situation = _situation(job, table, is_scaling=bool(scaling.current))
     state, restarts = job.state, job.restarts
     for state in states_ahead(job.state, situation):
         restarts += state is State.RESTARTING
         phases.enter(job, state, situation, table)
     workers = table.workers.values()
     following = next_list(
-        listed,
-        wanted=[worker.name for worker in workers if worker.is_host],
+        host_list,
+        desired=[worker.name for worker in workers if worker.is_host],
         ready=[worker.name for worker in workers if worker.is_new_host],
         has_launcher=present.launcher_pod(observed) is not None,
         now=job.now,
     )
-    host_list = hosts.remembering(following.list, listed, table.target)
+    next_hosts = hosts.with_former_hosts(following.list, host_list, table.target)
     timers = Timers().add(following.wait_s)
     may_launch = situation.are_enough_ready
     return _Decision(
-        start, replaced, scaled, state, restarts, may_launch, listed, host_list, timers
+        start, replacements, scaling, state, restarts, may_launch, host_list, next_hosts, timers
     )
 
 
 def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
     workers, enough = table.workers.values(), table.enough(job.spec)
-    created = [row for row in workers if row.pod is not None and not row.is_being_deleted]
+    rows_with_pod = [row for row in workers if row.pod is not None and not row.is_being_deleted]
     # The cluster may refuse the pods that an elastic job does not need for its start.
-    needed = enough if job.spec.is_elastic else len(workers)
+    enough_pods = enough if job.spec.is_elastic else len(workers)
     return Situation(
-        are_workers_created=len(created) >= needed,
+        are_workers_created=len(rows_with_pod) >= enough_pods,
         are_enough_ready=sum(row.is_ready for row in workers) >= enough,
         cannot_start=len(workers) - len(table.bucket(WorkerState.TERMINAL)) < enough,
         launcher=present.launcher_of(job),
@@ -195,28 +195,28 @@ def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
     )
 
 
-def _fields(job: Present, decision: _Decision, listed: HostList) -> dict[str, Any]:
-    """The fields of .status. Args: listed: the list of hosts after this plan"""
-    scaled, state = decision.scaled, decision.state
+def _fields(job: Present, decision: _Decision, host_list: HostList) -> dict[str, Any]:
+    """The fields of .status. Args: host_list: the list of hosts after this plan"""
+    scaling, state = decision.scaling, decision.state
     return {
         "phase": str(state),
         "startTime": decision.start,
         "completionTime": rfc3339(job.now) if state in ENDS else None,
         "restartCount": decision.restarts or None,
-        "targetWorkers": list(scaled.table.target),
-        "nextWorkerIndex": scaled.table.next_index,
-        "currentScaler": scaled.current or None,
-        **decision.replaced.fields,
-        **scaled.fields,
-        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(listed.hosts),
+        "targetWorkers": list(scaling.table.target),
+        "nextWorkerIndex": scaling.table.next_index,
+        "currentScaler": scaling.current or None,
+        **decision.replacements.fields,
+        **scaling.fields,
+        "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(host_list.hosts),
         "replicaStatuses": present.numbers(job.observed, job.pods),
     }
 
 
 def _is_written(job: Present, table: Table, restarts: int) -> bool:
     """Whether the status already has the decisions on which the actions rest."""
-    known = status.status_of(job.observed)
-    return known.get("targetWorkers") == list(table.target) and restarts == job.restarts
+    recorded = status.status_of(job.observed)
+    return recorded.get("targetWorkers") == list(table.target) and restarts == job.restarts
 
 
 def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
@@ -294,9 +294,9 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
 
 def _not_scaled(observed: Observed, spec: TrainingJob | None) -> tuple[Any, tuple[Event, ...]]:
     """(the number of workers in the spec that is dealt with, the event about an edit of it)"""
-    known = status.status_of(observed).get("observedReplicas")
-    if spec is None or type(known) is not int or known == spec.replicas:
-        return known, ()
+    recorded = status.status_of(observed).get("observedReplicas")
+    if spec is None or type(recorded) is not int or recorded == spec.replicas:
+        return recorded, ()
     text = f"{KIND} {observed.ref.name}"
     message = f"{text} has ended and is not scaled to {spec.replicas} workers; create it anew"
     return spec.replicas, (Event(Severity.WARNING, f"{KIND}NotScaled", message),)

@@ -144,18 +144,18 @@ def is_ready(pod: Object) -> bool:
 def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     """The field replicaStatuses. Args: pods: the workers' pods"""
     launcher = launcher_pod(observed)
-    found = {
+    pods_by_role = {
         ("Launcher", LAUNCHER): [launcher] if launcher is not None else [],
         ("Worker", WORKER): list(pods.values()),
     }
     entries = {}
-    for (type_, role), listed in found.items():
+    for (type_, role), role_pods in pods_by_role.items():
         counts = {
             "active": sum(
-                phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in listed
+                phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in role_pods
             ),
-            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in listed),
-            "failed": sum(phase_of(pod) == "Failed" for pod in listed),
+            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in role_pods),
+            "failed": sum(phase_of(pod) == "Failed" for pod in role_pods),
         }
         labels = workers.labels(observed.ref.name, role)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
@@ -165,7 +165,7 @@ def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
 
 def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
     """Outcome -> how often it has come with a write of .status, for metrics. Total."""
-    numbers = [each.get("restartCount") for each in (before, after)]
+    numbers = [fields.get("restartCount") for fields in (before, after)]
     old, new = (number if type(number) is int else 0 for number in numbers)
     restarted = {"restarted": new - old} if new > old else {}
     return {**of_all_kinds(before, after), **restarted}

@@ -34,44 +34,47 @@ def replace(job: Present, table: Table) -> Replacement:
     """The table without lost workers and with their successors; in an elastic job with as many
     workers as there is room for.
     """
-    lost = table.bucket(WorkerState.LOST)
-    gone = table.bucket(WorkerState.GONE)
+    lost_workers = table.bucket(WorkerState.LOST)
+    dismissed = table.bucket(WorkerState.GONE)
     retryable = table.bucket(WorkerState.RETRYABLE)
-    rest = table.without(worker.name for worker in (*lost, *gone))
+    rest = table.without(worker.name for worker in (*lost_workers, *dismissed))
     timers = Timers().add(*(worker.wait_s for worker in table.workers.values()))
     is_elastic = job.spec.is_elastic
     if is_elastic:
-        size = room.resize(job, rest, len(lost))
+        size = room.resize(job, rest, len(lost_workers))
     else:
-        new = rest.with_new_workers(job, len(lost))
+        new = rest.with_new_workers(job, len(lost_workers))
         size = room.Room(new, room.forgotten(job.observed), room.NO_INDEX)
     # New workers always come behind those that stay.
     successors = size.table.target[len(rest.workers) :]
     # A worker without a free index for its successor does not count as replaced, but for the pauses
     # of an elastic job each failure counts.
-    count = len(lost) + len(retryable) if is_elastic else len(successors)
+    count = len(lost_workers) + len(retryable) if is_elastic else len(successors)
     count += count_in(job.observed, "replacedWorkers")
-    events = _events(lost, gone, successors, size.why_no_successor)
+    events = _events(lost_workers, dismissed, successors, size.why_no_successor)
     # A pod that failed keeps the name of its worker from a new pod, and the pod of a paused worker
     # keeps the room that the launcher needs.
-    paused = size.table.bucket(WorkerState.PAUSED)
+    paused_workers = size.table.bucket(WorkerState.PAUSED)
     return Replacement(
         size.table,
         {"replacedWorkers": count or None, **size.fields},
         (*events, *size.events),
         timers.add(*size.timers.waits_s),
-        tuple(_deletions((*retryable, *paused))),
+        tuple(_deletions((*retryable, *paused_workers))),
     )
 
 
 def _events(
-    lost: Sequence[Worker], gone: Sequence[Worker], successors: Sequence[str], why_none: str
+    lost_workers: Sequence[Worker],
+    dismissed: Sequence[Worker],
+    successors: Sequence[str],
+    why_none: str,
 ) -> Iterator[Event]:
-    for worker, successor in zip(lost, successors, strict=False):
+    for worker, successor in zip(lost_workers, successors, strict=False):
         message = f"worker {worker.name} {worker.loss}; {successor} replaces it"
         yield Event(Severity.WARNING, "WorkerReplaced", message)
-    reasons = [(worker, why_none) for worker in lost[len(successors) :]]
-    reasons += [(worker, "its policy replaces none") for worker in gone]
+    reasons = [(worker, why_none) for worker in lost_workers[len(successors) :]]
+    reasons += [(worker, "its policy replaces none") for worker in dismissed]
     for worker, reason in reasons:
         message = f"worker {worker.name} {worker.loss}; {reason}"
         yield Event(Severity.WARNING, "WorkerLost", message)

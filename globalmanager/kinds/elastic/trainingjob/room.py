@@ -58,13 +58,13 @@ class _LauncherFirst(NamedTuple):
     """Seconds until the next worker gives its room to the launcher."""
 
 
-def resize(job: Present, table: Table, lost: int) -> Room:
+def resize(job: Present, table: Table, lost_count: int) -> Room:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
 
     Args:
         table: the workers without those that are lost
-        lost: how many workers are lost
+        lost_count: how many workers are lost
     """
     # The pods that pend come first: they are nearer to their room than workers without a pod.
     queue = table.bucket(WorkerState.WAITING, WorkerState.RETRYABLE)
@@ -74,7 +74,7 @@ def resize(job: Present, table: Table, lost: int) -> Room:
     number = max(least, _number(job, len(table.workers), queue, is_placed=is_placed))
     # Wrong limits say nothing about the size: each lost worker gets a successor, and no one else.
     if job.spec.limits_fault is not None:
-        least = number = len(table.workers) + lost
+        least = number = len(table.workers) + lost_count
     resized, wait_s, has_no_index = _resized(job, table, queue, least, number)
     first = _LauncherFirst(resized)
     if not is_placed:
@@ -99,16 +99,16 @@ def _resized(
     """(the table with this number of workers, seconds until further ones come, whether no index was
     left for one).
     """
-    missing = number - len(table.workers)
-    if missing < 0:
+    shortage = number - len(table.workers)
+    if shortage < 0:
         # Those at the end of the queue are the farthest from their room.
-        return table.without(worker.name for worker in queue[missing:]), 0.0, False
+        return table.without(worker.name for worker in queue[shortage:]), 0.0, False
     pause_s = _pause_s(job, table)
     # Workers that the launcher needs for its start come without a pause.
-    at_once = missing if pause_s <= 0 else max(least - len(table.workers), 0)
+    at_once = shortage if pause_s <= 0 else max(least - len(table.workers), 0)
     resized = table.with_new_workers(job, at_once)
     has_no_index = len(resized.workers) - len(table.workers) < at_once
-    return resized, pause_s if at_once < missing else 0.0, has_no_index
+    return resized, pause_s if at_once < shortage else 0.0, has_no_index
 
 
 def _is_stuck(worker: Worker) -> bool:
@@ -118,13 +118,13 @@ def _is_stuck(worker: Worker) -> bool:
     return has_node and is_kept
 
 
-def _least(job: Present, spent: int, *, is_placed: bool) -> int:
+def _least(job: Present, terminal_count: int, *, is_placed: bool) -> int:
     """So many workers the job must have, of which so many have ended for good."""
     least = max(job.spec.min_replicas or 1, 1)
     if not is_placed:
         # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
         return least
-    return max(least, min(limit(job.observed, job.spec), least + spent))
+    return max(least, min(limit(job.observed, job.spec), least + terminal_count))
 
 
 def _number(job: Present, number: int, queue: Sequence[Worker], *, is_placed: bool) -> int:
@@ -159,9 +159,9 @@ def _launcher_first(
     # A worker that the launcher had and whose pod is not there yet counts: its room is not free.
     usable = before.bucket(WorkerState.PLACED, WorkerState.MISSING)
     extra = len(usable) - least
-    left = [name for name in queue if name in table.workers]
+    queue_names = [name for name in queue if name in table.workers]
     # Only as many wait as the launcher needs. The others would take the room that it waits for.
-    table = table.changed(left[max(-extra, 0) :], WorkerState.PAUSED)
+    table = table.changed(queue_names[max(-extra, 0) :], WorkerState.PAUSED)
     if extra <= 0:
         return _LauncherFirst(table)
     # The workers beyond its need stay out of the first list: one of them may have to go, and a
@@ -187,7 +187,7 @@ def _left_until_taken_back_s(job: Present) -> float:
         return math.inf
     grace = job.spec.worker["spec"].get("terminationGracePeriodSeconds")
     pause_s = (grace if type(grace) is int else _GRACE_S) + _SCHEDULING_S
-    return pause_left_s(_known(job.observed).get("lastScaleTime"), pause_s, job.now)
+    return pause_left_s(_elastic_status(job.observed).get("lastScaleTime"), pause_s, job.now)
 
 
 def _taken_back(name: str) -> tuple[Event, ...]:
@@ -195,8 +195,8 @@ def _taken_back(name: str) -> tuple[Event, ...]:
     return (Event(Severity.WARNING, "WorkerTakenBack", message),) if name else ()
 
 
-def _why_no_successor(waiting: int, *, has_no_index: bool, is_placed: bool) -> str:
-    if waiting:
+def _why_no_successor(queue_length: int, *, has_no_index: bool, is_placed: bool) -> str:
+    if queue_length:
         return "another worker waits for room"
     if has_no_index:
         return NO_INDEX
@@ -210,22 +210,22 @@ def _is_launcher_placed(job: Present) -> bool:
 
 def _pause_s(job: Present, table: Table) -> float:
     """Seconds until the job may add a waiting worker."""
-    since = _known(job.observed).get("lastScaleTime")
+    since = _elastic_status(job.observed).get("lastScaleTime")
     return pause_left_s(since, _PAUSE_S, job.now) if table.next_index >= _MANY else 0.0
 
 
 def _fields(
     job: Present, table: Table, *, before: Table, queue: Sequence[Worker]
 ) -> dict[str, Any]:
-    known = _known(job.observed)
-    left = [worker for worker in queue if worker.name in table.workers]
+    recorded = _elastic_status(job.observed)
+    queued = [worker for worker in queue if worker.name in table.workers]
     new = table.workers.keys() - before.workers.keys()
     fields = {
         "ready": sum(worker.is_ready for worker in table.workers.values()),
-        "waiting": len(left) + len(new),
+        "waiting": len(queued) + len(new),
         "limit": scaled_limit(job.observed, job.spec),
-        **waiting_reason([worker.pod for worker in left if worker.pod is not None], known),
-        "lastScaleTime": known.get("lastScaleTime"),
+        **waiting_reason([worker.pod for worker in queued if worker.pod is not None], recorded),
+        "lastScaleTime": recorded.get("lastScaleTime"),
     }
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -235,10 +235,10 @@ def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
 
     Args: pods: the workers' pods that are still there
     """
-    known = _known(observed)
-    kept = {key: known[key] for key in ("limit", "lastScaleTime") if key in known}
+    recorded = _elastic_status(observed)
+    limits = {key: recorded[key] for key in ("limit", "lastScaleTime") if key in recorded}
     ready = len(present.ready_workers(pods))
-    return {"elastic": {"ready": ready, "waiting": 0, **kept}} if known else {}
+    return {"elastic": {"ready": ready, "waiting": 0, **limits}} if recorded else {}
 
 
 def forgotten(observed: Observed) -> dict[str, Any]:
@@ -258,11 +258,15 @@ def scaled_limit(observed: Observed, spec: TrainingJob) -> int | None:
     """What `kubectl scale` has set, also while other limits exclude the number. None when it has
     set nothing, or maxReplicas.
     """
-    told = _known(observed).get("limit")
-    known = status.status_of(observed).get("observedReplicas")
-    if type(known) is int and known != spec.replicas and accepts(spec, spec.replicas):
+    recorded = _elastic_status(observed).get("limit")
+    observed_replicas = status.status_of(observed).get("observedReplicas")
+    if (
+        type(observed_replicas) is int
+        and observed_replicas != spec.replicas
+        and accepts(spec, spec.replicas)
+    ):
         return spec.replicas if spec.replicas != spec.max_replicas else None
-    return told if type(told) is int and 0 < told <= MAX_REPLICAS else None
+    return recorded if type(recorded) is int and 0 < recorded <= MAX_REPLICAS else None
 
 
 def accepts(spec: TrainingJob, replicas: int) -> bool:
@@ -270,7 +274,7 @@ def accepts(spec: TrainingJob, replicas: int) -> bool:
     return (spec.min_replicas or 1) <= replicas <= (spec.max_replicas or 1)
 
 
-def _known(observed: Observed) -> dict[str, Any]:
+def _elastic_status(observed: Observed) -> dict[str, Any]:
     return dict(mapping(status.status_of(observed).get("elastic")))
 
 

@@ -10,15 +10,15 @@ from typing import Final
 from edgeai.api.elastic import ScalerState
 from globalmanager.kinds.elastic.trainingjob import commands
 from globalmanager.kinds.elastic.trainingjob.room import limit
-from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View, run_script
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState
 from globalmanager.kinds.shared.lifecycle import Timers
 
 _MAX_SHOWN: Final = 5
-_CHANGED: Final = "the spec was changed and is not accepted any more"
+_UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 
 
-def step(view: View, current: Current) -> Step:
+def step(view: View, current: ScalerView) -> Step:
     """The next step of the ScaleIn."""
     names = current.names(view.job.observed.ref.name)
     # The choice stands in the status of the ScaleIn before anything follows from it.
@@ -30,7 +30,7 @@ def step(view: View, current: Current) -> Step:
     return _going(view, current, names)
 
 
-def _going(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _going(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
     problem = _overtaken(view, current, names)
     if problem:
@@ -55,11 +55,11 @@ def _failed(view: View, problem: str) -> Step:
     return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
 
 
-def _begun(view: View, current: Current) -> Step:
+def _begun(view: View, current: ScalerView) -> Step:
     """The choice of the workers, or the refusal."""
     table, scaler = view.table, current.scaler
     if scaler is None:
-        return _failed(view, _CHANGED)
+        return _failed(view, _UNACCEPTED)
     unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
         problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"
@@ -88,20 +88,20 @@ def _beyond_limits(view: View, number: int) -> str:
     return ""
 
 
-def _overtaken(view: View, current: Current, names: tuple[str, ...]) -> str:
+def _overtaken(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
     """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
     status. "" when the choice holds.
     """
     scaler = current.scaler
     if scaler is None:
-        return _CHANGED
+        return _UNACCEPTED
     asked_for = frozenset(scaler.names or names)
     if asked_for != frozenset(names) or len(names) != scaler.count:
         return "status.toDeletePods has other workers than spec.toDelete asks for"
     return _beyond_limits(view, len(asked_for & view.table.workers.keys()))
 
 
-def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _run_script(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     run = run_script(view, current, names)
     if run.is_done:
         text = f"the script has run for {_shown(names)}"
@@ -115,7 +115,7 @@ def _run_script(view: View, current: Current, names: tuple[str, ...]) -> Step:
     return Step(view.table, executions=run.executions, timers=view.hope(current))
 
 
-def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _idle(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """Wait until no process of the launcher works with the workers, then let go of them."""
     released = Step(view.table.without(names))
     if view.launcher is None:  # nobody works with the workers
@@ -127,27 +127,27 @@ def _idle(view: View, current: Current, names: tuple[str, ...]) -> Step:
     if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
         return released
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
-    left = current.left_s(view.job.now)
+    time_left_s = current.left_s(view.job.now)
     is_running = any(one is None for one in results)
-    if (not is_running and left <= 0) or current.give_up_in_s(view.job.now) <= 0:
+    if (not is_running and time_left_s <= 0) or current.give_up_in_s(view.job.now) <= 0:
         return released
-    waits = Timers().add(current.give_up_in_s(view.job.now) if is_running else left)
+    waits = Timers().add(current.give_up_in_s(view.job.now) if is_running else time_left_s)
     table = view.table.changed(names, WorkerState.DRAINING)
     return Step(table, executions=executions, timers=waits)
 
 
-def _ending(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _ending(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
     longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
     """
-    left = [view.job.pods[name] for name in names if name in view.job.pods]
-    waits = [current.end_left_s(pod, view.job.now) for pod in left]
+    pods = [view.job.pods[name] for name in names if name in view.job.pods]
+    waits = [current.end_left_s(pod, view.job.now) for pod in pods]
     if any(wait > 0 for wait in waits):
         return Step(view.table, timers=Timers().add(*waits))
     text = f"{view.job.text} has {len(view.table.workers)} workers"
-    return Step(view.table, ScalerState.SUCCEEDED, text + current.unended(left))
+    return Step(view.table, ScalerState.SUCCEEDED, text + current.unended(pods))
 
 
 def _shown(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(names[:_MAX_SHOWN])
-    return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"
+    text = ", ".join(names[:_MAX_SHOWN])
+    return text if len(names) <= _MAX_SHOWN else f"{text} and {len(names) - _MAX_SHOWN} more"

@@ -14,7 +14,7 @@ from edgeai.api.status import mapping
 from edgeai.api.training import MAX_REPLICAS
 from edgeai.faults import pod_faults
 from edgeai.faults.faults import STALLED
-from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View, run_script
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
 from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.shared import lifecycle, status
@@ -24,10 +24,10 @@ from globalmanager.kinds.shared.replication import index_of
 _MADE_AGAIN_AFTER_S: Final = 5.0
 """Least age of a failed new worker that is made again under its name. The launcher has never seen
 its name."""
-_CHANGED: Final = "the spec was changed and is not accepted any more"
+_UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 
 
-def step(view: View, current: Current) -> Step:
+def step(view: View, current: ScalerView) -> Step:
     """The next step of the ScaleOut."""
     names = current.names(view.job.observed.ref.name)
     # The names stand in the status of the ScaleOut before the job wants the workers.
@@ -50,11 +50,11 @@ def step(view: View, current: Current) -> Step:
     return Step(view.table, ScalerState.FAILED, f"{problem}; {view.job.text} keeps its workers")
 
 
-def _begun(view: View, current: Current) -> Step:
+def _begun(view: View, current: ScalerView) -> Step:
     """The choice of the names, or the refusal."""
     table, scaler = view.table, current.scaler
     if scaler is None:
-        return Step(table, ScalerState.FAILED, _CHANGED)
+        return Step(table, ScalerState.FAILED, _UNACCEPTED)
     number, total = scaler.count, len(table.workers) + scaler.count
     most = view.job.spec.max_replicas
     # Refusals come before the choice, so a ScaleOut that cannot succeed uses up no index.
@@ -79,7 +79,7 @@ def _begun(view: View, current: Current) -> Step:
     return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
 
 
-def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _taken(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The job does not know the new workers yet. The choice is made anew when it is not the next
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
@@ -88,9 +88,9 @@ def _taken(view: View, current: Current, names: tuple[str, ...]) -> Step:
     if current.left_s(view.job.now) <= 0 or current.scaler is None:
         return Step(table, ScalerState.FAILED, _late(view, current, names))
     # A forged list of names must not make the job want workers that the spec does not ask for.
-    chosen = _begun(view, current)
-    if chosen.fields.get("addPods") != list(names):
-        return chosen
+    choice = _begun(view, current)
+    if choice.fields.get("addPods") != list(names):
+        return choice
     return Step(table.with_new_workers(view.job, len(names), WorkerState.HIDDEN))
 
 
@@ -103,16 +103,16 @@ def _smaller(view: View, names: tuple[str, ...]) -> Table:
     return smaller if len(smaller.workers) >= view.least else view.table
 
 
-def _placed(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _placed(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
-    listed = frozenset(view.hosts)
-    new = [name for name in names if name not in listed]
+    hosts = frozenset(view.hosts)
+    new = [name for name in names if name not in hosts]
     table = view.table.changed(new, WorkerState.HIDDEN)
     # The list of hosts has a new worker only when all of them run and the script has ended.
     if _late_workers(view, names):
         pods = [view.job.pods[name] for name in names if name in view.job.pods]
-        worn, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
-        return Step(table, deletions=worn, timers=waits.add(current.left_s(view.job.now)))
+        deletions, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
+        return Step(table, deletions=deletions, timers=waits.add(current.left_s(view.job.now)))
     if current.script.text and not current.has_run_script:
         run = run_script(view, current, names)
         if run.is_done:
@@ -131,10 +131,10 @@ def _late_workers(view: View, names: Sequence[str]) -> list[str]:
     return [name for name in names if not view.table.workers[name].is_ready]
 
 
-def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
+def _problem(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
     """Why the ScaleOut gives up; "" while it does not."""
     if current.scaler is None:
-        return _CHANGED
+        return _UNACCEPTED
     late = _late_workers(view, names)
     if late and current.left_s(view.job.now) <= 0:
         return _late(view, current, late)
@@ -145,22 +145,22 @@ def _problem(view: View, current: Current, names: tuple[str, ...]) -> str:
     return ""
 
 
-def _given_up(view: View, current: Current, names: tuple[str, ...]) -> Step:
+def _given_up(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
     has begun.
     """
-    known, target = mapping(current.object.get("status")), view.table.workers
+    scaler_status, target = mapping(current.object.get("status")), view.table.workers
     smaller = _smaller(view, names)
-    left = [view.job.pods[name] for name in names if name in view.job.pods and name not in target]
-    refused = [pod for pod in left if not is_being_deleted(pod)]
-    waits = [current.end_left_s(pod, view.job.now) for pod in refused]
+    pods = [view.job.pods[name] for name in names if name in view.job.pods and name not in target]
+    undeleted = [pod for pod in pods if not is_being_deleted(pod)]
+    waits = [current.end_left_s(pod, view.job.now) for pod in undeleted]
     if smaller != view.table or any(wait > 0 for wait in waits):
         return Step(smaller, timers=Timers().add(*waits))
-    end = current.unended(refused) or "; the new workers were deleted"
-    return Step(view.table, ScalerState.FAILED, f"{known.get('message') or 'gave up'}{end}")
+    end = current.unended(undeleted) or "; the new workers were deleted"
+    return Step(view.table, ScalerState.FAILED, f"{scaler_status.get('message') or 'gave up'}{end}")
 
 
-def _late(view: View, current: Current, names: Sequence[str]) -> str:
+def _late(view: View, current: ScalerView, names: Sequence[str]) -> str:
     """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
     of the API server that made no pod.
     """

@@ -20,7 +20,7 @@ from globalmanager.contract import Action, Adopt, Create, Event, Execution, Obse
 from globalmanager.kinds.elastic import scaler_status, scalers
 from globalmanager.kinds.elastic.scaler_status import has_ended, state_of
 from globalmanager.kinds.elastic.trainingjob import room, scale_in, scale_out
-from globalmanager.kinds.elastic.trainingjob.scaling_step import Current, Step, View
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.elastic.trainingjob.table import Table
 from globalmanager.kinds.shared import children, objects, status
@@ -76,48 +76,50 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
 
 def queued(observed: Observed, now: datetime) -> Stages:
     """What the scalers of a suspended job are told, which wait until the job runs again."""
-    words = tuple(_words(observed, unfinished(observed), now))
+    words = tuple(_waiting_messages(observed, unfinished(observed), now))
     return tuple(stage for stage in (adoptions(observed), words) if stage)
 
 
-def reserved(observed: Observed, waiting: Sequence[Current]) -> frozenset[str]:
-    """The workers that the current scaler adds or removes. Args: waiting: the unfinished scalers"""
-    current = _current(waiting)
+def reserved(observed: Observed, unfinished_scalers: Sequence[ScalerView]) -> frozenset[str]:
+    """The workers that the current scaler adds or removes."""
+    current = _current(unfinished_scalers)
     return frozenset() if current is None else frozenset(current.names(observed.ref.name))
 
 
-def _current(waiting: Sequence[Current]) -> Current | None:
-    return next((scaler for scaler in waiting if scaler.has_begun), None)
+def _current(unfinished_scalers: Sequence[ScalerView]) -> ScalerView | None:
+    return next((scaler for scaler in unfinished_scalers if scaler.has_begun), None)
 
 
-def execute(view: View, waiting: Sequence[Current], *, may_begin: bool) -> Scaling:
+def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: bool) -> Scaling:
     """The next step of the job's scalers.
 
     Args:
-        waiting: the unfinished scalers
         may_begin: whether the job is in a state in which a scaler can begin
     """
     # A scaler that has begun goes on in each state of the job, or it would hold up the others.
-    current = _current(waiting)
+    current = _current(unfinished_scalers)
     if current is None and may_begin:
-        current = next((scaler for scaler in waiting if scaler.is_created), None)
+        current = next((scaler for scaler in unfinished_scalers if scaler.is_created), None)
     step = Step(view.table) if current is None else _STEPS[current.kind](view, current)
     is_active = (
         current is not None
         and (current.has_begun or step.state is ScalerState.SCALING)
         and step.state not in SCALER_ENDS
     )
-    patches, events = _told(view, current, step)
+    patches, events = _current_report(view, current, step)
     # An edit of `replicas` compares with the size before this step, and adds the scalers to it.
-    resize = _from_replicas(view, waiting)
-    others = [scaler for scaler in waiting if scaler is not current]
-    stages = ((*_words(view.job.observed, others, view.job.now), *patches), step.deletions)
+    resize = _from_replicas(view, unfinished_scalers)
+    others = [scaler for scaler in unfinished_scalers if scaler is not current]
+    stages = (
+        (*_waiting_messages(view.job.observed, others, view.job.now), *patches),
+        step.deletions,
+    )
     is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
     return Scaling(
         step.table,
         current.label if current is not None and is_active else "",
         tuple(stage for stage in stages if stage),
-        (*adoptions(view.job.observed), *resize.made),
+        (*adoptions(view.job.observed), *resize.creates),
         {"observedReplicas": resize.replicas},
         events,
         step.executions,
@@ -140,14 +142,14 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     return tuple(actions), tuple(events)
 
 
-def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
+def unfinished(observed: Observed, job_start: str = "") -> list[ScalerView]:
     """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
     not begun concerns only the scaler's own kind.
 
     Args: job_start: when the job was first worked on, or was last resumed
     """
     return [
-        Current(ref, scaler, job_start)
+        ScalerView(ref, scaler, job_start)
         for ref, scaler in observed.scalers.items()
         if children.is_adopted(observed, scaler)
         and not is_being_deleted(scaler)
@@ -158,13 +160,19 @@ def unfinished(observed: Observed, job_start: str = "") -> list[Current]:
 # ---- what scalers are told ----------------------------------------------------------------------
 
 
-def _words(observed: Observed, waiting: Sequence[Current], now: datetime) -> Iterator[PatchStatus]:
+def _waiting_messages(
+    observed: Observed, unfinished_scalers: Sequence[ScalerView], now: datetime
+) -> Iterator[PatchStatus]:
     """What created scalers wait for, when that has changed. Their own kind says it first."""
     job: TrainingJob | None = observed.spec
     text = scaler_status.reason_to_wait(observed.object)
     if job is not None and job.is_suspended:
         text = f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
-    stale = (scaler for scaler in waiting if _message(scaler.object) != text and scaler.is_created)
+    stale = (
+        scaler
+        for scaler in unfinished_scalers
+        if _message(scaler.object) != text and scaler.is_created
+    )
     for scaler in islice(stale, _MAX_WRITES):
         yield _patch(scaler, scaler_status.waits(scaler.object, text, now))
 
@@ -173,17 +181,17 @@ def _message(scaler: Object) -> object:
     return mapping(scaler.get("status")).get("message")
 
 
-def _told(
-    view: View, current: Current | None, step: Step
+def _current_report(
+    view: View, current: ScalerView | None, step: Step
 ) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
     """The status of the current scaler, and the events."""
     if current is None or not (step.state or step.message):
         return (), ()
     if step.state is None:
         text = step.message[:MAX_MESSAGE_CHARS]
-        known = mapping(current.object.get("status")).get("message")
+        recorded = mapping(current.object.get("status")).get("message")
         fields: dict[str, Any] = {"message": text}
-        return ((_patch(current, fields),) if known != text else ()), ()
+        return ((_patch(current, fields),) if recorded != text else ()), ()
     states = [step.state]
     if step.state is ScalerState.SUCCEEDED and not current.has_run_script:
         states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
@@ -194,26 +202,26 @@ def _told(
     return (_patch(current, {**fields, **step.fields}),), _events(current, step.state, step.message)
 
 
-def _patch(current: Current, fields: Mapping[str, Any]) -> PatchStatus:
+def _patch(current: ScalerView, fields: Mapping[str, Any]) -> PatchStatus:
     return PatchStatus(current.ref, Uid(current.object["metadata"]["uid"]), fields)
 
 
-def _events(current: Current, state: ScalerState, message: str) -> tuple[Event, ...]:
+def _events(current: ScalerView, state: ScalerState, message: str) -> tuple[Event, ...]:
     """One event about the scaler and one about the job."""
-    named = f"{current.kind} {current.ref.name}: {message}"
+    job_message = f"{current.kind} {current.ref.name}: {message}"
     return (
         scaler_status.event(current.kind, state, message, about=current.ref),
-        scaler_status.event(current.kind, state, named),
+        scaler_status.event(current.kind, state, job_message),
     )
 
 
 # ---- kubectl scale ------------------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
+class _Resize(NamedTuple):
     """What `replicas` or the limit of the job asks for."""
 
-    made: tuple[Create, ...]
+    creates: tuple[Create, ...]
     """The new scaler."""
     replicas: int
     """The number with which the plan has dealt."""
@@ -222,73 +230,78 @@ class _Asked(NamedTuple):
     """Seconds until the next try."""
 
 
-def _from_replicas(view: View, waiting: Sequence[Current]) -> _Asked:
+def _from_replicas(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
     """The scaler for an edit of `replicas`."""
-    wanted = view.job.spec.replicas
-    known = status.status_of(view.job.observed).get("observedReplicas")
+    desired = view.job.spec.replicas
+    observed_replicas = status.status_of(view.job.observed).get("observedReplicas")
     if view.limits_problem:
         # An edit waits for correct limits.
-        return _Asked((), known if type(known) is int else wanted)
-    if view.job.spec.is_elastic and (known == wanted or room.accepts(view.job.spec, wanted)):
-        return _to_limit(view, waiting)
-    if known == wanted or type(known) is not int:
-        return _Asked((), wanted)
+        return _Resize((), observed_replicas if type(observed_replicas) is int else desired)
+    if view.job.spec.is_elastic and (
+        observed_replicas == desired or room.accepts(view.job.spec, desired)
+    ):
+        return _to_limit(view, unfinished_scalers)
+    if observed_replicas == desired or type(observed_replicas) is not int:
+        return _Resize((), desired)
     if adoptions(view.job.observed):
-        return _Asked((), known)  # the number counts the scalers that were adopted
-    missing = wanted - _expected(view, waiting)
-    if missing == 0:
-        return _Asked((), wanted)
-    type_ = SCALE_OUTS if missing > 0 else SCALE_INS
-    content = {"toAdd": {"count": missing}} if missing > 0 else {"toDelete": {"count": -missing}}
-    made = _scaler(view, type_, content)
+        return _Resize((), observed_replicas)  # the number counts the scalers that were adopted
+    difference = desired - _expected(view, unfinished_scalers)
+    if difference == 0:
+        return _Resize((), desired)
+    type_ = SCALE_OUTS if difference > 0 else SCALE_INS
+    content = (
+        {"toAdd": {"count": difference}} if difference > 0 else {"toDelete": {"count": -difference}}
+    )
+    scaler = _scaler(view, type_, content)
     # A plan about a refusal is not carried out, so the number still waits for its scaler.
-    return _Asked(
-        (made,) if made is not None else (), known if view.job.observed.refusal else wanted
+    return _Resize(
+        (scaler,) if scaler is not None else (),
+        observed_replicas if view.job.observed.refusal else desired,
     )
 
 
-def _to_limit(view: View, waiting: Sequence[Current]) -> _Asked:
+def _to_limit(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
     """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
     ScaleIn that has failed is followed by another one, ever more slowly.
     """
     limit = room.limit(view.job.observed, view.job.spec)
-    nothing = _Asked((), view.job.spec.replicas)
-    surplus = _expected(view, waiting) - limit
+    no_change = _Resize((), view.job.spec.replicas)
+    surplus = _expected(view, unfinished_scalers) - limit
     if surplus <= 0 or adoptions(view.job.observed):
-        return nothing
-    tried = _tried(view.job.observed)
-    last = max(tried, key=_ended_at, default=None)
+        return no_change
+    former = _former_scale_ins(view.job.observed)
+    last = max(former, key=_ended_at, default=None)
     if last is not None:
-        told = mapping(last.get("status")).get("message")
+        cause = mapping(last.get("status")).get("message")
         has_too_many = (
             f"{view.job.text} has {len(view.table.workers)} workers, above its limit, {limit}"
         )
-        is_last_try = len(tried) >= _MAX_TRIES
+        is_last_try = len(former) >= _MAX_TRIES
         remedy = (
             "delete the ScaleIn, and another one follows"
             if is_last_try
             else "another ScaleIn follows, and at once when you delete this one"
         )
-        problem = f"ScaleIn {last['metadata']['name']}: {told}. {has_too_many}; {remedy}"
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(tried) - 1), _MAX_PAUSE_S)
+        problem = f"ScaleIn {last['metadata']['name']}: {cause}. {has_too_many}; {remedy}"
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(former) - 1), _MAX_PAUSE_S)
         wait_s = pause_left_s(_ended_at(last), pause_s, view.job.now)
         if is_last_try or wait_s > 0:
-            return nothing._replace(problem=problem, wait_s=None if is_last_try else wait_s)
-    made = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
-    return nothing if made is None else nothing._replace(made=(made,))
+            return no_change._replace(problem=problem, wait_s=None if is_last_try else wait_s)
+    scaler = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
+    return no_change if scaler is None else no_change._replace(creates=(scaler,))
 
 
-def _tried(job: Observed) -> list[Object]:
+def _former_scale_ins(job: Observed) -> list[Object]:
     """The ScaleIns that the job has made for the present spec and that have ended."""
     name = _first_name(job)
     return [
-        each
-        for ref, each in job.scalers.items()
+        scaler
+        for ref, scaler in job.scalers.items()
         if ref.type == SCALE_INS
         and (ref.name == name or ref.name.startswith(f"{name}-"))
-        and children.is_adopted(job, each)
-        and SPEC_HASH in mapping(each["metadata"].get("annotations"))
-        and has_ended(each)
+        and children.is_adopted(job, scaler)
+        and SPEC_HASH in mapping(scaler["metadata"].get("annotations"))
+        and has_ended(scaler)
     ]
 
 
@@ -296,16 +309,18 @@ def _ended_at(scaler: Object) -> str:
     return str(mapping(scaler.get("status")).get("completionTime", ""))
 
 
-def _expected(view: View, waiting: Sequence[Current]) -> int:
+def _expected(view: View, unfinished_scalers: Sequence[ScalerView]) -> int:
     """The number of workers after all unfinished scalers."""
     target = view.table.workers.keys()
     number = len(target)
-    for each in waiting:
-        names = frozenset(each.names(view.job.observed.ref.name)) if each.has_begun else frozenset()
-        if each.kind == "ScaleIn":
-            number -= len(names & target) if names else each.scaler.count if each.scaler else 0
+    for scaler in unfinished_scalers:
+        names = (
+            frozenset(scaler.names(view.job.observed.ref.name)) if scaler.has_begun else frozenset()
+        )
+        if scaler.kind == "ScaleIn":
+            number -= len(names & target) if names else scaler.scaler.count if scaler.scaler else 0
         elif not names:
-            number += each.scaler.count if each.scaler else 0
+            number += scaler.scaler.count if scaler.scaler else 0
     return number
 
 
@@ -327,21 +342,21 @@ def _scaler(
     number = 1
     while True:
         numbered = name if number == 1 else f"{name}-{number}"
-        made = objects.child(job, type_, name=numbered, role="scaler", content={"spec": spec})
-        ref = ref_of(type_, made.object)
+        scaler = objects.child(job, type_, name=numbered, role="scaler", content={"spec": spec})
+        ref = ref_of(type_, scaler.object)
         existing = job.scalers.get(ref)
         is_over = is_tried_again and existing is not None and has_ended(existing)
-        if existing is not None and not is_over and _is_ours(job, existing, made.object):
+        if existing is not None and not is_over and _is_ours(job, existing, scaler.object):
             return None
         if existing is None and not _was_refused(job, ref):
-            return made
+            return scaler
         number += 1
 
 
-def _is_ours(job: Observed, existing: Object, made: Object) -> bool:
+def _is_ours(job: Observed, existing: Object, desired: Object) -> bool:
     """Whether the job made the existing scaler, and for the same change."""
     marks = mapping(existing["metadata"].get("annotations"))
-    is_same = marks.get(SPEC_HASH) == made["metadata"]["annotations"][SPEC_HASH]
+    is_same = marks.get(SPEC_HASH) == desired["metadata"]["annotations"][SPEC_HASH]
     return is_same and children.is_adopted(job, existing)
 
 
@@ -349,6 +364,6 @@ def _was_refused(job: Observed, ref: ObjectRef) -> bool:
     """Whether the API has refused a scaler of this name, because a scaler of another job has it. In
     the plan of the refusal itself the name stays the same.
     """
-    stalled = status.condition(job, STALLED)
-    is_conflict = job.refusal is None and stalled.get("reason") == _NAME_CONFLICT
-    return is_conflict and str(stalled.get("message")).startswith(f"{ref} ")
+    stall = status.condition(job, STALLED)
+    is_conflict = job.refusal is None and stall.get("reason") == _NAME_CONFLICT
+    return is_conflict and str(stall.get("message")).startswith(f"{ref} ")

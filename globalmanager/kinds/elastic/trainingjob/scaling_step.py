@@ -51,7 +51,7 @@ class View(NamedTuple):
         is_running = present.launcher_of(self.job) is Launcher.RUNNING
         return present.launcher_pod(self.job.observed) if is_running else None
 
-    def hope(self, current: "Current") -> Timers:
+    def hope(self, current: "ScalerView") -> Timers:
         """The wait until the scaler gives up."""
         return Timers().add(current.give_up_in_s(self.job.now))
 
@@ -70,7 +70,7 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Current:
+class ScalerView:
     """A scaler that is not finished."""
 
     ref: ObjectRef
@@ -115,9 +115,9 @@ class Current:
     def names(self, job: str) -> tuple[str, ...]:
         """The workers that come or go, as the status has them, in the order of their index."""
         state = mapping(self.object.get("status"))
-        listed = state.get("addPods" if self.kind == "ScaleOut" else "toDeletePods")
-        given = listed if isinstance(listed, list) else []
-        indices = {index_of(job, WORKER, name): name for name in given if isinstance(name, str)}
+        recorded = state.get("addPods" if self.kind == "ScaleOut" else "toDeletePods")
+        entries = recorded if isinstance(recorded, list) else []
+        indices = {index_of(job, WORKER, name): name for name in entries if isinstance(name, str)}
         return tuple(indices[index] for index in sorted(i for i in indices if i is not None))
 
     def left_s(self, now: datetime) -> float:
@@ -126,9 +126,11 @@ class Current:
         status holds up the job for ever.
         """
         since = mapping(self.object.get("status")).get("startTime")
-        left = left_s(since, self.script.timeout_s, now, unknown=-math.inf)
-        left = max(left, left_s(self.job_start, self.script.timeout_s, now, unknown=-math.inf))
-        return left if left <= 2 * self.script.timeout_s else -math.inf
+        time_left_s = left_s(since, self.script.timeout_s, now, unknown=-math.inf)
+        time_left_s = max(
+            time_left_s, left_s(self.job_start, self.script.timeout_s, now, unknown=-math.inf)
+        )
+        return time_left_s if time_left_s <= 2 * self.script.timeout_s else -math.inf
 
     def give_up_in_s(self, now: datetime) -> float:
         """Seconds until the scaler has taken longer than its steps can take: the start of its pods
@@ -152,10 +154,10 @@ class Current:
         text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
         return f"{text}: {pod_faults.deletion_fault(pods[0]).message}"
 
-    def key(self, view: View, what: str) -> str:
+    def key(self, view: View, step: str) -> str:
         """The key of an execution. A new launcher runs the command again."""
         pod = view.launcher["metadata"]["uid"] if view.launcher is not None else ""
-        return f"{self.object['metadata']['uid']}/{what}/{pod}"
+        return f"{self.object['metadata']['uid']}/{step}/{pod}"
 
 
 class Step(NamedTuple):
@@ -181,7 +183,7 @@ class ScriptRun(NamedTuple):
     executions: Mapping[str, Execution] = {}
 
 
-def run_script(view: View, current: Current, workers: Collection[str]) -> ScriptRun:
+def run_script(view: View, current: ScalerView, workers: Collection[str]) -> ScriptRun:
     """Run the script in the launcher, and wait for a launcher that runs."""
     if view.launcher is None:
         return ScriptRun()
@@ -198,6 +200,6 @@ def _problem(result: Result, script: Script) -> str:
     name = shown(script.text)
     if result.fault is not None:
         return f"the script {name} could not run in the launcher: {result.message}"
-    ended = f"the script {name} ended in the launcher with exit code {result.exit_code}"
+    text = f"the script {name} ended in the launcher with exit code {result.exit_code}"
     lines = [printable(line) for line in result.output.strip().splitlines()]
-    return f"{ended}: {lines[-1][:_MAX_LINE_CHARS]}" if lines else ended
+    return f"{text}: {lines[-1][:_MAX_LINE_CHARS]}" if lines else text

@@ -77,8 +77,8 @@ def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TrainingJobSpec)
-    given = Given(object_, spec, {})
-    check(given, CONSTRAINTS)
+    job = Given(object_, spec, {})
+    check(job, CONSTRAINTS)
     launcher, worker = spec.et_replica_specs.launcher, spec.et_replica_specs.worker
     replicas = 1 if worker.replicas is None else worker.replicas
     is_restarted = spec.restart_policy is JobRestartPolicy.ON_FAILURE
@@ -97,8 +97,8 @@ def read(object_: Object) -> TrainingJob:
         slots=_slots(spec),
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
         restarts=limit if is_restarted else 0,
-        start_fault=_fault(given, _check_bounds, _check_elastic),
-        limits_fault=_fault(given, _check_limits, _check_elastic),
+        start_fault=_fault(job, _check_bounds, _check_elastic),
+        limits_fault=_fault(job, _check_limits, _check_elastic),
         is_suspended=marks.get(SUSPENDED) == "true",
         ssh_secret=str(marks.get(SSH_SECRET, "")),
     )
@@ -125,20 +125,20 @@ def _slots(spec: TrainingJobSpec) -> int:
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_name(given: Given) -> None:
-    check_service_name(given.object["metadata"]["name"], f"-{WORKER}-{MAX_INDEX}")
+def _check_name(job: Given) -> None:
+    check_service_name(job.object["metadata"]["name"], f"-{WORKER}-{MAX_INDEX}")
 
 
-def _check_templates(given: Given) -> None:
+def _check_templates(job: Given) -> None:
     for role in (LAUNCHER, WORKER):
-        template = getattr(given.spec.et_replica_specs, role).template
+        template = getattr(job.spec.et_replica_specs, role).template
         templates.check(template, f"{PATH}.{role}.template")
 
 
-def _check_bounds(given: Given) -> None:
-    if given.spec.elastic is not None:  # the room decides how many workers there are at the start
+def _check_bounds(job: Given) -> None:
+    if job.spec.elastic is not None:  # the room decides how many workers there are at the start
         return
-    worker: WorkerForm = given.spec.et_replica_specs.worker
+    worker: WorkerForm = job.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
     number = 1 if worker.replicas is None else worker.replicas
     if low is not None and low > number:
@@ -149,42 +149,44 @@ def _check_bounds(given: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.maxReplicas", problem, "raise it, or lower replicas")
 
 
-def _check_limits(given: Given) -> None:
-    worker: WorkerForm = given.spec.et_replica_specs.worker
+def _check_limits(job: Given) -> None:
+    worker: WorkerForm = job.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
     if low is not None and high is not None and low > high:
         problem = f"is {low}, above maxReplicas, {high}"
         raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise maxReplicas")
 
 
-def _fault(given: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
+def _fault(job: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
     """The first fault."""
     try:
-        for each in checks:
-            each(given)
+        for constraint in checks:
+            constraint(job)
     except InvalidSpec as error:
         return error
     return None
 
 
-def _check_elastic(given: Given) -> None:
-    worker: WorkerForm = given.spec.et_replica_specs.worker
+def _check_elastic(job: Given) -> None:
+    worker: WorkerForm = job.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
-    if given.spec.elastic is None:
+    if job.spec.elastic is None:
         return
     if low is None or high is None:
-        missing = "minReplicas" if low is None else "maxReplicas"
+        absent_field = "minReplicas" if low is None else "maxReplicas"
         problem = "is missing, but spec.elastic needs it"
-        raise InvalidSpec(f"{PATH}.worker.{missing}", problem, "add it, or remove spec.elastic")
-    _check_limits(given)
+        raise InvalidSpec(
+            f"{PATH}.worker.{absent_field}", problem, "add it, or remove spec.elastic"
+        )
+    _check_limits(job)
     if worker.restart_policy is RestartPolicy.NEVER:
         problem = "is Never, but spec.elastic replaces workers that lose their room"
         remedy = "use ExitCode, or remove spec.elastic"
         raise InvalidSpec(f"{PATH}.worker.restartPolicy", problem, remedy)
 
 
-def _check_ssh_secret(given: Given) -> None:
-    name = _annotations(given.object).get(SSH_SECRET)
+def _check_ssh_secret(job: Given) -> None:
+    name = _annotations(job.object).get(SSH_SECRET)
     if name is not None:
         check_object_name(str(name), f"metadata.annotations[{shown(SSH_SECRET)}]", "Secret")
 

@@ -45,10 +45,10 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
         pod = present.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
         return _missing(job, present.LAUNCHER_MISSING, message)
-    missing = [worker.name for worker in table.bucket(WorkerState.MISSING)]
-    if missing:
-        names = ", ".join(missing[:_MAX_NAMED])
-        message = f"workers: {len(missing)} pods are not there any more, for example {names}"
+    missing_names = [worker.name for worker in table.bucket(WorkerState.MISSING)]
+    if missing_names:
+        names = ", ".join(missing_names[:_MAX_NAMED])
+        message = f"workers: {len(missing_names)} pods are not there any more, for example {names}"
         return _missing(job, present.WORKERS_MISSING, message)
     # What the API refuses keeps all else from coming, and has no pod that could tell.
     fault = refusal_fault(job.observed, job.conditions)

@@ -130,8 +130,8 @@ class Table(NamedTuple):
         return Table({**self.workers, **{row.name: row for row in rows}}, end)
 
     def without(self, names: Iterable[str]) -> "Table":
-        gone = frozenset(names)
-        rest = {name: row for name, row in self.workers.items() if name not in gone}
+        departures = frozenset(names)
+        rest = {name: row for name, row in self.workers.items() if name not in departures}
         return self._replace(workers=rest)
 
     def changed(self, names: Iterable[str], state: WorkerState) -> "Table":
@@ -162,14 +162,14 @@ def recorded(observed: Observed, spec: TrainingJob) -> Table:
         at_start = 0 if spec.is_elastic else spec.replicas  # `room` adds the first ones
         return Table({name: Worker(name) for name in _names(observed, range(at_start))}, at_start)
     indices = {index_of(job, WORKER, name) for name in names if isinstance(name, str)}
-    known = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
+    valid_indices = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
     next_index = status.status_of(observed).get("nextWorkerIndex")
-    least = known[-1] + 1 if known else 0
+    least = valid_indices[-1] + 1 if valid_indices else 0
     if type(next_index) is not int or not least <= next_index <= MAX_INDEX + 1:
         # The et-operator writes no such number. A pod keeps its index as long as it is there.
         there = (index_of(job, WORKER, name) or 0 for name in workers.present(observed))
         next_index = min(max([least, *(index + 1 for index in there)]), MAX_INDEX + 1)
-    return Table({name: Worker(name) for name in _names(observed, known)}, next_index)
+    return Table({name: Worker(name) for name in _names(observed, valid_indices)}, next_index)
 
 
 def _names(observed: Observed, indices: Iterable[int]) -> Iterator[str]:
@@ -192,13 +192,13 @@ def observe(job: Present, hosts: Collection[str], reserved: Collection[str]) -> 
 def _rows(
     job: Present, names: Iterable[str], hosts: Collection[str], reserved: Collection[str]
 ) -> Iterator[Worker]:
-    replaced = count_in(job.observed, "replacedWorkers")
+    losses = count_in(job.observed, "replacedWorkers")
     for name in names:
         row = _row(job, name, WorkerState.RESERVED, was_listed=name in hosts)
         if name not in reserved:  # no scaler adds or removes the worker
-            row = _lost(job, row, replaced) or _usable(job, row)
+            row = _lost(job, row, losses) or _usable(job, row)
         # The pause before the next replacement grows with each one, also within one plan.
-        replaced += row.state in (WorkerState.LOST, WorkerState.RETRYABLE)
+        losses += row.state in (WorkerState.LOST, WorkerState.RETRYABLE)
         yield row
 
 
@@ -208,10 +208,10 @@ def _row(job: Present, name: str, state: WorkerState, *, was_listed: bool = Fals
     return Worker(name, pod, state, is_ready, was_listed)
 
 
-def _lost(job: Present, row: Worker, replaced: int) -> Worker | None:
+def _lost(job: Present, row: Worker, losses: int) -> Worker | None:
     """The row of a worker that is gone or has ended; None while the worker is or becomes usable.
 
-    Args: replaced: how many workers of the job were replaced before
+    Args: losses: how many workers of the job were replaced before
     """
     loss, pod = _loss(job, row), row.pod
     if not loss:
@@ -223,7 +223,7 @@ def _lost(job: Present, row: Worker, replaced: int) -> Worker | None:
             state=WorkerState.TERMINAL if has_ended else WorkerState.GONE, loss=loss
         )
     # In the pause the worker is what it was: the launcher keeps it, or it still waits for room.
-    wait_s = _backoff_s(pod, replaced, job)
+    wait_s = _backoff_s(pod, losses, job)
     if wait_s > 0:
         return _usable(job, row)._replace(wait_s=wait_s)
     # In an elastic job a node that takes no pods would use up the indices.
@@ -304,13 +304,13 @@ def _is_retryable(pod: Object) -> bool:
     return is_signal or pod_state.is_disrupted(pod)
 
 
-def _backoff_s(pod: Object | None, replaced: int, job: Present) -> float:
+def _backoff_s(pod: Object | None, losses: int, job: Present) -> float:
     """Seconds until the worker is replaced. A worker that ends soon after its start again and again
     is replaced ever more slowly.
 
-    Args: replaced: how many workers of the job were replaced before
+    Args: losses: how many workers of the job were replaced before
     """
-    if pod is None or replaced < _AT_ONCE:
+    if pod is None or losses < _AT_ONCE:
         return 0.0
-    age_s = min(_MAX_AGE_S, 2.0 ** min(replaced, 32))
+    age_s = min(_MAX_AGE_S, 2.0 ** min(losses, 32))
     return pause_left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now)

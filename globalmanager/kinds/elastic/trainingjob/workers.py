@@ -102,7 +102,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
     job = observed.ref.name
     index = index_of(job, WORKER, name)
     assert index is not None  # the size has only names of workers
-    built = pods.build(
+    template = pods.build(
         observed,
         _with_command(spec),
         role=WORKER,
@@ -115,7 +115,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
         },
         restart_policy="Never",
     )
-    return children.pod(observed, name=name, role=WORKER, template=built, is_kept=True)
+    return children.pod(observed, name=name, role=WORKER, template=template, is_kept=True)
 
 
 def _label(name: str) -> str:

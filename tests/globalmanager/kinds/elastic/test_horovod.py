@@ -88,7 +88,7 @@ def test_horovod_follows_every_change(launcher: Launcher) -> None:
     for indices, what in COURSE:
         wanted = workers(indices)
         while known.hosts != wanted:
-            step = next_list(known, wanted=wanted, ready=wanted, has_launcher=True, now=now)
+            step = next_list(known, desired=wanted, ready=wanted, has_launcher=True, now=now)
             if step.list != known:
                 launcher.write(step.list.hosts)
                 answer = launcher.assign(step.list.hosts)

@@ -66,7 +66,7 @@ def test_the_next_list(
     before: HostList, wanted: str, ready: str, after: str, wait_s: float | None
 ) -> None:
     found = next_list(
-        before, wanted=hosts(wanted), ready=hosts(ready), has_launcher=True, now=at(0)
+        before, desired=hosts(wanted), ready=hosts(ready), has_launcher=True, now=at(0)
     )
     assert (found.list.hosts, found.wait_s) == (hosts(after), wait_s)
 
@@ -76,7 +76,7 @@ def test_without_a_launcher_the_list_is_what_is_usable(before: str) -> None:
     """A launcher that starts has read no list before, so no list can stop it."""
     recent = listed(before, came_s=-1, went_s=-1)
     found = next_list(
-        recent, wanted=hosts("2 3 4"), ready=hosts("2 4"), has_launcher=False, now=at(0)
+        recent, desired=hosts("2 3 4"), ready=hosts("2 4"), has_launcher=False, now=at(0)
     )
     assert found.list == HostList(hosts=hosts("2 4"))
     assert found.wait_s is None
@@ -106,7 +106,7 @@ def reads(steps: Sequence[Step]) -> Iterator[tuple[str, ...]]:
     changed, is_read = LONG_AGO, False
     for wanted, ready, reads_now, pause_s in steps:
         found = next_list(
-            list_, wanted=names(wanted), ready=names(ready), has_launcher=True, now=now
+            list_, desired=names(wanted), ready=names(ready), has_launcher=True, now=now
         ).list
         if found.hosts != list_.hosts:
             if not is_read and now - changed >= timedelta(seconds=READ_S):
@@ -135,7 +135,7 @@ def test_the_list_comes_to_the_wanted_hosts_by_its_own_timers(
     now, list_ = at(0), HostList(hosts=names({0, 1}))
     for wanted, ready, _, pause_s in steps:
         list_ = next_list(
-            list_, wanted=names(wanted), ready=names(ready), has_launcher=True, now=now
+            list_, desired=names(wanted), ready=names(ready), has_launcher=True, now=now
         ).list
         now += timedelta(seconds=pause_s)
     assert set(settled(list_, names(last), now)) == set(names(last))
@@ -143,7 +143,7 @@ def test_the_list_comes_to_the_wanted_hosts_by_its_own_timers(
 
 def settled(list_: HostList, wanted: Sequence[str], now: datetime) -> tuple[str, ...]:
     for _ in range(6):
-        found = next_list(list_, wanted=wanted, ready=wanted, has_launcher=True, now=now)
+        found = next_list(list_, desired=wanted, ready=wanted, has_launcher=True, now=now)
         list_ = found.list
         if found.wait_s is None:
             return list_.hosts

@@ -100,7 +100,7 @@ def room_of(row: Row, **status: Any) -> room.Room:
     failed = [worker.name for worker in table.bucket(WorkerState.RETRYABLE, WorkerState.LOST)]
     table = table.changed(failed, WorkerState.WAITING)
     table = table.changed(names["spent"], WorkerState.TERMINAL)
-    return room.resize(job, table.changed(names["again"], WorkerState.RETRYABLE), lost=0)
+    return room.resize(job, table.changed(names["again"], WorkerState.RETRYABLE), lost_count=0)
 
 
 def in_state(found: room.Room, state: WorkerState) -> set[str]:
