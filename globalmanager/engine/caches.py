@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from common import logs
 from edgeai.api.resources import NAMESPACES, NODES, PODS, Object, ObjectRef, ResourceType
 from globalmanager.cache.followed import Followed
-from globalmanager.cache.groups import unserved_groups
-from globalmanager.cache.health import Health, health_of
+from globalmanager.cache.health import Health, health_of, unserved_groups
 from globalmanager.cache.informers import MANAGED, Informers
 from globalmanager.cache.store import Store
 from globalmanager.contract import Kind
