@@ -113,6 +113,8 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
     obstacle = _missing_data(observed, ref, path)
     if obstacle:
         return obstacle
+    # For a path, a worker on another node would read other data, or wait for the directory for
+    # ever.
     elsewhere = dataset_node(observed, name)
     subject = f"Dataset {ref.namespace}/{name} ({path})"
     if not node:
@@ -130,6 +132,8 @@ def _unfit(dataset: Object, node: str, subject: str) -> Missing | None:
     if not is_subdomain(node):
         return Missing("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
     condition = condition_of(dataset, RESOLVED_REFS)
+    # A condition about an earlier generation says nothing about the node that the Dataset names
+    # now.
     is_current = condition.get("observedGeneration") == dataset["metadata"].get("generation")
     if condition.get("status") == Truth.FALSE and is_current:
         return Missing(str(condition.get("reason")), f"{subject}: {condition.get('message')}")
@@ -150,6 +154,7 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
         storage.check_place(url, observed.settings)
     except InvalidSpec as error:
         return Missing("PathNotAllowed", f"{subject}: {error}")
+    # A pod without the Secret could not read the bucket.
     for name in storage.secrets([_source(ref, data)]):
         return missing_secret(observed, name, f"credentialName of {subject}")
     return None

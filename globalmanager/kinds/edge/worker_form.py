@@ -58,6 +58,7 @@ def check(form: WorkerForm, path: str) -> None:
 
 def _check_template(form: WorkerForm, template: Object, path: str) -> None:
     template_node = templates.check(template, f"{path}.template").spec.node_name
+    # nodeName of the worker would win, and the node in the template would have no effect.
     if form.node_name and template_node and template_node != form.node_name:
         problem = f"{shown(form.node_name)} is not {shown(template_node)} of template.spec.nodeName"
         raise InvalidSpec(f"{path}.nodeName", problem, "name the node once")

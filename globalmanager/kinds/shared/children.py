@@ -181,6 +181,7 @@ def reconcile(
     creates = {ref_of(create.type, create.object): create for create in desired}
     creates = {ref: create for ref, create in creates.items() if ref not in exempt}
     expected = {*creates, *exempt}
+    # Deletions come first, so that new children can have the quota of the obsolete ones.
     obsolete = tuple(
         Delete(ref, child["metadata"]["uid"])
         for ref, child in sorted(observed.children.items(), key=lambda item: str(item[0]))
@@ -258,10 +259,13 @@ def _changes(observed: Observed, creates: Iterator[Create], rule: UpdateRule) ->
         existing = observed.children.get(ref_of(create.type, create.object))
         if existing is None:
             yield create
+        # The API server refuses a second object of the same name until the finalizers are done.
         elif is_being_deleted(existing):
             continue
+        # Most fields of a pod are immutable. The plan after the deletion creates the new pod.
         elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, create.object):
             yield Delete(ref_of(create.type, existing), existing["metadata"]["uid"])
+        # Nothing changes, so nothing is written (I12).
         elif rule is UpdateRule.REPLACE and not _is_as_desired(existing, create.object):
             yield _replacement(create, existing)
 
@@ -297,6 +301,8 @@ def _replacement(create: Create, existing: Object) -> Replace:
     """
     is_drift = _has_hash_of(existing, create.object) and not _has_too_few(existing, create.object)
     old, new = existing["metadata"], create.object["metadata"]
+    # Labels and annotations of others stay, as the revision that the Deployment controller keeps.
+    # Without them, the two would write in turn.
     metadata = {
         **old,
         "labels": {**(old.get("labels") or {}), **new["labels"]},

@@ -30,6 +30,7 @@ def edge_connected(
     if not nodes:
         return None, None
     left_s = {node: _grace_left_s(observed, node, now) for node in sorted(nodes)}
+    # One lost node is enough for False, also while other nodes are within their grace time.
     silent = [node for node, seconds in left_s.items() if seconds <= 0]
     if silent:
         return _lost(silent), None
@@ -43,6 +44,8 @@ def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
     contact = observed.contacts.get(node)
     if contact is not None and contact.connected:
         return math.inf
+    # A restart of the GlobalManager closes every session. Without the grace time, each restart
+    # would make all edges look lost.
     since = contact.since if contact is not None else _waiting_since(observed, now)
     if since is None:
         return 0.0

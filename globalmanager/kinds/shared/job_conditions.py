@@ -95,6 +95,7 @@ class Conditions:
         message = printable(message)[:MAX_MESSAGE_CHARS]
         reason = f"{self._kind}{cause or state}"
         previous = dict(self.get(state))
+        # An end is final (I4), and a condition that says the same costs no write and no event.
         if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
         at = rfc3339(self._now)
@@ -107,6 +108,7 @@ class Conditions:
             "lastUpdateTime": at,
             "lastTransitionTime": since or at,
         }
+        # Running and Restarting exclude each other, as in the Kubeflow operators.
         types = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
         others = [one for one in self._entries if one["type"] not in types]
         if state in ENDS:

@@ -91,6 +91,7 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
     succeeded = [
         pod["metadata"]["name"] for pod in own_pods(observed) if phase_of(pod) == "Succeeded"
     ]
+    # The status alone is not enough: a pod that has succeeded since the last write counts at once.
     workers = {*names[:MAX_FINISHED], *succeeded}
     return sorted(workers if among is None else workers.intersection(among))
 
@@ -189,6 +190,7 @@ def conclude(
     """
     connected, contact_in_s = contacts.edge_connected(observed, nodes, now)
     last_stall = status.condition(observed, STALLED)
+    # A job that has ended waits for nothing.
     stall = faults.stalled_finding(last_stall, examination.faults) if end is None else None
     others = (connected, overridden.finding(observed, stages), stall, end)
     conditions = [*findings, *(finding for finding in others if finding is not None)]

@@ -26,6 +26,8 @@ def finding(observed: Observed, stages: Stages) -> Finding | None:
 
     Args: stages: of the plan. The plan still names each correction that the engine leaves out
     """
+    # The engine leaves out a correction that somebody undoes each time. The plan still has it, so
+    # the condition ends as soon as the child is as the job wants it.
     drifted = [
         ref_of(action.type, action.object)
         for stage in stages

@@ -95,6 +95,8 @@ def build(
         "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
     pod_spec = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
+    # The job's labels win over the user's. With other labels, the Service would not select the pod,
+    # and the GlobalManager would not find it.
     metadata = template.get("metadata") or {}
     marks = {**objects.job_labels(observed, role), **(labels or {})}
     annotations = metadata.get("annotations")

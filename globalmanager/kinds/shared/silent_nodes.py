@@ -26,6 +26,7 @@ def silent_since(pod: Object) -> datetime | None:
     The node controller then sets the condition Ready to False. It leaves the reason and
     ContainersReady as they were. A kubelet itself always gives a reason.
     """
+    # A pod that has ended stays as it is, with or without its node.
     if phase_of(pod) in _TERMINAL_PHASES:
         return None
     ready = condition_of(pod, "Ready")

@@ -60,6 +60,8 @@ def conditions(
 
 def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:
     previous = condition(observed, finding.type)
+    # The time is that of the last change of the status, as the API conventions say. A new reason
+    # alone does not move it.
     since = previous.get("lastTransitionTime")
     unmoved = previous.get("status") == finding.truth and parse_time(since)
     return {
@@ -80,6 +82,8 @@ def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]
 
 def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
     is_transition = previous.get("status") != finding.truth
+    # A condition that begins as True is the normal course. An event for it would come with every
+    # new job.
     if finding.truth is Truth.TRUE and previous and is_transition:
         return Event(Severity.NORMAL, finding.reason, finding.message)
     new_reason = is_transition or previous.get("reason") != finding.reason

@@ -169,6 +169,7 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     fetched = _downloads([source for source in remote if not source.is_output], settings)
     places = {source.env: _path_in_pod(source.url) for source in sources}
     places |= {source.env: source.url for source in outputs}
+    # Several outputs use one Secret, so each variable stands in the container once.
     keys = {
         entry["name"]: entry
         for source in outputs
@@ -294,6 +295,7 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
         "securityContext": _FETCH_CONTEXT,
         "volumeMounts": [mount],
     }
+    # For inputs, the init container alone gets the keys. The worker reads the files.
     if credentials:
         fetch["envFrom"] = [{"secretRef": {"name": name}} for name in credentials]
     servers = [source.endpoint for source in sources if source.endpoint]

@@ -102,14 +102,19 @@ def folded(
     """
     entries = worker_entries(status)
     entry = entries.get(report.worker, {})
+    # An LC sends a report again until it has an acknowledgement. A repeated or delayed report must
+    # not count twice (I3) or undo a newer one (I4).
     if is_stale(entry, report):
         return None
+    # The limit holds for new workers only: a worker that has an entry can always report its end.
     if report.worker not in entries and len(entries) >= MAX_WORKERS:
         raise ReportRefused(f"status.workers has {len(entries)} workers, no more are kept")
+    # The former node knows the counts of its own run and nothing of the present worker.
     if report.is_former and entry.get("node", report.node) != report.node:
         desired = _with_counts_of_former_node(entry, report)
     else:
         desired = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
+    # A report whose only news is its time causes no write (I12).
     if _without_clocks(desired) == _without_clocks(entry):
         return None
     bounded = _within_budget(entries, report, desired)
@@ -160,6 +165,7 @@ def _within_budget(
     size = stored_bytes(desired)
     before = stored_bytes(entries.get(report.worker, {}))
     others = stored_bytes(entries) - before
+    # Nothing is short: the entry does not grow, or all entries together fit into one node's share.
     if size <= before or others + size <= MAX_NODE_BYTES:
         return desired
     of_node = stored_bytes(
@@ -171,6 +177,7 @@ def _within_budget(
     )
     if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
         return desired
+    # Texts go first, so that the counts of further workers have room.
     lean = {key: value for key, value in desired.items() if key not in ("details", "reason")}
     size = stored_bytes(lean)
     is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
@@ -208,6 +215,8 @@ def _counts_elsewhere(entry: Mapping[str, Any], report: WorkerReport) -> OtherCo
         before = _numbers(elsewhere.pop(report.node, {}))
         elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
         return OtherCounts(before, _merged(elsewhere))
+    # A new ledger of the same node begins at zero, as after a lost disk. The counts of the old one
+    # stay as a base.
     is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
     return OtherCounts(
         _numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere

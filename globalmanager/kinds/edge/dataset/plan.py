@@ -54,6 +54,7 @@ def _counted(observed: Observed, node: str) -> Finding:
     """
     entry = worker_entries(status.status_of(observed)).get(WorkerName(observed.ref.name), {})
     details = mapping(entry.get("details"))
+    # After an edit of nodeName or url, the entry is still that of the former data.
     if entry.get("node") != node or details.get("generation") != str(observed.generation):
         message = f"node {node} has not counted the samples yet"
         return Finding(COUNTED, Truth.FALSE, WAITING, message)

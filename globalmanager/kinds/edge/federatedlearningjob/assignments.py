@@ -73,6 +73,8 @@ def _reporting(observed: Observed) -> dict[str, frozenset[WorkerName]]:
     else the node where the spec or the Dataset puts the trainer.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
+    # The node of the pod wins: after an edit of nodeName, the trainer reports from its former node
+    # while its pod is there.
     places: dict[WorkerName, str] = {}
     for index, worker in enumerate(spec.training_workers if spec else ()):
         places[_worker(observed, index)] = types.node_of(observed, worker)

@@ -64,6 +64,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
+    # The end is final (I4): a later edit of the spec, or a Model that is deleted afterwards, starts
+    # no worker again.
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
@@ -73,9 +75,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
     else:
         findings = (status.accepted(_note(observed, spec)), references.resolved(obstacles))
     outcome = _outcome(observed, spec, now)
+    # At the end, and when the trainers have had their time, the pods that still run go. A trainer
+    # that has missed the result would hold its node's resources for ever.
     stages: Stages = ()
     if outcome.end is not None or _has_waited(observed, now):
         stages = (lifecycle.clean_up(own_pods(observed)),)
+    # With a wrong spec or a missing reference, the workers that run stay as they are. After the
+    # result, a new trainer would have no aggregator to join.
     elif spec is not None and not obstacles and not _has_result(observed):
         stages = _reconcile(observed, spec, now)
     model_status = _model_status(observed, spec, now)
@@ -138,9 +144,12 @@ def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -
 
 
 def _reconcile(observed: Observed, spec: FederatedLearningJobSpec, now: datetime) -> Stages:
+    # A worker that has succeeded does not run again, also when somebody deletes its pod.
     finished_pods = [
         ObjectRef(PODS, observed.ref.namespace, name) for name in finished(observed, spec)
     ]
+    # A failed pod keeps its name until it is old enough. Without this exemption, an edit of the
+    # spec would replace it before the pause is over.
     failed_pods = [ref_of(PODS, pod) for pod in own_pods(observed) if phase_of(pod) == "Failed"]
     replacements, _ = lifecycle.replacement(own_pods(observed), now, after_s=REPLACED_AFTER_S)
     desired = workers.desired(observed, spec)
@@ -181,6 +190,8 @@ def _timers(observed: Observed, now: datetime) -> Timers:
 
 def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: datetime) -> Outcome:
     pods = own_pods(observed)
+    # A deadline is the user's own limit, so a new pod would only break it. Every other failure
+    # comes from the node, and the plan replaces the pod.
     failed = next((pod for pod in pods if _has_failed_for_good(pod)), None)
     if failed is not None:
         message = str(mapping(failed.get("status")).get("message") or _DEADLINE)
@@ -188,13 +199,18 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         return _end(FAILED, Phase.FAILED, _DEADLINE, text)
     finished_names = finished(observed, spec)
     expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
+    # Every worker has succeeded. The names in the status count too, because Kubernetes may have
+    # removed the pods.
     if expected and expected <= {*finished_names}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
+    # The aggregator has the model, which is what the job is for. A trainer that ended without the
+    # result does not make the job fail.
     if _has_result(observed) and not any(map(pod_state.is_active, pods)):
         unfinished = ", ".join(sorted(expected - {*finished_names}))
         message = "the aggregator has succeeded"
         message += f"; ended before they had the result: {unfinished}" if unfinished else ""
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", message)
+    # A fault comes before the count of workers: it says why a worker does not run.
     fault = next(iter(_examine(observed, now).faults), None)
     if fault is not None:
         return Outcome(Finding(TRAINING, Truth.FALSE, fault.reason, fault.message), Phase.PENDING)
@@ -226,6 +242,7 @@ def _underway(
     pods: list[Object],
     finished_names: list[str],
 ) -> Outcome:
+    # While the API refuses a child, the job is incomplete, also when all its pods run.
     refusal = observed.refusal
     if refusal is not None:
         finding = Finding(TRAINING, Truth.FALSE, refusal.reason, refusal.message)
@@ -234,6 +251,7 @@ def _underway(
     if not pods and not finished_names:
         message = "no worker was created yet: see the other conditions"
         return Outcome(Finding(TRAINING, Truth.FALSE, WAITING, message), Phase.PENDING)
+    # While the spec is wrong, the workers are those whose pods exist.
     expected = {*(pod["metadata"]["name"] for pod in pods), *finished_names}
     expected |= {*workers.names(spec, observed.ref.name)} if spec is not None else set()
     up = {*(pod["metadata"]["name"] for pod in running), *finished_names}

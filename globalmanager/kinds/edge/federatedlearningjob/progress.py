@@ -51,12 +51,15 @@ def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
     """
     spec: FederatedLearningJobSpec | None = observed.spec
     current = mapping(rules.status_of(observed).get("samples"))
+    # Anybody may write a status, so an entry that is no count is ignored. A bool is no count.
     last = {name: number for name, number in current.items() if type(number) is int and number >= 0}
     if spec is None or is_over:
         return last
     counts: dict[str, int] = {}
     for name, dataset in _datasets(observed, spec).items():
         number = refs.dataset_samples(observed, dataset)
+        # The count stays when the Dataset is deleted, so the weight of the trainer's updates does
+        # not change while the job runs.
         if (number := last.get(name) if number is None else number) is not None:
             counts[name] = number
     return counts
@@ -111,6 +114,8 @@ def model_status(
         "trainedBy": _job(observed),
     }
     current = mapping(object_.get("status"))
+    # updateTime is not compared. Otherwise each plan would write the Model, and each write would
+    # cause a plan.
     if all(current.get(key) == value for key, value in fields.items()):
         return ()
     patch = {**fields, "updateTime": rfc3339(now)}

@@ -137,6 +137,7 @@ def shared_dataset(spec: FederatedLearningJobSpec) -> str:
 
     Two trainers with different Datasets may share a node.
     """
+    # This is a hint and no error: such a job trains, but these samples weigh twice in the model.
     first: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
         name = worker.dataset.name

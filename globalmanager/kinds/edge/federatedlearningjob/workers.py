@@ -57,11 +57,14 @@ def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create,
     service = children.service(
         observed, name=worker_name(observed.ref.name, None), role=AGGREGATION, ports={"tcp": PORT}
     )
+    # Most jobs have no Secret of an earlier release, and only one set of templates to make.
     separate = pods(observed, spec, Layout.SEPARATE)
     if worker_secrets.joint_secret(observed) not in observed.children:
         return (*worker_secrets.desired(observed, spec), service, *separate)
     joint = pods(observed, spec, Layout.JOINT)
     users = worker_secrets.joint_users(observed, separate)
+    # A pod of an earlier release refers to the joint Secret and stays as it is: an upgrade of the
+    # GlobalManager restarts no worker.
     mixed = [
         old if children.is_current(observed, old) else new
         for old, new in zip(joint, separate, strict=True)

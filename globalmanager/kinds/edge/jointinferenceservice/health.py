@@ -36,6 +36,8 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
     Where a node is silent for Kubernetes, the report of its LocalController on the edge worker
     counts.
     """
+    # When an edge node has no contact to Kubernetes, the node controller marks its pods as not
+    # ready, although they may serve. The LocalController of the node has its own session.
     silent_pods = _silent_pods(observed)
     edge_pods = [pod for pod in silent_pods if _runs_at_edge(observed, pod)]
     faults = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role, now))}
@@ -48,11 +50,14 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
         message += _edge_note(edge_pods[0]) if edge_pods else ""
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
     culprits = {role: faults[role] for role in absent if role in faults}
+    # The node is silent and no fault says that the worker has failed: what the LocalController
+    # reports decides (I11).
     if absent == [EDGE] and silent_pods and not culprits:
         return _silent_node_finding(observed, silent_pods[0]), Phase.PENDING
     if not culprits:
         message = f"not available yet: {' and '.join(absent)} worker"
         return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
+    # A fault that needs a change by a person wins over a fault that may pass.
     worst = min(culprits.values(), key=attrgetter("is_pending"))
     phase = Phase.PENDING if worst.is_pending else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, worst.reason, _faults_text(culprits)), phase
@@ -74,6 +79,7 @@ def _deployment(observed: Observed, role: str) -> Object:
 
 def examine(observed: Observed, now: datetime) -> Examination:
     """The faults of the workers. A failed pod counts until its Deployment has another one."""
+    # A Deployment leaves its failed pods behind. Once another pod serves, they are history.
     roles = [role for role in (CLOUD, EDGE) if is_available(observed, role)]
     pods = (pod for role in (CLOUD, EDGE) for pod in _audible(observed, role))
     return pod_faults.examine(

@@ -32,11 +32,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
+    # A wrong spec changes no child: the service goes on as its last valid spec describes it.
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
         return _conclude(observed, now, findings=findings)
     spec: JointInferenceServiceSpec = observed.spec
     obstacles = types.missing(observed, spec)
+    # While a reference is missing, the plan has no stages at all. An empty desired set would delete
+    # the workers of a running service when somebody deletes its Model.
     desired = () if obstacles else workers.desired(observed, spec)
     stages = () if obstacles else children.reconcile(observed, desired, workers.OWNS)
     findings = (status.accepted(workers.hints(observed, spec)), references.resolved(obstacles))
@@ -56,6 +59,8 @@ def _conclude(
     running, running_phase = _with_refusal(observed, *_running(observed, findings, now))
     acceptance = findings[0]
     is_accepted = acceptance.truth is Truth.TRUE
+    # The phase Invalid shows a wrong spec in `kubectl get`, also while the workers of the last
+    # valid spec run. Condition Running still says that they do.
     phase = sedna.phase(observed, running_phase if is_accepted else Phase.INVALID)
     failed = sedna.failed(observed, phase, because=running if is_accepted else acceptance)
     cloud = reachability.reachability(observed, now)
@@ -90,9 +95,12 @@ def _with_refusal(observed: Observed, running: Finding, phase: Phase) -> tuple[F
     refusal = observed.refusal
     if refusal is None:
         return running, phase
+    # The refusal stops an update of the service, and not the workers that already serve.
     if running.truth is Truth.TRUE:
         message = f"{running.message}; but {refusal.message}"
         return msgspec.structs.replace(running, message=message), phase
+    # These refusals pass by themselves, as when the former child of the same name is still being
+    # deleted.
     waits = refusal.reason in (WAITING, deletions.TERMINATING)
     phase = Phase.PENDING if waits else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, refusal.reason, refusal.message), phase

@@ -47,6 +47,7 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     """
     count = _in_a_row(before)
     more = _total(after, "fallbacks") - _total(before, "fallbacks")
+    # One answer ends the row, because the cloud was reachable within the time of this report.
     is_answered = _total(after, _ANSWERS) > _total(before, _ANSWERS)
     total = 0 if is_answered else min(count + max(more, 0), _MAX_COUNT)
     return {} if total == count else {_IN_A_ROW: total or None}
