@@ -39,14 +39,21 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     pods = histories.pods_by_name(observed)
     deletions, timers = _replacements(job, pods)
     absent = [entry for entry in members if entry[0] not in pods]
+    # Somebody may have removed the pod of a finished replica. Upstream it then trains again
+    # (kubeflow/training-operator#1186).
     absent = [entry for entry in absent if entry[0] not in history.finished]
     is_too_large = replicas.is_too_large(observed, spec)
+    # The condition Stalled tells the user which template is too large.
     if is_too_large and not observed.children:
         return (), timers
+    # Half a job would hold room without training, and a pod that joins processes of the attempt
+    # before ends with them.
     if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         absent = []
+    # All pods of a large job at once would hold up other jobs.
     room = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
     timers = timers.add(room.wait_s if absent else None)
+    # Also a replica without a pod has its Service: the others look up its name as they start.
     desired = [
         *_companions(job),
         *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
@@ -69,6 +76,7 @@ def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delet
     """
     observed, spec, history = job.observed, job.spec, job.history
     members = [entry for entry in replicas.names(observed.ref.name, spec) if entry[0] in pods]
+    # A pod that lost its room has not failed, so it counts for no limit and needs no new attempt.
     disrupted = {
         name: pods[name]
         for name, replica, _ in members

@@ -62,6 +62,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
         return plan.plan(_with_final_words(observed), now)
     if observed.invalid is not None or not plan.is_ours(observed):
         return plan.plan(observed, now)
+    # The plan of the package sees corrected pods, so none of its rules asks for contact.
     pods = _pods(observed, now)
     job_plan = plan.plan(_without_contact_condition(pods.observed), now)
     finding, waits = _finding(pods, now)
@@ -99,12 +100,15 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
             continue
         word = word_of(observed, pod)
         is_silent = silent_since(pod) is not None
+        # The node saw the processes end. Without the kubelet's contact the API still shows them.
         if word is not None and _outranks(pod, word):
             corrections[ref] = _told(pod, word)
             unconfirmed.update({ref} if is_silent else ())
+        # Lost contact alone changes nothing (I11): the replica counts as what it was.
         elif (since := _out_since(observed, pod, word, now)) is not None:
             out[ref.name] = since
             corrections[ref] = _kept(pod)
+            # The user's grace time, not the cloud's eviction, says when the job goes on without it.
             if now - since >= grace:
                 lost_names.add(ref.name)
                 unconfirmed.add(ref)

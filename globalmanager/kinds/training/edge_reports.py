@@ -105,13 +105,16 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     """
     workers = worker_entries(status)
     recorded = workers.get(report.worker, {})
+    # Reports may arrive twice and out of order, and the status never goes back (I4).
     if _is_stale(recorded, report):
         return None
     entry = _entry(report)
+    # A repetition differs only in its time, and is not worth a write (I12).
     if _without_time(entry) == _without_time(recorded):
         return None
     others = {name: other for name, other in workers.items() if name != report.worker}
     left_bytes = MAX_WORKERS_BYTES - stored_bytes(others)
+    # No decision depends on the reason, so it goes first.
     if stored_bytes({report.worker: entry}) > left_bytes:
         entry.pop("reason", None)
     if stored_bytes({report.worker: entry}) > left_bytes:

@@ -53,6 +53,7 @@ class History(NamedTuple):
         The next attempt is above the attempt of each failed pod, also when somebody has reset the
         status. So each failure counts once.
         """
+        # All replicas start together, so the finished ones run again too.
         if scope is RestartScope.JOB:
             job_restarts = [attempt_of(one.pod) - self.restarts.get(one.name, 0) for one in failed]
             number = max(self.job_restarts, *job_restarts) + 1
@@ -89,6 +90,7 @@ def history_of(observed: Observed, spec: KubeflowJob) -> History:
     """The history of the replicas that the spec has, with what the pods have told since."""
     names = {name for name, _, _ in replicas.names(observed.ref.name, spec)}
     recorded = status.status_of(observed)
+    # A status can hold anything, and the spec may have fewer replicas than before.
     names_in_status = recorded.get("finished")
     entries = names_in_status if isinstance(names_in_status, list) else ()
     finished = {name for name in entries if isinstance(name, str) and name in names}
@@ -98,6 +100,7 @@ def history_of(observed: Observed, spec: KubeflowJob) -> History:
         if name in names and _count(number)
     }
     history = History(frozenset(finished), restarts, _count(recorded.get("jobRestarts")))
+    # The success of a pod from before a restart does not finish the present attempt.
     succeeded = {
         name
         for name, pod in pods_by_name(observed).items()
@@ -145,6 +148,7 @@ def _failure(framework: Framework, name: str, replica: Replicas, pod: Object) ->
         RestartPolicy.ALWAYS: True,
         RestartPolicy.ON_FAILURE: True,
         RestartPolicy.NEVER: False,
+        # Without an exit code the node or the cluster ended the pod. Upstream retries it, too.
         RestartPolicy.EXIT_CODE: code is None or code >= _RETRYABLE_FROM,
     }[replica.policy]
     return Failure(name, replica.type, pod, code, is_retryable)

@@ -33,8 +33,10 @@ from globalmanager.kinds.training.present import Present
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
+    # As with the training operator, a job with a foreign manager gets no pods and no status.
     if not is_ours(observed):
         return Plan()
+    # A terminal state is absorbing (I4): only the cleanup and the time to live are left.
     if has_ended(observed):
         return _after_the_end(observed, now)
     kind = observed.type.kind
@@ -55,6 +57,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         assert error is not None  # a job has either a spec or the reason why it has none
         return _invalid(observed, error, conditions, now)
     job = Present(observed, spec, now, conditions, histories.history_of(observed, spec))
+    # As upstream, suspension comes before the limits: a suspended job cannot exceed them.
     return _suspended(job) if spec.policy.suspend else _living(job)
 
 
@@ -113,6 +116,7 @@ def _living(job: Present) -> Plan:
     start_time = job.conditions.resume(job.text)
     counts = present.counts(job)
     failed = histories.failures(job.observed, job.spec, job.history)
+    # The end comes before all else: a job that is over must not make a pod again.
     ending = _ending(job, start_time, counts, failed)
     if ending is not None:
         state, message = ending
@@ -121,6 +125,8 @@ def _living(job: Present) -> Plan:
         fields = {"startTime": start_time, "completionTime": rfc3339(job.now)}
         replica_fields = {**present.statuses(job, counts, state), **present.no_longer_elastic(job)}
         return written_plan(job.observed, job.conditions, fields | replica_fields, job.now)
+    # The status counts the restarts. Upstream counts those of present pods, so a pod that is made
+    # again resets its share of the backoff limit (kubeflow/training-operator#2045).
     history = present.history_after(job, failed)
     if history != job.history:
         retried = [one for one in failed if one.is_retryable]
@@ -140,6 +146,8 @@ def _living(job: Present) -> Plan:
     timers = timers.add(*stall_timers.waits_s)
     job.conditions.stall(stall)
     job.conditions.events.extend(_warnings(job, stages))
+    # The plan asks for a wake-up itself: upstream a deadline never ends a job in which nothing else
+    # happens (kubeflow/training-operator#3358).
     deadline = left_s(start_time, job.spec.policy.active_deadline_seconds, job.now)
     return written_plan(
         job.observed, job.conditions, fields, job.now, stages=stages, timers=timers.add(deadline)
@@ -175,8 +183,11 @@ def _ending(
 ) -> tuple[State, str] | None:
     """The final condition of the job and its message; None while the job goes on."""
     policy, framework = job.spec.policy, job.spec.framework
+    # Success excludes failure. Upstream a chief that succeeds beside a failed worker leaves both
+    # conditions True.
     if framework.has_succeeded(job.spec, counts, job.history.finished):
         return State.SUCCEEDED, f"{job.text} is successfully completed."
+    # Dynamic workers of a TFJob are tolerated: the others train on without them.
     final = [one for one in failed if not one.is_retryable and one.type not in job.spec.tolerant]
     if final:
         return State.FAILED, _failed_text(job, final, "has failed because")
@@ -230,6 +241,8 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: KubeflowJob | None = observed.spec
     policy = spec.policy if spec is not None else defaults.readable_policy(observed.object)
     ttl_s = policy.ttl_seconds_after_finished
+    # The wait is part of the plan, so the deletion needs no event of another object. Upstream a job
+    # once went seven hours late (kubeflow/training-operator#1533).
     expired, timers = lifecycle.deletion_after(observed, ttl_s, now, since=_ended_at(observed))
     if expired:
         return Plan(stages=(expired,))

@@ -185,6 +185,7 @@ def _policy_of_pods(spec: KubeflowJob, replica: Replicas) -> RestartPolicy:
     Where a failure restarts the whole job, the node must not start one container again.
     """
     is_whole = spec.policy.restart_scope is RestartScope.JOB
+    # The exit code decides, and a restart by the kubelet would hide it from the plan.
     if replica.policy is RestartPolicy.EXIT_CODE:
         return RestartPolicy.NEVER
     if replica.policy is RestartPolicy.ON_FAILURE and is_whole:

@@ -32,6 +32,7 @@ _MASTER: Final = "Master"
 
 def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     """What keeps the job from getting on, in causal order, and the waits until that changes."""
+    # Each of these holds up the whole job, so the faults of single pods would only distract.
     fault = (
         refusal_fault(job.observed, job.conditions)
         or _missing_type_fault(job)

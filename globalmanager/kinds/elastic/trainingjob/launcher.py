@@ -94,6 +94,7 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
         env=env,
         data=storage.joined(workers.ssh_files(observed, spec), _config_files(job)),
         labels=workers.labels(job, LAUNCHER),
+        # The plan restarts the launcher, because each start counts for backoffLimit.
         restart_policy="Never",
     )
     metadata = template["metadata"]
@@ -112,6 +113,8 @@ def _config_files(job: str) -> Placement:
     """The mounts of the ConfigMap. A mounted directory follows the changes of the ConfigMap, and
     the kubelet exchanges all files of a directory at once.
     """
+    # The et-operator rewrites the host file in place. Horovod may read it in between, and takes the
+    # empty file for a removal of all hosts.
     directories = {
         files.ELASTIC_DIRECTORY: {
             files.HOSTFILE: (files.HOSTFILE, _READ_MODE),

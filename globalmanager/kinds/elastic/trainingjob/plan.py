@@ -66,10 +66,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if is_being_deleted(observed.object):
         return Plan()
     state = present.state_of(observed)
+    # A terminal state is absorbing (I4), whatever an edit of the spec asks for.
     if state in ENDS:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
     is_new = invalid.is_new(observed)
+    # Of a job that has started, other numbers of workers only ask for a scaler, which names the
+    # fault.
     fault = observed.invalid or (observed.spec.start_fault if is_new else None)
     if fault is not None and is_new:
         return invalid.refused(observed, fault, conditions, now)
@@ -81,6 +84,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         invalid.tell(job, fault)
     if _is_suspended(job):
         return _suspended(job)
+    # The launcher of a job that an edit made invalid works on, and its end ends the job.
     return _living(job) if fault is None else invalid.until_the_end(job)
 
 
@@ -161,10 +165,12 @@ def _decision(job: Present) -> _Decision:
     table = scaling.table
     situation = _situation(job, table, is_scaling=bool(scaling.current))
     state, restarts = job.state, job.restarts
+    # Several states can pass in one plan. Each gets its condition and its event.
     for state in states_ahead(job.state, situation):
         restarts += state is State.RESTARTING
         phases.enter(job, state, situation, table)
     workers = table.workers.values()
+    # Horovod hangs after some changes of its hosts, so the list may follow the workers later.
     following = next_list(
         host_list,
         desired=[worker.name for worker in workers if worker.is_host],

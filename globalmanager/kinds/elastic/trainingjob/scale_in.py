@@ -60,6 +60,7 @@ def _begun(view: View, current: ScalerView) -> Step:
     table, scaler = view.table, current.scaler
     if scaler is None:
         return _failed(view, _UNACCEPTED)
+    # The et-operator takes names that match no worker for all workers, and deletes every one.
     unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
         problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"

@@ -98,6 +98,7 @@ def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: 
     """
     # A scaler that has begun goes on in each state of the job, or it would hold up the others.
     current = _current(unfinished_scalers)
+    # The oldest first: the et-operator begins with the newest, so an old scaler may never begin.
     if current is None and may_begin:
         current = next((scaler for scaler in unfinished_scalers if scaler.is_created), None)
     step = Step(view.table) if current is None else _STEPS[current.kind](view, current)

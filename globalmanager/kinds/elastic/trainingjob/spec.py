@@ -92,6 +92,7 @@ def read(object_: Object) -> TrainingJob:
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,
         max_queued=_max_queued(spec.elastic),
+        # The et-operator's default Never leaves the place of an evicted worker empty.
         worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
         attach_mode=spec.launcher_attach_mode or AttachMode.SSH,
         slots=_slots(spec),
@@ -113,6 +114,7 @@ def _max_queued(elastic: ElasticForm | None) -> int | None:
 
 
 def _slots(spec: TrainingJobSpec) -> int:
+    # As in the et-operator: the spec, else a slot for each GPU, else one.
     if spec.slots_per_worker is not None:
         return spec.slots_per_worker
     container = spec.et_replica_specs.worker.template["spec"]["containers"][0]

@@ -102,6 +102,8 @@ def _after_launcher_created(now: Situation) -> State | None:
     return _after_failure(now)
 
 
+# As in the et-operator, the launcher alone decides about success and failure: elastic training
+# survives the loss of workers.
 def _after_running(now: Situation) -> State | None:
     if now.launcher is Launcher.SUCCEEDED:
         return State.SUCCEEDED

@@ -34,6 +34,7 @@ def _of_master(observed: Observed, spec: KubeflowJob, type_: str, index: int) ->
         return []
     address = name_of(observed.ref.name, MASTER, 0)
     port = str(port_of(spec.framework, master))
+    # The process at MASTER_ADDR must have rank 0, so the workers follow the master.
     rank = str(index if type_ == MASTER else index + 1)
     return [
         literal("MASTER_PORT", port),

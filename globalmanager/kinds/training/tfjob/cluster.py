@@ -28,6 +28,7 @@ _MAX_AFFIXES: Final = 48
 def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     """TF_CONFIG; nothing for the only replica of a job."""
     spec: KubeflowJob = observed.spec
+    # Upstream leaves it out too: without the variable TensorFlow trains alone.
     if spec.total == 1:
         return []
     hosts = _hosts(observed, spec)
