@@ -11,7 +11,7 @@ OPERATOR_NAME: Final = f"{_LABEL}operator-name"
 
 
 ATTEMPT: Final = "edgeai.io/attempt"
-"""Annotation of a pod: how many pods of this replica the job made anew before this pod."""
+"""Annotation of a pod: how many pods of this replica the job made before this pod."""
 
 
 MAX_RESTARTS: Final = 10**6

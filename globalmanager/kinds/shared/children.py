@@ -171,8 +171,7 @@ def reconcile(
     the other.
 
     Children of one type are independent of each other, so they form one stage. A plan does not
-    touch a child that is being deleted. When the child is gone, the next plan creates the child
-    anew.
+    touch a child that is being deleted. When the child is gone, the next plan creates it.
 
     Args:
         rules: type -> what the plan does with a child that differs from the desired child
@@ -265,7 +264,7 @@ def _changes(observed: Observed, creates: Iterator[Create], rule: UpdateRule) ->
         # Most fields of a pod are immutable. The plan after the deletion creates the new pod.
         elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, create.object):
             yield Delete(ref_of(create.type, existing), existing["metadata"]["uid"])
-        # Nothing changes, so nothing is written (I12).
+        # A child that is as desired needs no action: nothing changes, so nothing is written (I12).
         elif rule is UpdateRule.REPLACE and not _is_as_desired(existing, create.object):
             yield _replacement(create, existing)
 

@@ -17,7 +17,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Observed, PatchStatus
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.federatedlearningjob.spec import TRAIN
-from globalmanager.kinds.shared import status as rules
+from globalmanager.kinds.shared import status as job_status
 from globalmanager.kinds.shared.replication import replica_name
 
 MAX_METRICS: Final = 32
@@ -50,7 +50,7 @@ def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
     job is over, because the files of a node may grow later.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
-    current = mapping(rules.status_of(observed).get("samples"))
+    current = mapping(job_status.status_of(observed).get("samples"))
     # Anybody may write a status, so an entry that is no count is ignored. A bool is no count.
     last = {name: number for name, number in current.items() if type(number) is int and number >= 0}
     if spec is None or is_over:

@@ -14,7 +14,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice import health
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD
-from globalmanager.kinds.shared import status as rules
+from globalmanager.kinds.shared import status as job_status
 from globalmanager.kinds.shared import worker_status
 
 CLOUD_REACHABLE: Final = "CloudReachable"
@@ -54,7 +54,7 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
 
 def reachability(observed: Observed, now: datetime) -> Reachability:
-    status = rules.status_of(observed)
+    status = job_status.status_of(observed)
     # Within the minute the cloud counts as reachable, if it has ever answered.
     reachable = (_REACHABLE,) if _total(status, _ANSWERS) else ()
     if not _in_a_row(status):
