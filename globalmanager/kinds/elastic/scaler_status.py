@@ -121,6 +121,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
 def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     """Refuses a scaler with a wrong spec, and says what each other one waits for."""
     scaler, kind, name = observed.object, observed.type.kind, observed.ref.name
+    # The end of a scaler is final (I4), whatever happens to its job.
     if is_being_deleted(scaler) or has_ended(scaler):
         return Plan()
     stranger = _stranger(observed)

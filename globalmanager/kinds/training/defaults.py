@@ -29,6 +29,7 @@ def readable_policy(object_: Object) -> RunPolicy:
     """The fields of the run policy that can be read, for a job whose spec is wrong. Total."""
     readable = {}
     for key, value in mapping(mapping(object_.get("spec")).get("runPolicy")).items():
+        # One wrong field must not hide the others: cleanup and time to live still hold.
         try:
             msgspec.convert({key: value}, RunPolicy)
         except msgspec.ValidationError:

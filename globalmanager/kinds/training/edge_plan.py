@@ -1,18 +1,18 @@
 """plan of a training job whose replicas may be out of contact: on edge nodes, and on lost nodes.
 
-`plan` of the package knows nothing of contact. This module shows it the pods as they are by the
-best word on each:
+`plan` of the package knows nothing of contact. It gets the pods corrected by the last reports of
+their nodes:
 
 - What the LocalController of a pod's node reports as the pod's end counts, also when the pod's
   status is stale because the kubelet has no contact.
 - A replica is out of contact when neither its kubelet nor the LocalController of its node has
   contact. For the grace time of the job the replica counts as what it was. Nothing is deleted or
-  made anew. The condition EdgeConnected names the replica on an edge node.
+  made again. The condition EdgeConnected names the replica on an edge node.
 - After the grace time the replica counts as lost, which is a failure without an exit code. Its pod
   is deleted by force, because no kubelet confirms the deletion.
 
 .status.outOfContact has the time at which a GlobalManager first saw a replica out of contact. So a
-restart of the GlobalManager neither shortens the grace time nor begins it anew.
+restart of the GlobalManager neither shortens nor prolongs the grace time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,7 +45,7 @@ _MAX_NAMED: Final = 10
 
 
 class _Pods(NamedTuple):
-    """The pods of a job by the best word on each."""
+    """The pods of a job, corrected by the last reports of their nodes."""
 
     observed: Observed
     out: Mapping[str, datetime]
@@ -72,7 +72,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     return _completed(observed, pods, job_plan, finding, waits, now)
 
 
-# ---- the best word on each pod ------------------------------------------------------------------
+# ---- the corrected pods -------------------------------------------------------------------------
 
 
 def _with_final_words(observed: Observed) -> Observed:

@@ -93,7 +93,7 @@ class Elastic(msgspec.Struct, frozen=True):
     type: str
     """The type whose replicas may wait for room."""
     least: int
-    """So many replicas of the type must run."""
+    """Least number of replicas of the type that must run."""
 
 
 class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """So many replicas the job needs for its start. All, unless the job is elastic."""
+        """Replicas that must exist before the job starts: all, unless the job is elastic."""
         if self.elastic is None:
             return self.total
         elastic_replicas = self.of_type(self.elastic.type)

@@ -108,6 +108,7 @@ def with_gang(gang: Gang, job: str, replicas: Replicas) -> Replicas:
         dict(metadata.get("annotations") or {}),
         dict(metadata.get("labels") or {}),
     )
+    # Volcano finds the group of a pod by annotations, scheduler-plugins by a label.
     if gang.type == OF_VOLCANO:
         annotations |= {_VOLCANO_GROUP: job, _VOLCANO_TASK: replicas.type.lower()}
     else:

@@ -1,4 +1,4 @@
-"""What a training job remembers of its pods: who is done, and how often each replica started anew.
+"""What a training job remembers of its pods: who is done, and how often each replica restarted.
 
 Pods disappear: the garbage collector removes finished ones, nodes are lost, people delete them. So
 the status keeps what the pods told. A failure is first counted in the status. Only then, in a later

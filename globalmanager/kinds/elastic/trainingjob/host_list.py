@@ -64,13 +64,13 @@ def next_list(
     has_launcher: bool,
     now: datetime,
 ) -> Next:
-    """The next list. A caller that calls again after each `wait_s` comes to the wanted hosts.
+    """The next list. Repeated after each `wait_s`, it reaches the desired hosts.
 
     Args:
         current: the list that the ConfigMap has
         desired: the hosts that the job keeps, in the order of their index
         ready: the hosts that can start processes now; a host that is not ready never comes, but a
-            wanted host that is listed stays
+            desired host that is listed stays
         has_launcher: whether a launcher exists that may have read `current`
         now: UTC
     """

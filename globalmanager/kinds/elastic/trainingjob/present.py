@@ -133,6 +133,7 @@ def ready_workers(pods: Mapping[str, Object]) -> frozenset[str]:
 
 def is_ready(pod: Object) -> bool:
     """Whether the pod runs, is not being deleted, and its node has contact."""
+    # On a node that lost contact the phase stays Running, and only this condition tells it.
     ready = condition_of(pod, "Ready")
     is_unready = bool(ready) and ready.get("status") != "True"
     return phase_of(pod) == "Running" and pod_state.is_active(pod) and not is_unready

@@ -119,7 +119,7 @@ def _is_stuck(worker: Worker) -> bool:
 
 
 def _least(job: Present, terminal_count: int, *, is_placed: bool) -> int:
-    """So many workers the job must have, of which so many have ended for good."""
+    """Least number of workers. Args: terminal_count: those that have ended for good"""
     least = max(job.spec.min_replicas or 1, 1)
     if not is_placed:
         # Before the launcher runs, workers that end for good fail the job, as without spec.elastic.
@@ -152,7 +152,7 @@ def _launcher_first(
     have given its room to a worker that waited. So the workers give room back, one after the other.
 
     Args:
-        least: so many workers the launcher needs
+        least: number of workers that the launcher needs
         before: the workers before new ones came, or waiting ones went
         queue: the workers that wait for room
     """

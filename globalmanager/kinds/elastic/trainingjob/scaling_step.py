@@ -57,7 +57,7 @@ class View(NamedTuple):
 
     @property
     def least(self) -> int:
-        """So many workers must stay."""
+        """Least number of workers that must stay."""
         return max(self.job.spec.min_replicas or 1, 1)
 
     @property

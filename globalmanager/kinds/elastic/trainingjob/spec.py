@@ -52,7 +52,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """The launcher starts when this number of workers is ready. None: all workers."""
     max_replicas: int | None
     max_queued: int | None
-    """So many workers of an elastic job wait for room. None: the job is not elastic."""
+    """Workers of an elastic job that wait for room. None: the job is not elastic."""
     worker_policy: RestartPolicy
     attach_mode: AttachMode
     slots: int

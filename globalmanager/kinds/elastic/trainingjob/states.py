@@ -47,7 +47,7 @@ class Situation(NamedTuple):
     are_workers_created: bool = False
     """All wanted workers have a pod."""
     are_enough_ready: bool = False
-    """So many workers are ready that the launcher may start."""
+    """Enough workers are ready for the launcher to start."""
     cannot_start: bool = False
     """Too many workers have failed for good before the launcher could start."""
     launcher: Launcher = Launcher.ABSENT

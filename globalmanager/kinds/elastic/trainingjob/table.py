@@ -31,7 +31,7 @@ from globalmanager.kinds.shared.replication import index_of, replica_name
 from globalmanager.kinds.shared.room import has_room
 
 _AT_ONCE: Final = 3
-"""So many workers of a job are replaced without a pause."""
+"""Number of workers of a job that are replaced without a pause."""
 _MAX_AGE_S: Final = 60.0
 """A worker of this age is always replaced without a pause."""
 _RETRYABLE_FROM: Final = 128  # exit codes of 128 + number say that a signal ended the process
@@ -124,6 +124,7 @@ class Table(NamedTuple):
         """With further workers, as far as there are free indices. A worker has a pod already when
         the status that the plan reads is older than the pods.
         """
+        # Indices only grow: Horovod never uses a host again on which a process has failed.
         end = min(self.next_index + number, MAX_INDEX + 1)
         names = _names(job.observed, range(self.next_index, end))
         rows = (_row(job, name, state) for name in names)
@@ -141,7 +142,7 @@ class Table(NamedTuple):
         return self._replace(workers={**self.workers, **new})
 
     def enough(self, spec: TrainingJob) -> int:
-        """So many workers must be ready before the launcher starts: at least 1, also when no index
+        """Workers that must be ready before the launcher starts: at least 1, also when no index
         is left for a worker.
         """
         number = max(len(self.workers), 1)

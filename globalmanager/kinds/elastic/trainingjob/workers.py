@@ -113,6 +113,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
             LABEL_INDEX: str(index),
             **({LABEL_SCALE_OUT: _label(scale_out)} if scale_out else {}),
         },
+        # A worker that ends gets a successor with a new index from the plan, never a new start.
         restart_policy="Never",
     )
     return children.pod(observed, name=name, role=WORKER, template=template, is_kept=True)

@@ -64,6 +64,7 @@ def _of_torchrun(observed: Observed, spec: KubeflowJob) -> list[EnvVar]:
     worker = spec.of_type(WORKER)
     assert worker is not None  # `read` has checked that an elastic job has workers
     low, high = bounds(spec)
+    # As upstream, worker 0 hosts the rendezvous unless the user names another host.
     host = elastic.rdzv_host or name_of(observed.ref.name, WORKER, 0)
     port = elastic.rdzv_port or port_of(spec.framework, worker)
     conf = ",".join(f"{one.key}={one.value}" for one in elastic.rdzv_conf)

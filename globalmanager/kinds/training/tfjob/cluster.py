@@ -55,6 +55,7 @@ def fault(observed: Observed) -> InvalidSpec | None:
     spec: KubeflowJob = observed.spec
     names = len(observed.ref.name) + len(observed.ref.namespace)
     domain = len(observed.settings.cluster_domain)
+    # This bound costs nothing. Only a job near the limit has its texts encoded.
     if (spec.total + 1) * (names + domain + _MAX_AFFIXES) <= MAX_BYTES:
         return None
     texts = (
@@ -78,6 +79,7 @@ def _hosts(observed: Observed, spec: KubeflowJob) -> dict[str, list[str]]:
     job, domain = observed.ref, observed.settings.cluster_domain
     suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")
     hosts = {}
+    # Upstream encodes a map of Go, whose keys are sorted, and the text must be the same.
     for replica in sorted(spec.replicas, key=lambda replica: replica.type.lower()):
         end = f"{suffix}:{port_of(spec.framework, replica)}"  # the same for all of a type
         names = (name_of(job.name, replica.type, index) for index in range(replica.count))

@@ -104,6 +104,7 @@ def status_keys(framework: Framework, types: Iterable[str]) -> dict[str, str]:
 
 def _versions(object_: Object) -> Iterator[str]:
     """What is known of the version in which the job was written, the surest first."""
+    # The status comes first: a later edit in another version must not change a running job.
     yield str(mapping(object_.get("status")).get("profile", ""))
     annotations = mapping(mapping(object_.get("metadata")).get("annotations"))
     yield str(annotations.get(PROFILE, ""))
