@@ -69,7 +69,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     job_plan = msgspec.structs.replace(
         job_plan, stages=_with_forced_deletions(pods, observed, job_plan.stages)
     )
-    return _completed(observed, pods, job_plan, finding, waits, now)
+    return _with_contact_status(observed, pods, job_plan, finding, waits, now)
 
 
 # ---- the corrected pods -------------------------------------------------------------------------
@@ -80,13 +80,13 @@ def _with_final_words(observed: Observed) -> Observed:
     the job keeps such pods.
     """
     corrections = {
-        ref: _told(pod, word)
+        ref: _with_reported_end(pod, word)
         for ref, pod in _own_pods(observed)
         if not is_being_deleted(pod)
         and (word := word_of(observed, pod)) is not None
         and _outranks(pod, word)
     }
-    return _replaced(observed, corrections) if corrections else observed
+    return _with_pods(observed, corrections) if corrections else observed
 
 
 def _pods(observed: Observed, now: datetime) -> _Pods:
@@ -102,18 +102,18 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         is_silent = silent_since(pod) is not None
         # The node saw the processes end. Without the kubelet's contact the API still shows them.
         if word is not None and _outranks(pod, word):
-            corrections[ref] = _told(pod, word)
+            corrections[ref] = _with_reported_end(pod, word)
             unconfirmed.update({ref} if is_silent else ())
         # Lost contact alone changes nothing (I11): the replica counts as what it was.
         elif (since := _out_since(observed, pod, word, now)) is not None:
             out[ref.name] = since
-            corrections[ref] = _kept(pod)
+            corrections[ref] = _without_deletion(pod)
             # The user's grace time, not the cloud's eviction, says when the job goes on without it.
             if now - since >= grace:
                 lost_names.add(ref.name)
                 unconfirmed.add(ref)
-                corrections[ref] = _lost(pod, since)
-    corrected = _replaced(observed, corrections) if corrections else observed
+                corrections[ref] = _with_node_lost(pod, since)
+    corrected = _with_pods(observed, corrections) if corrections else observed
     return _Pods(corrected, out, frozenset(lost_names), frozenset(unconfirmed))
 
 
@@ -121,7 +121,7 @@ def _own_pods(observed: Observed) -> Iterable[tuple[ObjectRef, Object]]:
     return ((ref, pod) for ref, pod in observed.children.items() if ref.type == PODS)
 
 
-def _replaced(observed: Observed, pods: Mapping[ObjectRef, Object]) -> Observed:
+def _with_pods(observed: Observed, pods: Mapping[ObjectRef, Object]) -> Observed:
     return msgspec.structs.replace(observed, children={**observed.children, **pods})
 
 
@@ -183,7 +183,7 @@ def _out_since(
     return silent if word is None else now
 
 
-def _told(pod: Object, word: Word) -> Object:
+def _with_reported_end(pod: Object, word: Word) -> Object:
     """The pod as its node says that it has ended."""
     phase = "Succeeded" if word.status == "completed" else "Failed"
     ends = [
@@ -191,16 +191,16 @@ def _told(pod: Object, word: Word) -> Object:
         for name, code in word.exit_codes.items()
     ]
     fields = {"phase": phase, "message": word.reason, "containerStatuses": ends}
-    return {**_kept(pod), "status": {**mapping(pod.get("status")), **fields}}
+    return {**_without_deletion(pod), "status": {**mapping(pod.get("status")), **fields}}
 
 
-def _lost(pod: Object, since: datetime) -> Object:
+def _with_node_lost(pod: Object, since: datetime) -> Object:
     message = f"no contact since {rfc3339(since)}, longer than the job's grace time"
     fields = {"phase": "Failed", "reason": _NODE_LOST, "message": message, "containerStatuses": []}
-    return {**_kept(pod), "status": {**mapping(pod.get("status")), **fields}}
+    return {**_without_deletion(pod), "status": {**mapping(pod.get("status")), **fields}}
 
 
-def _kept(pod: Object) -> Object:
+def _without_deletion(pod: Object) -> Object:
     """The pod without a deletion, which no kubelet carries out."""
     deletion_fields = ("deletionTimestamp", "deletionGracePeriodSeconds")
     metadata = {key: value for key, value in pod["metadata"].items() if key not in deletion_fields}
@@ -268,7 +268,7 @@ def _out_text(silent_replicas: Mapping[str, datetime], grace: timedelta) -> str:
     return f"out of contact, the job goes on: {'; '.join(parts)}{more}"
 
 
-def _completed(
+def _with_contact_status(
     observed: Observed,
     pods: _Pods,
     job_plan: Plan,

@@ -23,16 +23,16 @@ def step(view: View, current: ScalerView) -> Step:
     names = current.names(view.job.observed.ref.name)
     # The choice stands in the status of the ScaleIn before anything follows from it.
     if not (current.has_begun and names):
-        return _begun(view, current)
+        return _choose(view, current)
     # Only workers that the job does not want any more lose their pods.
     if view.table.workers.keys().isdisjoint(names):
-        return _ending(view, current, names)
-    return _going(view, current, names)
+        return _await_end(view, current, names)
+    return _release(view, current, names)
 
 
-def _going(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _release(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
-    problem = _overtaken(view, current, names)
+    problem = _choice_problem(view, current, names)
     if problem:
         return _failed(view, problem)
     # The script comes first: it may tell the launcher's program that the workers go.
@@ -55,7 +55,7 @@ def _failed(view: View, problem: str) -> Step:
     return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
 
 
-def _begun(view: View, current: ScalerView) -> Step:
+def _choose(view: View, current: ScalerView) -> Step:
     """The choice of the workers, or the refusal."""
     table, scaler = view.table, current.scaler
     if scaler is None:
@@ -89,7 +89,7 @@ def _beyond_limits(view: View, number: int) -> str:
     return ""
 
 
-def _overtaken(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
+def _choice_problem(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
     """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
     status. "" when the choice holds.
     """
@@ -137,7 +137,7 @@ def _idle(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     return Step(table, executions=executions, timers=waits)
 
 
-def _ending(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _await_end(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
     longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
     """

@@ -32,16 +32,16 @@ def step(view: View, current: ScalerView) -> Step:
     names = current.names(view.job.observed.ref.name)
     # The names stand in the status of the ScaleOut before the job wants the workers.
     if not (current.has_begun and names):
-        return _begun(view, current)
+        return _choose(view, current)
     # The job has not given out the last of the indices: its status does not know the workers yet.
     if view.known_index <= _index(view, names[-1]):
-        return _taken(view, current, names)
+        return _enlist(view, current, names)
     # An earlier plan took some of them out of the job again.
     if not view.table.workers.keys() >= frozenset(names):
-        return _given_up(view, current, names)
+        return _withdraw(view, current, names)
     problem = _problem(view, current, names)
     if not problem:
-        return _placed(view, current, names)
+        return _await_workers(view, current, names)
     # First the job forgets the workers, and only then the ScaleOut fails: else a GlobalManager that
     # is killed in between would keep them. The message tells the next plan why.
     smaller = _smaller(view, names)
@@ -50,7 +50,7 @@ def step(view: View, current: ScalerView) -> Step:
     return Step(view.table, ScalerState.FAILED, f"{problem}; {view.job.text} keeps its workers")
 
 
-def _begun(view: View, current: ScalerView) -> Step:
+def _choose(view: View, current: ScalerView) -> Step:
     """The choice of the names, or the refusal."""
     table, scaler = view.table, current.scaler
     if scaler is None:
@@ -79,7 +79,7 @@ def _begun(view: View, current: ScalerView) -> Step:
     return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
 
 
-def _taken(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _enlist(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The job does not know the new workers yet. The choice is made anew when it is not the next
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
@@ -88,7 +88,7 @@ def _taken(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     if current.left_s(view.job.now) <= 0 or current.scaler is None:
         return Step(table, ScalerState.FAILED, _late(view, current, names))
     # A forged list of names must not make the job want workers that the spec does not ask for.
-    choice = _begun(view, current)
+    choice = _choose(view, current)
     if choice.fields.get("addPods") != list(names):
         return choice
     return Step(table.with_new_workers(view.job, len(names), WorkerState.HIDDEN))
@@ -103,7 +103,7 @@ def _smaller(view: View, names: tuple[str, ...]) -> Table:
     return smaller if len(smaller.workers) >= view.least else view.table
 
 
-def _placed(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _await_workers(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
     hosts = frozenset(view.hosts)
     new = [name for name in names if name not in hosts]
@@ -145,7 +145,7 @@ def _problem(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
     return ""
 
 
-def _given_up(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _withdraw(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
     has begun.
     """
