@@ -235,12 +235,12 @@ MUTATIONS: Final = (
                 "globalmanager/engine/apply.py",
                 "        ref = ref_of(action.type, action.object)\n"
                 "        try:\n"
-                "            created = await self._live.create(",
+                "            object_ = await self._live.create(",
                 "        name = f\"{action.object['metadata']['name']}-{id(action) % 9973}\"\n"
                 '        action.object["metadata"]["name"] = name\n'
                 "        ref = ref_of(action.type, action.object)\n"
                 "        try:\n"
-                "            created = await self._live.create(",
+                "            object_ = await self._live.create(",
             ),
         ),
     ),
