@@ -160,8 +160,8 @@ class AsyncClient:
 
         await self._check_templates(object_, what)
         if not await self._is_strict():
-            stored = await apply(is_dry=True)
-            if fields := list(dropped(object_.get("spec"), stored.get("spec"), "spec")):
+            answer = await apply(is_dry=True)
+            if fields := list(dropped(object_.get("spec"), answer.get("spec"), "spec")):
                 raise spec_refusal(type_, what, fields)
         try:
             return await apply()
@@ -180,11 +180,11 @@ class AsyncClient:
         for path, template in itertools.islice(pairs, MAX_TEMPLATES):
             pod = template_pod(template, object_["metadata"]["namespace"])
             try:
-                stored = await self.kube.create(PODS, pod, is_dry=True, is_strict=True)
+                answer = await self.kube.create(PODS, pod, is_dry=True, is_strict=True)
             except ApiError as error:
                 fields = unknown_fields(error)
             else:
-                fields = list(dropped(pod["spec"], stored.get("spec"), "spec"))
+                fields = list(dropped(pod["spec"], answer.get("spec"), "spec"))
             if fields:
                 raise template_refusal(what, [f"{path}.{field}" for field in fields])
 
@@ -256,9 +256,9 @@ class AsyncClient:
             follow: go on until the job has ended or is gone
             tail: print at most this many last lines of each container
         """
-        read = logs.follow_logs if follow else logs.read_logs
+        reader = logs.follow_logs if follow else logs.read_logs
         document = await self.kube.get(self._ref(job))
-        lines = read(self.kube, job.DEFINITION, document, worker=worker, tail=tail)
+        lines = reader(self.kube, job.DEFINITION, document, worker=worker, tail=tail)
         async with aclosing(lines):
             async for line in lines:
                 yield line

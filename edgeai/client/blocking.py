@@ -69,8 +69,8 @@ def _streaming(
                 await stream.aclose()
 
         try:
-            while found := client.run(following()):
-                yield found[0]
+            while item := client.run(following()):
+                yield item[0]
         finally:
             with suppress(ClientUnusable):  # close() has closed the stream, too
                 client.run(closing())

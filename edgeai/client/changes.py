@@ -54,7 +54,7 @@ class _Follower:
     def __init__(self, selection: Selection, known: Sequence[Object], watch_s: float) -> None:
         self._selection = selection
         self._watch_s = watch_s
-        self._known = {ref_of(selection.type, each): each for each in known}
+        self._known = {ref_of(selection.type, item): item for item in known}
         self._version = ""  # where the next watch begins; "" means: list first
         self._backoff = Backoff(base_s=0.5, max_s=10.0)
         self._has_listed = False
@@ -99,8 +99,8 @@ class _Follower:
     def _take_list(self, listing: Listing) -> Iterator[Change]:
         type_ = self._selection.type
         listed = {ref_of(type_, item): item for item in listing.items}
-        kept = {each.ref(type_) for each in listing.unreadable}
-        for ref in [ref for ref in self._known if ref not in listed and ref not in kept]:
+        unreadable = {entry.ref(type_) for entry in listing.unreadable}
+        for ref in [ref for ref in self._known if ref not in listed and ref not in unreadable]:
             yield Change("DELETED", self._known.pop(ref))
         for ref, object_ in listed.items():
             yield from self._take(ref, object_)

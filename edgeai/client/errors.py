@@ -47,8 +47,8 @@ class WaitTimeout(EdgeAIError):
 
     def __init__(self, ref: ObjectRef, what: str, timeout_s: float, waits_for: str) -> None:
         self.ref, self.waits_for = ref, waits_for
-        told = waits_for or "it does not say what it waits for; see `edgeai describe`"
-        super().__init__(f"{ref}: {what} did not come within {timeout_s:g} s: {told}")
+        reason = waits_for or "it does not say what it waits for; see `edgeai describe`"
+        super().__init__(f"{ref}: {what} did not come within {timeout_s:g} s: {reason}")
 
 
 class ObjectGone(EdgeAIError):

@@ -97,20 +97,20 @@ async def _by_time(
     streams: Iterable[AsyncGenerator[LogLine, None]],
 ) -> AsyncGenerator[LogLine, None]:
     """Merge streams each of which is in order. It holds one line of each."""
-    waiting = list(streams)
+    queue = list(streams)
     heads: dict[int, LogLine] = {}
     try:
-        firsts = await asyncio.gather(*(anext(each, None) for each in waiting))
+        firsts = await asyncio.gather(*(anext(stream, None) for stream in queue))
         heads = {number: line for number, line in enumerate(firsts) if line is not None}
         while heads:
             number = min(heads, key=lambda one: heads[one].time)
             yield heads.pop(number)
-            following = await anext(waiting[number], None)
+            following = await anext(queue[number], None)
             if following is not None:
                 heads[number] = following
     finally:
-        for each in waiting:
-            await each.aclose()
+        for stream in queue:
+            await stream.aclose()
 
 
 async def _lines(
@@ -136,9 +136,9 @@ def _explained(source: _Source, error: EdgeAIError) -> str:
     fault = first_fault([source.pod])
     if not node or phase_of(source.pod) == "Pending":
         return f"has not started yet: {fault.message if fault else 'no container runs'}"
-    told = getattr(error, "message", "") or str(error)
+    text = getattr(error, "message", "") or str(error)
     return (
-        f"node {node} does not stream logs ({told}); on KubeEdge enable cloudStream and "
+        f"node {node} does not stream logs ({text}); on KubeEdge enable cloudStream and "
         "edgeStream (docs/kubeedge.md), or read the log on the node: crictl logs"
     )
 
@@ -183,7 +183,10 @@ class _Followed:
         self._judged: set[str] = set()  # uids of the controllers that are known to be or not
 
     async def run(self) -> AsyncGenerator[LogLine, None]:
-        tasks = [asyncio.create_task(each) for each in (self._follow_pods(), self._until_over())]
+        tasks = [
+            asyncio.create_task(coroutine)
+            for coroutine in (self._follow_pods(), self._until_over())
+        ]
         try:
             while (line := await self._lines.get()) is not None:
                 if isinstance(line, EdgeAIError):
@@ -199,8 +202,8 @@ class _Followed:
         """Open a stream for each run of each container. The pods tell when a container starts."""
         selection = Selection(type=PODS, namespace=self._job["metadata"].get("namespace", ""))
         try:
-            listed = (await self._kube.list(PODS, namespace=selection.namespace)).items
-            await self._judge({uid for pod in listed for uid in _controllers(pod)})
+            pods = (await self._kube.list(PODS, namespace=selection.namespace)).items
+            await self._judge({uid for pod in pods for uid in _controllers(pod)})
             async with aclosing(follow(self._kube, selection)) as changes:
                 async for change in changes:
                     unknown = _controllers(change.object, of_kubernetes=True) - self._judged
@@ -269,7 +272,7 @@ def _controllers(pod: Object, *, of_kubernetes: bool = False) -> set[str]:
 
 def _is_over(change: Change) -> bool:
     """Whether nothing more will run: the job has ended, or is gone. A service never ends."""
-    ends = [each.type for each in conditions_of(change.object) if each.status == "True"]
+    ends = [entry.type for entry in conditions_of(change.object) if entry.status == "True"]
     return change.type == "DELETED" or bool({"Succeeded", "Complete", "Failed"}.intersection(ends))
 
 

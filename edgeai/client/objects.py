@@ -69,8 +69,8 @@ class Resource(Generic[S, T]):
         type_ = cls.type_in(group)
         metadata = {"name": name, "namespace": namespace, "labels": dict(labels or {})}
         metadata["annotations"] = dict(annotations or {})
-        given = {field: value for field, value in metadata.items() if value}
-        head = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": given}
+        fields = {field: value for field, value in metadata.items() if value}
+        head = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": fields}
         return cls({**head, "spec": plain(spec)})
 
     @classmethod

@@ -230,14 +230,14 @@ class KubernetesAccess:
                 token = bearer_token(request.headers.get("Authorization", ""))
             _check_form(token)
             digest = hashlib.sha256(token.encode()).digest()
-            found = await self._callers.answer(digest, partial(self._review, request, token))
+            review = await self._callers.answer(digest, partial(self._review, request, token))
         except Unauthenticated as error:
             raise _unauthorized(error.reason) from None
         except Unavailable as error:
             raise _unavailable(error) from error
-        if isinstance(found, Unauthenticated):
-            raise _unauthorized(found.reason)
-        return found
+        if isinstance(review, Unauthenticated):
+            raise _unauthorized(review.reason)
+        return review
 
     async def _review(self, request: web.Request, token: str) -> Answer[Caller | Unauthenticated]:
         self._tokens_asked.take(request.remote or "", self._clock.elapsed())
@@ -245,8 +245,8 @@ class KubernetesAccess:
             status = await self._cluster.review_token(token)
         user = status.get("user") or {}
         if not status.get("authenticated") or not user.get("username"):
-            refused = Unauthenticated("the Kubernetes API does not accept the token")
-            return Answer(refused, self._limits.refused_s)
+            error = Unauthenticated("the Kubernetes API does not accept the token")
+            return Answer(error, self._limits.refused_s)
         caller = Caller(
             username=user["username"],
             uid=user.get("uid", ""),

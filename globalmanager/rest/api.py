@@ -211,15 +211,15 @@ class Api:
         types = await listable(self._access, request, caller, self._types)
         sees_tasks = len(types) == len(self._types)
         self._require_populated()
-        known = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
+        nodes_by_name = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
-        names = known.keys() | self._contacts.by_node().keys()
+        names = nodes_by_name.keys() | self._contacts.by_node().keys()
         page = page_of(map(NodeKey, names), Window.of(request, NodeKey))
         items = (
             partial(
                 self._node_view,
                 key.name,
-                known.get(key.name),
+                nodes_by_name.get(key.name),
                 live.get(key.name),
                 sees_tasks=sees_tasks,
             )
@@ -273,7 +273,9 @@ class Api:
         keys = (
             ObjectKey(metadata.get("namespace", ""), metadata["name"], type_.group)
             for type_ in types
-            for metadata in (each["metadata"] for each in self._cache.list(str(type_), namespace))
+            for metadata in (
+                object_["metadata"] for object_ in self._cache.list(str(type_), namespace)
+            )
         )
         page = page_of(keys, Window.of(request, ObjectKey))
         type_of = {type_.group: type_ for type_ in types}
@@ -314,10 +316,11 @@ class Api:
         ]
         if types:
             return types
-        known = ", ".join(sorted(str(type_) for type_ in self._types))
+        resources = ", ".join(sorted(str(type_) for type_ in self._types))
         requested = plural if group is None else f"{plural}.{group}"
         raise RequestError(
-            http.HTTPStatus.NOT_FOUND, f"{requested}: not served here; the served types are {known}"
+            http.HTTPStatus.NOT_FOUND,
+            f"{requested}: not served here; the served types are {resources}",
         )
 
     def _require_populated(self) -> None:

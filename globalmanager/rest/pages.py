@@ -61,14 +61,12 @@ class Page(NamedTuple, Generic[K]):
 
 def page_of(keys: Iterable[K], window: Window[K]) -> Page[K]:
     after = window.after
-    left = [key for key in keys if after is None or key > after]
-    if window.limit is None or len(left) <= window.limit:
-        return Page(sorted(left), ListMetadata())
-    chosen = heapq.nsmallest(window.limit, left)
-    remaining = len(left) - window.limit
-    return Page(
-        chosen, ListMetadata(continue_=_encoded(chosen[-1]), remaining_item_count=remaining)
-    )
+    remainder = [key for key in keys if after is None or key > after]
+    if window.limit is None or len(remainder) <= window.limit:
+        return Page(sorted(remainder), ListMetadata())
+    page = heapq.nsmallest(window.limit, remainder)
+    remaining = len(remainder) - window.limit
+    return Page(page, ListMetadata(continue_=_encoded(page[-1]), remaining_item_count=remaining))
 
 
 def _encoded(key: Any) -> str:

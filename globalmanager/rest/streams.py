@@ -119,7 +119,7 @@ def list_pieces(
 
     Args: items: each function returns an item, or None when the item is gone meanwhile
     """
-    waiting = iter(items)
+    iterator = iter(items)
     is_first = True
     is_done = False
 
@@ -129,7 +129,7 @@ def list_pieces(
     def part() -> bytes:
         nonlocal is_first, is_done
         piece = bytearray()
-        for item in waiting:
+        for item in iterator:
             if (value := item()) is not None:
                 if not is_first:
                     piece += b","

@@ -47,8 +47,8 @@ def to_login(request: web.Request) -> web.Response:
     page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
     address = f"{LOGIN}?next={quote(page)}"
     if is_stream(request):
-        told = theme().block("ended.html", "ended", address=address)
-        text = event("page", told) + event("end", "-")
+        notice = theme().block("ended.html", "ended", address=address)
+        text = event("page", notice) + event("end", "-")
         return web.Response(text=text, content_type="text/event-stream")
     if is_part(request):
         headers = {"HX-Redirect": address}

@@ -169,19 +169,19 @@ class Board:
 
     def pods(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
         """The pods of a job, by name."""
-        owned = self._cache.owned(ref) if sight.pods and self.job(sight, ref) else None
-        return () if owned is None else owned.pods
+        children = self._cache.owned(ref) if sight.pods and self.job(sight, ref) else None
+        return () if children is None else children.pods
 
     def scaled_children(self, sight: Sight, ref: ObjectRef) -> tuple[Object, ...]:
         """The children of a job that Kubernetes scales, or that scale them."""
         owned = self._cache.owned(ref) if self.job(sight, ref) else None
         children = () if owned is None else owned.children.items()
-        return tuple(each for child, each in children if child.type in _SCALED_TYPES)
+        return tuple(object_ for child, object_ in children if child.type in _SCALED_TYPES)
 
     def scalers(self, sight: Sight, ref: ObjectRef) -> dict[ObjectRef, Object]:
         """The scalers that name a job, the oldest first."""
-        found = self._cache.scalers(ref) if self.job(sight, ref) else {}
-        return {ref: each for ref, each in found.items() if ref.type in sight.types}
+        scalers = self._cache.scalers(ref) if self.job(sight, ref) else {}
+        return {ref: scaler for ref, scaler in scalers.items() if ref.type in sight.types}
 
     async def prepare(self, sight: Sight) -> None:
         """Compute the rows that `jobs` needs, and let other tasks run meanwhile. The rows of 5,000
@@ -224,11 +224,11 @@ class Board:
         if not sight.nodes:
             return []
         live = {info.node: info for info in self._sessions.snapshot()}
-        known = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
+        nodes_by_name = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         contacts = self._contacts.by_node()
-        names = known.keys() | contacts.keys()
+        names = nodes_by_name.keys() | contacts.keys()
         rows = [
-            self._node_row(name, known.get(name), contacts.get(name), live.get(name), sight)
+            self._node_row(name, nodes_by_name.get(name), contacts.get(name), live.get(name), sight)
             for name in names
         ]
         rows.sort(key=attrgetter("site", "name"))
@@ -236,14 +236,14 @@ class Board:
 
     def node(self, sight: Sight, name: NodeName) -> NodeRow | None:
         """One row of `nodes`, without the others."""
-        found = next(
-            (node for node in self._cache.nodes() if node["metadata"]["name"] == name), None
-        )
+        row = next((node for node in self._cache.nodes() if node["metadata"]["name"] == name), None)
         contact = self._contacts.by_node().get(name)
-        if not sight.nodes or (found is None and contact is None):
+        if not sight.nodes or (row is None and contact is None):
             return None
-        info = next((each for each in self._sessions.snapshot() if each.node == name), None)
-        return self._node_row(name, found, contact, info, sight)
+        info = next(
+            (session for session in self._sessions.snapshot() if session.node == name), None
+        )
+        return self._node_row(name, row, contact, info, sight)
 
     def _node_row(
         self,
@@ -254,7 +254,7 @@ class Board:
         sight: Sight,
     ) -> NodeRow:
         is_connected = info is not None or (contact is not None and contact.connected)
-        seen = info if sight.is_whole else None
+        session = info if sight.is_whole else None
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
         end, remedy = self._certificate(name)
         return NodeRow(
@@ -268,8 +268,8 @@ class Board:
             certificate_end=end,
             certificate_remedy=remedy,
             tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
-            tasks_held=None if seen is None else seen.held,
-            last_report_at=None if seen is None else seen.last_report_at,
+            tasks_held=None if session is None else session.held,
+            last_report_at=None if session is None else session.last_report_at,
             relay=self._relays.info(name) if sight.is_whole else None,
             session=info,
         )

@@ -24,7 +24,7 @@ def pod_row(pod: Object) -> dict[str, Any]:
         "name": str(pod["metadata"]["name"]),
         "node": word(mapping(pod.get("spec")).get("nodeName") or ""),
         "phase": word(status.get("phase") or "Pending"),
-        "restarts": sum(_count(each.get("restartCount")) for each in (*inits, *containers)),
+        "restarts": sum(_count(entry.get("restartCount")) for entry in (*inits, *containers)),
         "why": _why(status, (*inits, *containers)),
         "since": word(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
     }
@@ -40,17 +40,17 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
     """Why the pod does not run: from its containers, otherwise from the pod."""
     for container in containers:
         state = mapping(container.get("state"))
-        ended = mapping(state.get("terminated"))
+        end = mapping(state.get("terminated"))
         if reason := mapping(state.get("waiting")).get("reason"):
             return word(reason)
-        code = ended.get("exitCode")
-        if ended and code != 0:
-            reason = word(ended.get("reason") or "ended")
+        code = end.get("exitCode")
+        if end and code != 0:
+            reason = word(end.get("reason") or "ended")
             return f"{reason}, exit code {code}" if type(code) is int else reason
     if status.get("phase") in ("Running", "Succeeded"):
         return ""
-    found = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
-    return word(status.get("reason") or found.get("reason") or "")
+    cause = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
+    return word(status.get("reason") or cause.get("reason") or "")
 
 
 def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -63,20 +63,20 @@ def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
         "lost workers, replaced": _count(status.get("replacedWorkers")),
     }
     each = {word(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
-    return [(what, count) for what, count in {**whole, **each}.items() if count]
+    return [(label, count) for label, count in {**whole, **each}.items() if count]
 
 
 def size_of(status: Mapping[str, Any]) -> dict[str, Any]:
     """How many workers an elastic job wants and has; empty for a job that is not elastic."""
-    wanted, elastic = status.get("targetWorkers"), mapping(status.get("elastic"))
+    target, elastic = status.get("targetWorkers"), mapping(status.get("elastic"))
     size: dict[str, Any] = {}
-    if isinstance(wanted, list):
-        size["wanted"] = len(wanted)
+    if isinstance(target, list):
+        size["wanted"] = len(target)
     if isinstance(status.get("currentWorkers"), list):
         size["in the host list"] = len(status["currentWorkers"])
-    for field, what in (("ready", "ready"), ("waiting", "waiting for room"), ("limit", "at most")):
+    for field, label in (("ready", "ready"), ("waiting", "waiting for room"), ("limit", "at most")):
         if type(elastic.get(field)) is int:
-            size[what] = elastic[field]
+            size[label] = elastic[field]
     if current := status.get("currentScaler"):
         size["being executed"] = str(current)[:MAX_MESSAGE_CHARS]
     return size
@@ -86,9 +86,9 @@ def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
     """One step of a scale history: a ScaleOut or ScaleIn that the cluster still has."""
     status = mapping(scaler.get("status"))
     field, sign = _SCALED.get(ref.type.kind, ("", ""))
-    asked = mapping(mapping(scaler.get("spec")).get(field))
-    names = asked.get("podNames")
-    count = len(names) if isinstance(names, list) else asked.get("count")
+    change = mapping(mapping(scaler.get("spec")).get(field))
+    names = change.get("podNames")
+    count = len(names) if isinstance(names, list) else change.get("count")
     return {
         "path": path_of(ref),
         "kind": ref.type.kind,

@@ -94,20 +94,20 @@ class Events:
             self._loading -= 1
 
     async def _read(self, visit: Visit, token: str, ref: ObjectRef, job: Object) -> Loaded:
-        found: list[Object] = []
+        all_events: list[Object] = []
         notes = [] if visit.sight.pods else ["You may not list pods, so their events are not read."]
         objects = [job, *self._others(visit, ref)]
-        chosen = objects[: self._limits.objects]
-        if len(chosen) < len(objects):
+        selection = objects[: self._limits.objects]
+        if len(selection) < len(objects):
             notes.append(
-                f"Read: the events of {len(chosen)} of {len(objects)} objects, first of the pods "
-                "that do not run."
+                f"Read: the events of {len(selection)} of {len(objects)} objects, first of the "
+                "pods that do not run."
             )
         try:
             async with asyncio.timeout(self._limits.load_s):
-                for each in chosen:
-                    events, missing = await self._about(each, token, ref.namespace)
-                    found += events
+                for subject in selection:
+                    events, missing = await self._about(subject, token, ref.namespace)
+                    all_events += events
                     notes += missing
         except TimeoutError:
             notes.append("The Kubernetes API did not answer in time; these events are not all.")
@@ -115,7 +115,7 @@ class Events:
             if error.status == http.HTTPStatus.UNAUTHORIZED and not visit.is_by_proxy:
                 raise  # to the login; a proxy logs in again by itself
             notes.append(_told(error, ref.namespace))
-        rows = [_row(event) for event in found]
+        rows = [_row(event) for event in all_events]
         rows.sort(key=lambda row: str(row["last"]), reverse=True)
         return Loaded(rows[:MAX_ROWS], notes)
 
@@ -131,13 +131,13 @@ class Events:
             if error.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise
             return [], [f"Events of {name} cannot be read: {error.message}"]
-        shown = sorted(events, key=_last, reverse=True)[: limits.events]
+        newest = sorted(events, key=_last, reverse=True)[: limits.events]
         if is_more:
-            return shown, [
+            return newest, [
                 f"{name} has more events than the {limits.read} read; newer ones may be missing."
             ]
-        is_cut = len(shown) < len(events)
-        return shown, [f"{name} has more events than the {len(shown)} shown."] * is_cut
+        is_cut = len(newest) < len(events)
+        return newest, [f"{name} has more events than the {len(newest)} shown."] * is_cut
 
     def _others(self, visit: Visit, ref: ObjectRef) -> Iterator[Object]:
         """What belongs to the job: what scales it, then its pods, those with trouble first."""

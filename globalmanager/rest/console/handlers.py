@@ -164,23 +164,23 @@ class Console:
         return response
 
     def _problem(self, request: web.Request, error: RequestError) -> web.Response:
-        told = {
+        content = {
             "title": error.status.phrase.capitalize(),
             "message": error.message,
             "back": job_path(request),
         }
         if is_part(request):
-            text = theme().block("problem.html", "problem", **told)
+            text = theme().block("problem.html", "problem", **content)
             response = web.Response(text=text, status=error.status, content_type="text/html")
         else:
-            response = self._html(request, "problem.html", status=error.status, **told)
+            response = self._html(request, "problem.html", status=error.status, **content)
         return answer_to(error, response)
 
     def _html(
         self, request: web.Request, template: str, *, status: int = 200, **values: Any
     ) -> web.Response:
-        shown = {"path": request.path, "caller": None, "sight": None, "form_key": "", "live": ""}
-        text = theme().page(template, **{**shown, "version": self._version, **values})
+        context = {"path": request.path, "caller": None, "sight": None, "form_key": "", "live": ""}
+        text = theme().page(template, **{**context, "version": self._version, **values})
         return web.Response(text=text, status=status, content_type="text/html")
 
     # ---- pages ----
@@ -192,7 +192,7 @@ class Console:
             await self._board.prepare(visit.sight)
         if is_stream(request):
             return await self._follow(view, visit, request)
-        page = view(self._board, visit.sight, _asked(request))
+        page = view(self._board, visit.sight, _address(request))
         actions = await self._actions(request, visit) if view is views.job else {}
         return self._html(
             request,
@@ -219,21 +219,21 @@ class Console:
         self, view: views.View, visit: Visit, request: web.Request
     ) -> web.StreamResponse:
         """Send the page's changes. After LIVE_S the stream ends, and the browser asks again."""
-        asked = _asked(request)
+        address = _address(request)
         was_shown = False
 
         def render() -> dict[str, str]:
             nonlocal was_shown
             try:
-                page = view(self._board, visit.sight, asked)
+                page = view(self._board, visit.sight, address)
             except RequestError as error:
                 if not was_shown:
                     raise
-                told = {"message": error.message, "scope": scope(visit.sight)}
-                return {"page": theme().block("ended.html", "gone", **told)}
+                content = {"message": error.message, "scope": scope(visit.sight)}
+                return {"page": theme().block("ended.html", "gone", **content)}
             was_shown = True
-            offered = {"choices": self._choices(visit.sight, asked)} if view is views.job else {}
-            values = {**page.values, **offered, "sight": visit.sight, "scope": scope(visit.sight)}
+            extras = {"choices": self._choices(visit.sight, address)} if view is views.job else {}
+            values = {**page.values, **extras, "sight": visit.sight, "scope": scope(visit.sight)}
             return {"page": theme().block(page.template, "live", **values)}
 
         try:
@@ -284,12 +284,12 @@ class Console:
             )
             for verb in ("patch", "delete")
         }
-        choices = self._choices(visit.sight, _asked(request))
+        choices = self._choices(visit.sight, _address(request))
         return {"may": may, "choices": choices, "has_past": self._past is not None}
 
-    def _choices(self, sight: Sight, asked: views.Asked) -> Choices | None:
+    def _choices(self, sight: Sight, address: views.PageAddress) -> Choices | None:
         """What the page of a job offers to whoever has the right. Raises: RequestError"""
-        ref, object_ = views.job_of(self._board, sight, asked)
+        ref, object_ = views.job_of(self._board, sight, address)
         kind = self._kinds.get(ref.type)
         return None if kind is None else choices_of(kind, ref.type, object_)
 
@@ -324,7 +324,7 @@ class Console:
 
     def _job(self, request: web.Request, sight: Sight) -> tuple[ObjectRef, Object]:
         """Raises: RequestError"""
-        return views.job_of(self._board, sight, _asked(request))
+        return views.job_of(self._board, sight, _address(request))
 
     # ---- login ----
 
@@ -390,5 +390,5 @@ class Console:
         return response
 
 
-def _asked(request: web.Request) -> views.Asked:
-    return views.Asked(request.match_info, request.query)
+def _address(request: web.Request) -> views.PageAddress:
+    return views.PageAddress(request.match_info, request.query)

@@ -119,27 +119,27 @@ class Live:
     async def _round(self) -> float:
         """Render at least one page of each viewer. Returns: seconds spent"""
         part_s = self._limits.tick_s * self._limits.share / max(1, len(self._turns))
-        done: set[Hashable] = set()
+        keys: set[Hashable] = set()
         spent_s = 0.0
         for viewer in list(self._turns):
             own_s = 0.0
             for key in list(self._turns.get(viewer, ())):
                 if own_s >= part_s:
                     break
-                own_s += self._take_turn(viewer, key, done)
+                own_s += self._take_turn(viewer, key, keys)
                 await asyncio.sleep(0)
             spent_s += own_s
         return spent_s
 
-    def _take_turn(self, viewer: str, key: Hashable, done: set[Hashable]) -> float:
+    def _take_turn(self, viewer: str, key: Hashable, keys: set[Hashable]) -> float:
         """Render a page that is still open, if nobody has done so in this round."""
         turns, channel = self._turns.get(viewer, {}), self._channels.get(key)
         if key not in turns or channel is None:
             return 0.0
         turns[key] = turns.pop(key)
-        if key in done:
+        if key in keys:
             return 0.0
-        done.add(key)
+        keys.add(key)
         began_s = time.perf_counter()
         channel.try_to_refresh()
         return time.perf_counter() - began_s
@@ -171,11 +171,11 @@ class Live:
     async def _follow(
         self, channel: _Channel, request: web.Request, response: web.StreamResponse
     ) -> None:
-        sent: dict[str, str] = {}
+        earlier: dict[str, str] = {}
         while True:
             changed, events = channel.changed, channel.events
-            news = {name: data for name, data in events.items() if sent.get(name) != data}
-            sent = events
+            news = {name: data for name, data in events.items() if earlier.get(name) != data}
+            earlier = events
             text = "".join(event(name, data) for name, data in news.items())
             async with asyncio.timeout(self._limits.write_s):
                 await response.write((text + beat()).encode())

@@ -140,8 +140,8 @@ class Past:
 def expression(ref: ObjectRef) -> str:
     """The series of one job. The replicas of the GlobalManager tell the same values."""
     labels = {"resource": str(ref.type), "job_namespace": ref.namespace, "job_name": ref.name}
-    chosen = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"max by (key) ({NAME}{{{chosen}}})"
+    selector = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"max by (key) ({NAME}{{{selector}}})"
 
 
 def _escaped(value: str) -> str:
@@ -152,10 +152,10 @@ def _escaped(value: str) -> str:
 def _made(job: Object, now: float) -> float:
     """When the job was made. A job of the same name may have been there before."""
     try:
-        made = times.parse(str(job["metadata"].get("creationTimestamp")))
+        creation = times.parse(str(job["metadata"].get("creationTimestamp")))
     except ValueError:
         return now
-    return min(made.timestamp(), now)
+    return min(creation.timestamp(), now)
 
 
 def _curve(found: list[_Series], start: float, now: float) -> Curve:

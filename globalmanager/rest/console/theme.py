@@ -37,9 +37,9 @@ class Theme:
     def __init__(self) -> None:
         self._here = resources.files(__package__)
         self.files = {
-            each.name: _file(each.name, each.read_bytes())
-            for each in (self._here / "static").iterdir()
-            if "." + each.name.rpartition(".")[2] in TYPES
+            file.name: _file(file.name, file.read_bytes())
+            for file in (self._here / "static").iterdir()
+            if "." + file.name.rpartition(".")[2] in TYPES
         }
         self._environment = jinja2.Environment(
             loader=jinja2.FunctionLoader(self._source),
@@ -56,8 +56,8 @@ class Theme:
 
     def block(self, template: str, name: str, **values: Any) -> str:
         """One block of a page alone."""
-        found = self._environment.get_template(template)
-        return "".join(found.blocks[name](found.new_context(values))).strip()
+        template_ = self._environment.get_template(template)
+        return "".join(template_.blocks[name](template_.new_context(values))).strip()
 
     def address_of(self, name: str) -> str:
         return f"/static/{name}?{self.files[name].version}"

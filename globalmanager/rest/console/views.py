@@ -48,7 +48,7 @@ _EACH: Final = 20  # what a value counts besides its characters: encoding it tak
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
 
 
-class Asked(NamedTuple):
+class PageAddress(NamedTuple):
     """What the address of a page says."""
 
     path: Mapping[str, str]
@@ -65,14 +65,14 @@ class Page(NamedTuple):
     values: dict[str, Any]
 
 
-View = Callable[[Board, Sight, Asked], Page]
+View = Callable[[Board, Sight, PageAddress], Page]
 
 
-def overview(board: Board, sight: Sight, _asked: Asked) -> Page:
+def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
     jobs, nodes = board.jobs(sight), board.nodes(sight)
     wanting = [row for row in jobs if row.tone in ("bad", "waiting")]
     wanting.sort(key=attrgetter("tone"))  # bad before waiting
-    lost = [row for row in nodes if row.tone == "bad"]
+    bad_nodes = [row for row in nodes if row.tone == "bad"]
     tones = Counter(row.tone for row in jobs)
     return Page(
         "overview.html",
@@ -83,18 +83,18 @@ def overview(board: Board, sight: Sight, _asked: Asked) -> Page:
             "tones": tones,
             "wanting": wanting[:ATTENTION],
             "wanting_more": max(0, len(wanting) - ATTENTION),
-            "lost": lost[:ATTENTION],
-            "lost_more": max(0, len(lost) - ATTENTION),
+            "lost": bad_nodes[:ATTENTION],
+            "lost_more": max(0, len(bad_nodes) - ATTENTION),
             "connected_count": sum(row.connected for row in nodes),
             "edges_count": sum(row.connected or row.tone == "bad" for row in nodes),
         },
     )
 
 
-def jobs(board: Board, sight: Sight, asked: Asked) -> Page:
+def jobs(board: Board, sight: Sight, address: PageAddress) -> Page:
     rows = board.jobs(sight)
-    kind, phase, text = (asked.query.get(name, "") for name in ("kind", "phase", "q"))
-    tone = asked.query.get("state", "")
+    kind, phase, text = (address.query.get(name, "") for name in ("kind", "phase", "q"))
+    tone = address.query.get("state", "")
     found = [
         row
         for row in rows
@@ -110,15 +110,15 @@ def jobs(board: Board, sight: Sight, asked: Asked) -> Page:
             "rows": found,
             "kinds": sorted({f"{row.type.kind}.{row.type.group}" for row in rows}),
             "phases": sorted({row.phase for row in rows}),
-            "asked": {"kind": kind, "phase": phase, "q": text, "state": tone},
-            **_pages(found, asked),
+            "filters": {"kind": kind, "phase": phase, "q": text, "state": tone},
+            **_pages(found, address),
         },
     )
 
 
-def nodes(board: Board, sight: Sight, asked: Asked) -> Page:
+def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
     rows = board.nodes(sight)
-    state, text = asked.query.get("state", ""), asked.query.get("q", "")
+    state, text = address.query.get("state", ""), address.query.get("q", "")
     found = [
         row
         for row in rows
@@ -130,14 +130,14 @@ def nodes(board: Board, sight: Sight, asked: Asked) -> Page:
         {
             "rows": found,
             "sites": _sites(rows),
-            "asked": {"state": state, "q": text},
-            **_pages(found, asked),
+            "filters": {"state": state, "q": text},
+            **_pages(found, address),
         },
     )
 
 
-def node(board: Board, sight: Sight, asked: Asked) -> Page:
-    name = asked.path["name"]
+def node(board: Board, sight: Sight, address: PageAddress) -> Page:
+    name = address.path["name"]
     row = board.node(sight, NodeName(name))
     if row is None:
         raise RequestError(
@@ -159,20 +159,20 @@ def node(board: Board, sight: Sight, asked: Asked) -> Page:
     )
 
 
-def job_of(board: Board, sight: Sight, asked: Asked) -> tuple[ObjectRef, Object]:
+def job_of(board: Board, sight: Sight, address: PageAddress) -> tuple[ObjectRef, Object]:
     """The job that the address names. Raises: RequestError"""
-    namespace, name = asked.path["namespace"], asked.path["name"]
-    type_ = board.type_of(asked.path["type"])
+    namespace, name = address.path["namespace"], address.path["name"]
+    type_ = board.type_of(address.path["type"])
     ref = None if type_ is None else ObjectRef(type_, namespace, name)
     object_ = None if ref is None else board.job(sight, ref)
     if ref is None or object_ is None:
-        problem = f"{asked.path['type']} {namespace}/{name}: no such job, or you may not see it"
+        problem = f"{address.path['type']} {namespace}/{name}: no such job, or you may not see it"
         raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
     return ref, object_
 
 
-def job(board: Board, sight: Sight, asked: Asked) -> Page:
-    ref, object_ = job_of(board, sight, asked)
+def job(board: Board, sight: Sight, address: PageAddress) -> Page:
+    ref, object_ = job_of(board, sight, address)
     status = mapping(object_.get("status"))
     workers = list(_reported(object_).items())
     pods = board.pods(sight, ref)
@@ -185,7 +185,7 @@ def job(board: Board, sight: Sight, asked: Asked) -> Page:
             "row": row,
             "waits": _waits(waits_of(object_, pods, board.now())),
             "waits_title": "Why it failed" if row.tone == "bad" else "What it waits for",
-            "conditions": [_told(each) for each in conditions_of(status)[-MAX_ROWS:]],
+            "conditions": [_told(entry) for entry in conditions_of(status)[-MAX_ROWS:]],
             "workers": [_worker(*worker) for worker in workers[:MAX_ROWS]],
             "workers_more": max(0, len(workers) - MAX_ROWS),
             "pods": [pod_row(pod) for pod in pods[:MAX_ROWS]],
@@ -257,13 +257,13 @@ def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replicas(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    found = mapping(status.get("replicaStatuses") or status.get("tfReplicaStatuses"))
+    statuses = mapping(status.get("replicaStatuses") or status.get("tfReplicaStatuses"))
     return [
         {
             "type": word(type_),
             **{state: word(mapping(entry).get(state, "0")) for state in REPLICA_STATES},
         }
-        for type_, entry in list(found.items())[:MAX_ROWS]
+        for type_, entry in list(statuses.items())[:MAX_ROWS]
     ]
 
 
@@ -275,34 +275,34 @@ def _yaml(object_: Object) -> str:
     """The object as YAML. What is cut is cut before it is encoded: one large object would take the
     event loop for seconds.
     """
-    shown, left = _cut(object_view(object_), MAX_YAML_CHARS)
-    text = yaml.dump(shown, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
+    content, left = _cut(object_view(object_), MAX_YAML_CHARS)
+    text = yaml.dump(content, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
     return text if left > 0 else f"{text}# (cut)\n"
 
 
-def _cut(value: Any, left: int) -> tuple[Any, int]:
+def _cut(value: Any, budget: int) -> tuple[Any, int]:
     """The beginning of a value, and how many characters may still come. The rest is left out when
     none may come.
     """
     if isinstance(value, str):
-        return value[: max(left, 0)], left - len(value) - _EACH
-    left -= _EACH
+        return value[: max(budget, 0)], budget - len(value) - _EACH
+    budget -= _EACH
     if isinstance(value, dict):
-        shown: dict[str, Any] = {}
+        content: dict[str, Any] = {}
         for key, each in value.items():
-            if left <= 0:
+            if budget <= 0:
                 break
-            shown[key[:left]], left = _cut(each, left - len(key))
-        return shown, left
+            content[key[:budget]], budget = _cut(each, budget - len(key))
+        return content, budget
     if isinstance(value, list):
         items = []
         for each in value:
-            if left <= 0:
+            if budget <= 0:
                 break
-            item, left = _cut(each, left)
+            item, budget = _cut(each, budget)
             items.append(item)
-        return items, left
-    return value, left
+        return items, budget
+    return value, budget
 
 
 def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
@@ -310,20 +310,20 @@ def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
     sites: dict[str, list[NodeRow]] = {}
     for row in rows:
         sites.setdefault(row.site, []).append(row)
-    shown = list(sites.items())[:MAX_SITES]
-    each = MAX_CELLS // max(1, len(shown))
+    selection = list(sites.items())[:MAX_SITES]
+    each = MAX_CELLS // max(1, len(selection))
     return [
         {"name": name, "count": len(all_), "rows": all_[:each], "more": max(0, len(all_) - each)}
-        for name, all_ in shown
+        for name, all_ in selection
     ]
 
 
-def _pages(rows: list[Any], asked: Asked) -> dict[str, Any]:
+def _pages(rows: list[Any], address: PageAddress) -> dict[str, Any]:
     last = max(1, -(-len(rows) // PER_PAGE))
-    number = min(max(1, asked.number("page", 1)), last)
+    number = min(max(1, address.number("page", 1)), last)
 
-    def address(page: int) -> str:
-        query = {key: value for key, value in asked.query.items() if value and key != "page"}
+    def link(page: int) -> str:
+        query = {key: value for key, value in address.query.items() if value and key != "page"}
         return "?" + urlencode({**query, "page": str(page)})
 
     return {
@@ -331,6 +331,6 @@ def _pages(rows: list[Any], asked: Asked) -> dict[str, Any]:
         "count": len(rows),
         "page_number": number,
         "last_page": last,
-        "before": address(number - 1) if number > 1 else "",
-        "after": address(number + 1) if number < last else "",
+        "before": link(number - 1) if number > 1 else "",
+        "after": link(number + 1) if number < last else "",
     }

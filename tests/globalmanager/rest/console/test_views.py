@@ -103,7 +103,7 @@ def board_with(object_: dict[str, Any]) -> Board:
 
 
 def rendered(board: Board, view: views.View, path: dict[str, str]) -> str:
-    page = view(board, SIGHT, views.Asked(path, {}))
+    page = view(board, SIGHT, views.PageAddress(path, {}))
     return theme().block(page.template, "live", **page.values, sight=SIGHT, scope="")
 
 
@@ -207,7 +207,7 @@ def test_each_text_of_a_status_is_bounded() -> None:
         "currentScaler": long,
     }
     object_ = {**object_of("digits"), "status": status}
-    page = views.job(board_with(object_), SIGHT, views.Asked(JOB, {}))
+    page = views.job(board_with(object_), SIGHT, views.PageAddress(JOB, {}))
     text = theme().block("job.html", "live", **{**page.values, "yaml": ""}, sight=SIGHT, scope="")
     assert len(text) < 5 * views.MAX_MESSAGE_CHARS * 4 + 40_000
     assert "<b>" * 3 not in text
@@ -247,7 +247,7 @@ def test_each_part_of_a_large_status_is_bounded() -> None:
         "metrics": [{"key": f"m{number}", "value": "1"} for number in range(5000)],
     }
     values = views.job(
-        board_with({**object_of("digits"), "status": status}), SIGHT, views.Asked(JOB, {})
+        board_with({**object_of("digits"), "status": status}), SIGHT, views.PageAddress(JOB, {})
     ).values
     assert len(values["row"].phase) == MAX_PHASE_CHARS
     assert (len(values["metrics"]), len(values["numbers"])) == (views.MAX_ROWS, views.MAX_ROWS)
@@ -257,7 +257,9 @@ def test_each_part_of_a_large_status_is_bounded() -> None:
 def test_what_is_no_number_is_no_point_of_a_curve(value: str) -> None:
     metrics = [{"key": "accuracy", "value": "0.5"}, {"key": "odd", "value": value}]
     board = board_with({**object_of("digits"), "status": {"metrics": metrics}})
-    assert views.job(board, SIGHT, views.Asked(JOB, {})).values["numbers"] == {"accuracy": 0.5}
+    assert views.job(board, SIGHT, views.PageAddress(JOB, {})).values["numbers"] == {
+        "accuracy": 0.5
+    }
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
