@@ -24,9 +24,13 @@ from globalmanager.kinds.training.framework import KubeflowJob, Replicas
 VOLCANO: Final = "volcano"
 OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 OF_PLUGINS: Final = ResourceType("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+# The operator writes its PodGroup in each reconcile. REPLACE writes only a difference (I12).
 OWNS: Final = {OF_VOLCANO: UpdateRule.REPLACE, OF_PLUGINS: UpdateRule.REPLACE}
+# Without this, a Volcano job of the operator whose pod is lost waits for a PodGroup that nobody
+# sees.
 FOLLOWS: Final = dict.fromkeys(OWNS, (NOT_MANAGED,))
 """The Kubeflow operator gives its PodGroups no label. A cluster has few of them."""
+# A cluster may lack both definitions, so only the type of the chosen scheduler is watched.
 NEEDED: Final[Mapping[ResourceType, Callable[[WorkerSettings], bool]]] = {
     OF_VOLCANO: lambda settings: settings.gang_scheduler_name == VOLCANO,
     OF_PLUGINS: lambda settings: settings.gang_scheduler_name not in ("", VOLCANO),
@@ -59,13 +63,16 @@ def pod_group(gang: Gang, observed: Observed, spec: KubeflowJob) -> Create:
     together.
     """
     policy = spec.policy.scheduling_policy or SchedulingPolicy()
+    # A gang of all replicas would never start an elastic job in a full cluster.
     least = spec.least if policy.min_available is None else policy.min_available
+    # By this sum a scheduler holds back a job that cannot start as a whole, as with the operator.
     requested = resources.least(spec.replicas, least) if policy.min_resources is None else None
     fields: dict[str, Any] = {
         "minMember": least,
         "minResources": policy.min_resources or requested or None,
     }
     if gang.type == OF_VOLCANO:
+        # Volcano's own queue, as upstream.
         fields["queue"] = policy.queue or "default"
         fields["priorityClassName"] = policy.priority_class
     else:
@@ -91,9 +98,11 @@ def admits_pods(observed: Observed) -> bool:
     gang = gang_of(observed.settings)
     if gang is None:
         return True
+    # The job waits here, and starts within seconds after the type is installed.
     if gang.type in observed.absent:
         return False
     group = existing_group(gang, observed)
+    # The coscheduling plugin counts the pods themselves, so only Volcano has a phase to wait for.
     is_admitted = group is not None and phase_of(group) not in ("", "Pending")
     return is_admitted or gang.type != OF_VOLCANO
 
@@ -130,6 +139,7 @@ def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...
     gang = gang_of(observed.settings)
     if gang is None:
         return ()
+    # As upstream, the user's scheduler stays, and only a warning tells what it costs.
     others = {_scheduler_of(replicas) for replicas in spec.replicas} - {"", gang.scheduler}
     if not others:
         return ()
@@ -137,4 +147,5 @@ def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...
         f"the template names the scheduler {min(others)}, and it stays; only {gang.scheduler} "
         "starts all pods of the job together"
     )
+    # The reason is the operator's, with its spelling: tools look for it.
     return (Event(Severity.WARNING, "SettedPodTemplateSchedulerName", message),)

@@ -105,10 +105,12 @@ def history_of(observed: Observed, spec: KubeflowJob) -> History:
         name
         for name, pod in pods_by_name(observed).items()
         if name in names
+        # A drain may end a master with code 0, which is no success of the job.
         and phase_of(pod) == "Succeeded"
         and not is_being_deleted(pod)
         and attempt_of(pod) >= history.attempt(name)
     }
+    # Without a limit nobody reads the numbers, and each crash would cost a write of the status.
     is_limited = spec.policy.backoff_limit is not None
     return history._replace(
         finished=history.finished | succeeded,
@@ -134,8 +136,10 @@ def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Fa
         _failure(spec.framework, name, replica, pods[name])
         for name, replica, _ in replicas.names(observed.ref.name, spec)
         if name in pods
+        # A replica that is done stays done, whatever becomes of its pod (I4).
         and name not in history.finished
         and phase_of(pods[name]) == "Failed"
+        # A drain must not fail a job whose policy is Never.
         and not is_being_deleted(pods[name])
         and attempt_of(pods[name]) >= history.attempt(name)
         and not waiting.has_lost_room(observed, spec, replica.type, pods[name])
@@ -145,6 +149,8 @@ def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Fa
 def _failure(framework: Framework, name: str, replica: Replicas, pod: Object) -> Failure:
     code = exit_code(framework, pod)
     is_retryable = {
+        # Under these two the node itself starts containers again, unless the whole job restarts. So
+        # a pod fails here when it is evicted or lost.
         RestartPolicy.ALWAYS: True,
         RestartPolicy.ON_FAILURE: True,
         RestartPolicy.NEVER: False,
@@ -156,6 +162,7 @@ def _failure(framework: Framework, name: str, replica: Replicas, pod: Object) ->
 
 def exit_code(framework: Framework, pod: Object) -> int | None:
     """The exit code of the container that trains; None when the pod does not tell a code."""
+    # A sidecar may end with any code. As upstream, only the container that trains decides.
     name = replicas.trainer(framework, pod).get("name")
     for container in mappings(mapping(pod.get("status")).get("containerStatuses")):
         code = mapping(mapping(container.get("state")).get("terminated")).get("exitCode")
@@ -178,6 +185,8 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
         uid = pod["metadata"]["uid"]
         containers = mappings(mapping(pod.get("status")).get("containerStatuses"))
         number = sum(_count(container.get("restartCount")) for container in containers)
+        # A cache that is older than the status must not take a restart back (I4).
         present[uid] = max(recorded.pop(uid, 0), number)
+    # A sum above MAX_RESTARTS would be read back as 0.
     present[_EARLIER] = min(earlier + sum(recorded.values()), MAX_RESTARTS)
     return {uid: number for uid, number in present.items() if number}

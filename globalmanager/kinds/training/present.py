@@ -48,6 +48,7 @@ def is_restarting(job: Present) -> bool:
     """
     pods = histories.pods_by_name(job.observed)
     return job.conditions.is_true(State.RESTARTING) and any(
+        # A pod that pends before its first failure is not a restart, however long it pends.
         job.history.attempt(name) > 0
         and name not in job.history.finished
         and (name not in pods or not _has_come_up(pods[name], job.history.attempt(name)))
@@ -57,11 +58,14 @@ def is_restarting(job: Present) -> bool:
 
 def _has_come_up(pod: Object, attempt: int) -> bool:
     """Whether the pod of this attempt runs, or has ended."""
+    # A failed pod counts as up, or a tolerated worker that failed for good would keep its job in
+    # Restarting for ever.
     return phase_of(pod) != "Pending" and attempt_of(pod) >= attempt
 
 
 def history_after(job: Present, failed: list[Failure]) -> History:
     """The history with the failures that are retried."""
+    # A failure that is final ends the job or is tolerated, so it asks for no new attempt.
     retried = [one for one in failed if one.is_retryable]
     return job.history.after(retried, job.spec.policy.restart_scope) if retried else job.history
 
@@ -81,7 +85,10 @@ def counts(job: Present) -> dict[str, Counts]:
         present = [pods[name] for name in names if name in pods]
         type_counts[replica.type] = Counts(
             desired=replica.count,
+            # The operator counts a running pod that is being deleted as failed, but its end says
+            # nothing about the training.
             active=sum(phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in present),
+            # Pods of finished replicas disappear, so only the history knows them all (I4).
             succeeded=sum(name in job.history.finished for name in names),
             failed=sum(phase_of(pod) == "Failed" for pod in present),
         )
@@ -104,6 +111,7 @@ def elastic(job: Present) -> dict[str, Any]:
         if job.spec.not_elastic:
             return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
         return no_longer_elastic(job)
+    # A replica that is done waits for nothing, and the master is no worker that may wait.
     unfinished = [
         name
         for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
@@ -141,6 +149,7 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
 
 def no_longer_elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status of a job that has no replicas, or that is not elastic."""
+    # A merge patch keeps a field that it does not name, so the numbers of before would stay.
     return {"elastic": None} if "elastic" in status.status_of(job.observed) else {}
 
 
@@ -153,6 +162,7 @@ def statuses(
     framework, name = job.spec.framework, job.observed.ref.name
     entries = {}
     for type_, numbers_of_type in counts.items():
+        # As upstream: the job is over, so no replica of it is active any more.
         is_done = end is State.SUCCEEDED
         numbers = {
             "active": 0 if is_done else numbers_of_type.active,
@@ -160,7 +170,9 @@ def statuses(
             "failed": numbers_of_type.failed,
         }
         labels = replicas.type_labels(name, framework, type_)
+        # An autoscaler finds the pods that it measures by this text of the scale subresource.
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        # The design of v1alpha2 says Eval where version 0.3 of the operator says Evaluator.
         key = job.spec.status_keys.get(type_, type_)
         entries[key] = {state: n for state, n in numbers.items() if n} | {"selector": selector}
     return {**framework.marks, framework.statuses_field: entries}

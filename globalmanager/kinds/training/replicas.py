@@ -23,6 +23,8 @@ JOB_NAME: Final = f"{_LABEL}job-name"
 REPLICA_TYPE: Final = f"{_LABEL}replica-type"
 REPLICA_INDEX: Final = f"{_LABEL}replica-index"
 JOB_ROLE: Final = f"{_LABEL}job-role"
+# A job that an operator began goes on with the operator's pods, so the engine watches these, too.
+# The controller reference still decides whose they are.
 _OF_OPERATORS: Final = (
     # the training operator since 1.5
     f"{OPERATOR_NAME} in (pytorchjob-controller,tfjob-controller),{NOT_MANAGED}",
@@ -32,10 +34,12 @@ _OF_OPERATORS: Final = (
 FOLLOWS: Final = {SERVICES: _OF_OPERATORS, PODS: _OF_OPERATORS}
 _IDENTIFYING: Final = ("job-name", "replica-type", "replica-index")
 """The ends of the labels by which the older operators' Services select a pod."""
+# Without KEEP an edit of a template would end pods that train. It holds for pods that come later.
 OWNS: Final = {SERVICES: UpdateRule.REPLACE, PODS: UpdateRule.KEEP}
 
 
 def name_of(job: str, type_: str, index: int) -> WorkerName:
+    # As upstream. The Service has this name, too, and a DNS name has no upper case.
     return replica_name(job, type_.lower(), index)
 
 
@@ -64,6 +68,7 @@ def is_leader(spec: KubeflowJob, type_: str, index: int) -> bool:
     """Whether the replica has the label job-role=master: the one of a leading type, or else the
     first worker.
     """
+    # The SDK of the operator reads the logs of the pod with this label.
     leaders = spec.framework.leaders
     leading = [
         replica.type for replica in spec.replicas if replica.type in leaders and replica.count
@@ -86,6 +91,7 @@ def service(
         REPLICA_INDEX: str(index),
     }
     marks = present["metadata"].get("labels") or {} if present is not None else selector
+    # Nobody changes the labels of a pod that runs, so a new Service must select it by the old ones.
     if "job-name" in marks and not selector.items() <= marks.items():
         selector = {key: value for key, value in marks.items() if key.endswith(_IDENTIFYING)}
     return children.service(
@@ -115,6 +121,8 @@ def ports(framework: Framework, template: Any) -> dict[str, int]:
     port_numbers = {
         names[number]: number for number in (port["containerPort"] for port in own_ports)
     }
+    # The template may give the framework's number another name or none. Two entries of one number
+    # made the API server refuse the Service.
     return {name: n for name, n in port_numbers.items() if n != own} | {framework.port_name: own}
 
 
@@ -126,6 +134,7 @@ def port_of(framework: Framework, replica: Replicas) -> int:
 def trainer(framework: Framework, template: Any) -> Object:
     """The container that trains. Total for a valid template."""
     containers: list[Object] = template["spec"]["containers"]
+    # As upstream, the first container is the trainer where none has the framework's name.
     return next((one for one in containers if one["name"] == framework.container), containers[0])
 
 
@@ -150,6 +159,7 @@ def pod(
     ]
     tolerations = edge_placement.tolerations(observed, own_template)
     metadata = own_template.get("metadata") or {}
+    # The job's labels win: Services, clients and this plan find the pod by them.
     marks = {
         **(metadata.get("labels") or {}),
         **objects.job_labels(observed, role),
@@ -162,6 +172,8 @@ def pod(
     template = {
         "metadata": {
             "labels": marks,
+            # The attempt is no part of the name: two pods of one replica cannot exist at the same
+            # time (I6).
             "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
         },
         "spec": {
@@ -169,11 +181,16 @@ def pod(
             **({"initContainers": before} if before else {}),
             "containers": containers,
             **({"tolerations": tolerations} if tolerations else {}),
+            # As upstream, the policy of the replica replaces the template's, and an event says so.
             "restartPolicy": str(_policy_of_pods(spec, replica)),
         },
     }
     name = name_of(observed.ref.name, replica.type, index)
+    # No hash of the template: a plan of 110 large pods took seconds for hashes that nobody
+    # compares.
     creation = children.pod(observed, name=name, role=role, template=template, is_kept=True)
+    # A node that boots without the cloud cannot fill the volume of a token, so the pod would not
+    # start.
     return (
         children.without_token(creation) if edge_placement.chooses_edge(own_template) else creation
     )
@@ -188,6 +205,7 @@ def _policy_of_pods(spec: KubeflowJob, replica: Replicas) -> RestartPolicy:
     # The exit code decides, and a restart by the kubelet would hide it from the plan.
     if replica.policy is RestartPolicy.EXIT_CODE:
         return RestartPolicy.NEVER
+    # The peers of a lost process end, too, and the node would bring them back one by one.
     if replica.policy is RestartPolicy.ON_FAILURE and is_whole:
         return RestartPolicy.NEVER
     return replica.policy
@@ -201,6 +219,7 @@ def _container(
         own_ports = own_container.get("ports") or []
         numbers = {port["containerPort"] for port in own_ports}
         is_named = any(port.get("name") == framework.port_name for port in own_ports)
+        # The operator adds its port by default, where the template leaves it out.
         if not is_named and framework.port not in numbers:
             framework_port = {"name": framework.port_name, "containerPort": framework.port}
             container = {**container, "ports": [*own_ports, framework_port]}
