@@ -15,6 +15,7 @@ def replicas_of(framework: Framework, forms: Mapping[str, ReplicaForm]) -> tuple
     return tuple(
         Replicas(
             type=type_,
+            # The defaults of the operator, so a short manifest means the same.
             count=1 if forms[type_].replicas is None else forms[type_].replicas or 0,
             policy=forms[type_].restart_policy or framework.restart_policy,
             template=forms[type_].template,

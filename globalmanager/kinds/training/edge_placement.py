@@ -19,8 +19,11 @@ libraries of the Kubeflow operator drop fields that they do not know."""
 DEFAULT_GRACE_S: Final = 300
 """As long as Kubernetes leaves pods on a node that it has lost."""
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+# A selector by hostname names one node, as `nodeName` does.
 _NODE_LABELS: Final = frozenset({EDGE_LABEL, "kubernetes.io/hostname"})
+# NotIn and DoesNotExist only keep a pod away from nodes.
 _CHOOSING: Final = ("In", "Exists")
+# Nine digits are 31 years. The end of a longer time may lie beyond the last date.
 _SECONDS: Final = re.compile(r"[0-9]{1,9}\Z")
 
 
@@ -59,6 +62,7 @@ def tolerations(observed: Observed, template: Mapping[str, Any]) -> list[Object]
     own: list[Object] = template["spec"].get("tolerations") or []
     if chooses_edge(template):
         return pods.with_edge_tolerations(own)
+    # Who sets the time wants the job to decide about all its replicas, and not Kubernetes.
     return pods.with_outage_tolerations(own) if given_grace(observed) is not None else own
 
 
@@ -77,6 +81,7 @@ def chooses_edge(template: Mapping[str, Any]) -> bool:
 def _required_rules(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The rules of the required node affinity."""
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    # A preferred rule only ranks nodes, so the pod may run anywhere.
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     for term in mappings(required.get("nodeSelectorTerms")):
         yield from mappings(term.get("matchExpressions"))

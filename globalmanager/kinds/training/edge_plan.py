@@ -40,7 +40,9 @@ from globalmanager.kinds.training.edge_reports import Word, word_of
 
 _END_PHASES: Final = ("Succeeded", "Failed")
 _NODE_LOST: Final = "NodeLost"
+# A pod that no kubelet accepts tolerates the silence of its node, so Kubernetes leaves it there.
 _ACCEPTED_WITHIN_S: Final = 60.0
+# One lost line can cut off a thousand replicas, and a message must stay short (I10).
 _MAX_NAMED: Final = 10
 
 
@@ -60,6 +62,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
     if has_ended(observed):
         return plan.plan(_with_final_words(observed), now)
+    # The children of such a job stay as they are, so nothing depends on contact.
     if observed.invalid is not None or not plan.is_ours(observed):
         return plan.plan(observed, now)
     # The plan of the package sees corrected pods, so none of its rules asks for contact.
@@ -107,6 +110,7 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         # Lost contact alone changes nothing (I11): the replica counts as what it was.
         elif (since := _out_since(observed, pod, word, now)) is not None:
             out[ref.name] = since
+            # The taint manager may have deleted the pod, but no kubelet carries this out.
             corrections[ref] = _without_deletion(pod)
             # The user's grace time, not the cloud's eviction, says when the job goes on without it.
             if now - since >= grace:
@@ -171,12 +175,14 @@ def _out_since(
         return None
     if silent is None and contact is not None:
         silent = _unaccepted_since(pod)
+    # The kubelet still has time to accept the pod.
     if silent is None or silent > now:
         return None
     recorded = mapping(status.status_of(observed).get("outOfContact")).get(pod["metadata"]["name"])
     if (since := parse_time(recorded)) is not None:
         return max(since, silent)  # a GlobalManager that restarts goes on with the same time
     if contact is not None:
+        # Until the later of the two times one witness still had contact.
         return max(silent, contact.since)
     # Without a session since the start of this GlobalManager. A node that never sent a word has no
     # LocalController, so only the silence of its kubelet counts.
@@ -186,6 +192,7 @@ def _out_since(
 def _with_reported_end(pod: Object, word: Word) -> Object:
     """The pod as its node says that it has ended."""
     phase = "Succeeded" if word.status == "completed" else "Failed"
+    # A report takes the form of a pod's status, so the rules about exit codes hold for both.
     ends = [
         {"name": name, "state": {"terminated": {"exitCode": code, "message": word.reason}}}
         for name, code in word.exit_codes.items()
@@ -196,6 +203,7 @@ def _with_reported_end(pod: Object, word: Word) -> Object:
 
 def _with_node_lost(pod: Object, since: datetime) -> Object:
     message = f"no contact since {rfc3339(since)}, longer than the job's grace time"
+    # Without an exit code the loss is retryable for ExitCode, as an eviction is.
     fields = {"phase": "Failed", "reason": _NODE_LOST, "message": message, "containerStatuses": []}
     return {**_without_deletion(pod), "status": {**mapping(pod.get("status")), **fields}}
 
@@ -220,8 +228,10 @@ def _actions(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterat
     for action in stage:
         if not isinstance(action, Delete) or action.ref.type != PODS:
             yield action
+        # A usual deletion would wait for the kubelet and keep the name from the replica's next pod.
         elif action.ref in pods.unconfirmed:
             yield Delete(action.ref, action.uid, is_forced=True)
+        # The plan saw this pod without its deletion, and a second one is a write for nothing (I12).
         elif not is_being_deleted(observed.children[action.ref]):
             yield action
 
@@ -240,6 +250,7 @@ def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
     finding, contact_in_s = contacts.edge_connected(observed, {*at_edge.values()}, now)
     grace = timedelta(seconds=edge_placement.grace_s(observed))
     silent_replicas = {name: since for name, since in pods.out.items() if name not in pods.overdue}
+    # Silence turns into loss by time alone, and no object changes at that moment.
     moments = [
         *(since + grace for since in silent_replicas.values()),
         *filter(None, (_unaccepted_since(pod) for _, pod in _own_pods(observed))),
@@ -285,6 +296,7 @@ def _with_contact_status(
     events = job_plan.events
     if finding is not None and not is_over:
         (condition,) = status.conditions(observed, [finding], now)
+        # The conditions of the operator's API do not have this field.
         condition.pop("observedGeneration")
         conditions = [condition, *conditions]  # the last condition is the state of the job
         events = (*events, *status.events(observed, [finding]))

@@ -34,6 +34,7 @@ from globalmanager.kinds.training.framework import KubeflowJob
 
 MAX_WORKERS_BYTES: Final = 512 * 1024
 """Of .status.workers in JSON. Kubernetes stores objects of at most 1.5 MiB."""
+# Reports come from nodes, and one node must not fill the object of a job (I10).
 _MAX_REASON_BYTES: Final = 256
 _MAX_DETAIL_BYTES: Final = {POD_UID: 64, POD_CREATED_AT: 40, EXIT_CODES: 512}
 _MAX_ID_CHARS: Final = 64
@@ -48,12 +49,15 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, for each node that has a pod of the job. A pod that has ended counts too:
     its LocalController may still have to report the end.
     """
+    # The pods go with the job, so no node has to hold it any more.
     if is_being_deleted(observed.object):
         return {}
     pods = own_pods(observed)
+    # `nodeName` of a template is the user's text and may name no node at all.
     nodes = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
     if not nodes:
         return {}
+    # An edit that makes the spec wrong must not end the watch of replicas that run.
     if observed.spec is None:
         grants = {node: _grants(pods, node) for node in nodes}
     else:
@@ -129,6 +133,7 @@ def _is_stale(recorded: Mapping[str, Any], report: WorkerReport) -> bool:
     before, new = mapping(recorded.get("details")), report.body.details
     if before.get(POD_UID) == new.get(POD_UID):
         return worker_status.is_stale(recorded, report)
+    # A ledger that forgot the task counts from 1 again, so between two pods only their age decides.
     return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
 

@@ -121,6 +121,7 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
         """Replicas that must exist before the job starts: all, unless the job is elastic."""
         if self.elastic is None:
             return self.total
+        # Only the elastic type may shrink. A training without its master does not start.
         elastic_replicas = self.of_type(self.elastic.type)
         return self.total - max(
             (elastic_replicas.count if elastic_replicas else 0) - self.elastic.least, 0
@@ -140,4 +141,5 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clean_pods(self) -> CleanPods:
+        # The versions of TFJob have different defaults, so the struct of the policy has none.
         return self.policy.clean_pod_policy or self.framework.clean_pods

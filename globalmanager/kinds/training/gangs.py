@@ -26,8 +26,7 @@ OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups"
 OF_PLUGINS: Final = ResourceType("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 # The operator writes its PodGroup in each reconcile. REPLACE writes only a difference (I12).
 OWNS: Final = {OF_VOLCANO: UpdateRule.REPLACE, OF_PLUGINS: UpdateRule.REPLACE}
-# Without this, a Volcano job of the operator whose pod is lost waits for a PodGroup that nobody
-# sees.
+# A job of the operator whose pod is lost would wait for a PodGroup that nobody sees.
 FOLLOWS: Final = dict.fromkeys(OWNS, (NOT_MANAGED,))
 """The Kubeflow operator gives its PodGroups no label. A cluster has few of them."""
 # A cluster may lack both definitions, so only the type of the chosen scheduler is watched.

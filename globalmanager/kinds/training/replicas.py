@@ -172,8 +172,7 @@ def pod(
     template = {
         "metadata": {
             "labels": marks,
-            # The attempt is no part of the name: two pods of one replica cannot exist at the same
-            # time (I6).
+            # No part of the name, so two pods of one replica cannot exist at the same time (I6).
             "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
         },
         "spec": {
@@ -186,11 +185,9 @@ def pod(
         },
     }
     name = name_of(observed.ref.name, replica.type, index)
-    # No hash of the template: a plan of 110 large pods took seconds for hashes that nobody
-    # compares.
+    # Nobody compares the template, and the hashes of 110 large pods took seconds of a plan.
     creation = children.pod(observed, name=name, role=role, template=template, is_kept=True)
-    # A node that boots without the cloud cannot fill the volume of a token, so the pod would not
-    # start.
+    # A node that boots without the cloud cannot fill the volume of a token, and starts no such pod.
     return (
         children.without_token(creation) if edge_placement.chooses_edge(own_template) else creation
     )

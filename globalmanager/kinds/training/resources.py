@@ -20,6 +20,7 @@ def least(replicas: Iterable[Replicas], count: int) -> dict[str, str]:
     The pods count in the order of the replica types, so the leading types come first. A container
     without a request for a resource requests its limit.
     """
+    # The sum of 0.1 and 0.2 as a float would be 0.30000000000000004 in the PodGroup.
     total: dict[str, Fraction] = {}
     remaining = count
     for replica in replicas:
@@ -34,6 +35,7 @@ def _of_pod(template: Mapping[str, Any]) -> dict[str, Fraction]:
     requested: dict[str, Fraction] = {}
     for container in template["spec"]["containers"]:
         resources = mapping(container.get("resources"))
+        # As the API server fills in the requests of a pod.
         requests = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
         for name, quantity in requests.items():
             requested[str(name)] = requested.get(str(name), Fraction(0)) + (
@@ -46,4 +48,5 @@ def _text(amount: Fraction) -> str:
     """The quantity as a whole number, or in thousandths, rounded up."""
     if amount.denominator == 1:
         return str(amount.numerator)
+    # A group that asks for less than its pods would be admitted and then not fit.
     return f"{-(-amount * 1000 // 1)}m"

@@ -60,7 +60,9 @@ def _pods_without_excuse(job: Present) -> list[Object]:
 
     def is_excused(name: str, type_: str) -> bool:
         pod = pods[name]
+        # The scheduler starts such a pod when there is room, which may take days and is no fault.
         waits = is_queued(pod) or waiting.has_lost_room(job.observed, job.spec, type_, pod)
+        # A first failure that is retried shows in Restarting, and one that is final ends the job.
         return (may_wait and waits) or (is_first_failure(pod) and name not in final)
 
     return [
@@ -78,6 +80,7 @@ def _with_unreachable_masters(
     """
     pods = histories.pods_by_name(job.observed)
     master = replicas.name_of(job.observed.ref.name, _MASTER, 0)
+    # A master with a fault does not listen, so the network of the workers is not to blame.
     if master not in pods or any(fault.worker == master for fault in pod_faults):
         return [*pod_faults], math.inf
     master_since = pod_state.running_since(pods[master], job.spec.framework.container)
@@ -86,6 +89,7 @@ def _with_unreachable_masters(
         if fault.reason != AWAITING_MASTER or fault.node not in job.observed.contacts:
             return math.inf
         wait_since = pod_state.running_since(pods[fault.worker], MASTER_WAIT)
+        # Both get the time: a master that has just started may not listen yet.
         return max(left_s(since, PENDING_S, job.now) for since in (master_since, wait_since))
 
     waits = [(fault, wait_left_s(fault)) for fault in pod_faults]
@@ -106,6 +110,7 @@ def _restart_faults(job: Present, faulty: Collection[str]) -> tuple[list[Fault],
     crashes, waits_s = [], [math.inf]
     for fault in faults.faults_in(job.conditions.last_stall):
         name = fault.worker
+        # The condition Restarting is enough for one restart.
         is_loop = fault.cause is Cause.CRASH and job.history.attempt(name) > 1
         if not is_loop or name in faulty or name in job.history.finished:
             continue
@@ -132,12 +137,14 @@ def _limits_fault(job: Present) -> Fault | None:
     fault = job.spec.start_fault
     if fault is None:
         return None
+    # An edit must not end a training that runs. Only a new job is refused.
     detail = f"{fault.remedy}; {job.text} goes on as it is"
     return job_fault("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
 def _size_fault(job: Present) -> Fault | None:
     spec, pods = job.spec, histories.pods_by_name(job.observed)
+    # Pods that exist go on, so the size matters only to a job that lacks pods.
     is_complete = all(
         name in pods or name in job.history.finished
         for name, _, _ in replicas.names(job.observed.ref.name, spec)

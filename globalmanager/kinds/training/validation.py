@@ -14,11 +14,14 @@ from edgeai.api.specs import InvalidSpec, check_service_name, parse, shown
 from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy, RestartScope
 from globalmanager.kinds.shared.constraints import ANY, Constraint, Given
 
+# The two values that the webhook of the operator accepts. The second is Kueue's MultiKueue.
 MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _POLICY: Final = "spec.runPolicy"
+# Planning raised on a deadline beyond int32.
 _MAX: Final = 2**31 - 1
 
 
+# Without these two structs, a port without a number made planning raise.
 class _Port(msgspec.Struct, rename="camel"):
     container_port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     name: str | None = None
@@ -46,10 +49,12 @@ def replica_constraints(path: str, types: Sequence[str], container: str) -> tupl
             field=path,
             rule=f"a map with at least one of {', '.join(types)}, and nothing else",
             schema={"minProperties": 1, "maxProperties": len(types)},
+            # A type that `defaults` does not know would silently get no pods.
             check=lambda job: _check_types(job, types, path),
         ),
         Constraint(
             field=f"{path}.{ANY}.replicas",
+            # 0 is a job that is scaled down: it waits, and the operator ends it with success.
             rule=f"a number from 0 to {MAX_REPLICAS}",
             schema={"minimum": 0, "maximum": MAX_REPLICAS},
         ),
@@ -103,6 +108,8 @@ OF_RUN_POLICY: Final = (
     ),
     Constraint(
         field=f"{_POLICY}.managedBy",
+        # Nobody else would look after pods that exist. The webhook of the operator compares the new
+        # object with itself, so it lets this edit pass.
         rule="the same for the whole life of the job; a job that has pods keeps its manager",
         cel=(
             "(has(self.runPolicy) && has(self.runPolicy.managedBy) ? self.runPolicy.managedBy : '')"
@@ -116,6 +123,7 @@ OF_RUN_POLICY: Final = (
     Constraint(
         field=f"{_POLICY}.schedulingPolicy.queue",
         rule="the same for the whole life of the job",
+        # As upstream. Only the API server knows the spec before an edit.
         cel="self == oldSelf",
         is_checked=False,
     ),
@@ -123,6 +131,7 @@ OF_RUN_POLICY: Final = (
 
 
 def _check_name(job: Given) -> None:
+    # The longest name decides, or the API server would refuse only the last Services of a job.
     suffixes = [
         f"-{type_.lower()}-{max((1 if form.replicas is None else form.replicas) - 1, 0)}"
         for type_, form in job.replicas.items()
@@ -143,6 +152,7 @@ def _check_templates(job: Given, container: str, path: str) -> None:
         templates.check(form.template, place)
         containers = form.template["spec"]["containers"]
         names = [one["name"] for one in containers]
+        # As the webhook of the operator: this container has the port, and its exit code counts.
         if container not in names:
             problem = f"has no container named {container}"
             remedy = "name the container that trains so"

@@ -20,9 +20,11 @@ _SCHEMA: Final = Schema(
     spec=DEFINITION.spec,
     status=DEFINITION.status,
     columns=(
+        # As the operator's column. So the last condition must stay the state of the job.
         Column("State", "string", ".status.conditions[-1:].type"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
+    # As upstream, kubectl and autoscalers scale the workers alone, because a job has one master.
     scale=Scale(
         ".spec.pytorchReplicaSpecs.Worker.replicas",
         ".status.replicaStatuses.Worker.active",
@@ -44,6 +46,7 @@ KIND = Kind(
     outcomes=outcomes,
     suspension=SUSPENSION,
     event_reason=event_reason,
+    # For ttlSecondsAfterFinished.
     deletes_itself=True,
     plan=plan_across_edge,
     assignments=assignments,

@@ -16,6 +16,7 @@ _ROLE = "autoscaler"
 def companions(observed: Observed) -> list[Create]:
     """The autoscaler, when the job names metrics and the API server knows such autoscalers."""
     spec: KubeflowJob = observed.spec
+    # The job trains without an autoscaler, too. An event tells what is missing.
     if not _is_wanted(spec) or AUTOSCALERS in observed.absent:
         return []
     low, high = bounds(spec)
@@ -57,6 +58,7 @@ def bounds(spec: KubeflowJob) -> tuple[int, int]:
     elastic, worker = spec.spec.elastic_policy, spec.of_type(WORKER)
     count = worker.count if worker is not None else 1
     low, high = elastic.min_replicas, elastic.max_replicas
+    # As upstream, the two limits fill each other, and Worker.replicas stands in for both.
     if low is None:
         low = high if high is not None else count
     high = low if high is None else high

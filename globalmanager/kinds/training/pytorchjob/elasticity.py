@@ -27,6 +27,7 @@ def elastic_of(object_: Object, spec: KubeflowJob) -> Elastic | None:
     if not _is_wanted(object_) or spec.spec.elastic_policy is None or worker is None:
         return None
     low, _ = bounds(spec)
+    # `kubectl scale` may ask for fewer workers than minReplicas, and nobody trains with none.
     return Elastic(WORKER, max(min(low, worker.count), 1))
 
 
@@ -50,6 +51,7 @@ def warnings(observed: Observed) -> Iterator[Event]:
     spec: KubeflowJob = observed.spec
     policy = spec.policy.scheduling_policy
     together = policy.min_available if policy is not None else None
+    # Without a gang scheduler, minAvailable has no effect, so nothing surprises the user.
     if spec.elastic is None or together is None or gangs.gang_of(observed.settings) is None:
         return
     if together > spec.least:

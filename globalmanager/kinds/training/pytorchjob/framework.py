@@ -22,6 +22,7 @@ def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     """The variables that torch.distributed and torchrun read."""
     spec: KubeflowJob = observed.spec
     return [
+        # As upstream, so the log of a process has each line at once.
         literal("PYTHONUNBUFFERED", "1"),
         *_of_master(observed, spec, type_, index),
         *_of_torchrun(observed, spec),
@@ -32,11 +33,13 @@ def _of_master(observed: Observed, spec: KubeflowJob, type_: str, index: int) ->
     master = spec.of_type(MASTER)
     if master is None:
         return []
+    # As upstream without namespace and domain: the pods of a job share one namespace.
     address = name_of(observed.ref.name, MASTER, 0)
     port = str(port_of(spec.framework, master))
     # The process at MASTER_ADDR must have rank 0, so the workers follow the master.
     rank = str(index if type_ == MASTER else index + 1)
     return [
+        # torch.distributed reads the variables without a prefix, torchrun those with PET_.
         literal("MASTER_PORT", port),
         literal("PET_MASTER_PORT", port),
         literal("MASTER_ADDR", address),
@@ -51,6 +54,7 @@ def _processes(spec: KubeflowJob) -> int:
     """Processes in each pod, as WORLD_SIZE counts them: 1 for auto, cpu and gpu."""
     text = spec.spec.nproc_per_node
     elastic = spec.spec.elastic_policy
+    # Only the node knows the number behind auto, cpu and gpu. Upstream counts 1 for them, too.
     if text is not None and text.isdecimal():
         return int(text)
     return int(elastic.n_proc_per_node or 1) if elastic is not None else 1
@@ -79,6 +83,7 @@ def _of_torchrun(observed: Observed, spec: KubeflowJob) -> list[EnvVar]:
     return [
         per_node,
         literal("PET_RDZV_ENDPOINT", f"{host}:{port}"),
+        # c10d needs no service beside the job.
         literal("PET_RDZV_BACKEND", str(elastic.rdzv_backend or "c10d")),
         literal("PET_NNODES", f"{low}:{high}"),
         *(literal(name, str(value)) for name, value in optional.items() if value is not None),
@@ -90,6 +95,7 @@ def _world_warnings(observed: Observed) -> Iterator[Event]:
     started, as with the Kubeflow operator. The agents of an elastic job find each other anew.
     """
     spec: KubeflowJob = observed.spec
+    # The agents of torchrun agree on another number by themselves.
     if spec.spec.elastic_policy is not None:
         return
     world = {"PET_NNODES": str(spec.total), "WORLD_SIZE": str(spec.total * _processes(spec))}
@@ -127,6 +133,7 @@ def has_succeeded(
         return counts[MASTER].unfinished == 0
     worker = counts[WORKER]
     is_elastic = spec.spec.elastic_policy is not None
+    # As upstream, where one agent that ends well ends an elastic training.
     return worker.unfinished <= 0 or (is_elastic and worker.succeeded > 0)
 
 
@@ -143,6 +150,7 @@ PYTORCH: Final = Framework(
     container="pytorch",
     port_name="pytorchjob-port",
     port=23456,
+    # Both defaults are the operator's, so its manifests mean the same here.
     restart_policy=RestartPolicy.ON_FAILURE,
     clean_pods=CleanPods.NONE,
     environment=environment,

@@ -20,6 +20,7 @@ WAIT: Final = "edgeai.io/wait-for-master"
 NAME: Final = "init-pytorch"  # as the Kubeflow operator calls its own
 _MASTER: Final = "Master"
 _POLL_S: Final = 1
+# A try ends after 5 s, because a packet without an answer would hold it for minutes.
 _PYTHON: Final = """\
 import os, socket
 socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 5).close()
@@ -46,6 +47,7 @@ def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]
     if master is None or own is None or type_ == _MASTER or not _is_wanted(observed):
         return []
     container = trainer(spec.framework, own.template)
+    # A namespace may demand a security context of each container, this one included.
     trainer_fields: dict[str, Any] = {
         key: container[key] for key in ("imagePullPolicy", "securityContext") if key in container
     }
@@ -60,6 +62,7 @@ def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]
                 literal("MASTER_PORT", str(port_of(spec.framework, master))),
                 literal("ASK", _PYTHON),
             ],
+            # A quota on limits refuses a pod of which one container has none.
             "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
         }
     ]

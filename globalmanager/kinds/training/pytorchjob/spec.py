@@ -16,6 +16,7 @@ from globalmanager.kinds.training.pytorchjob.framework import PYTORCH
 from globalmanager.kinds.training.pytorchjob.replica_types import MASTER, WORKER
 
 PATH = "spec.pytorchReplicaSpecs"
+# At most six digits: planning raised on a number of thousands of digits.
 _PROCESSES: Final = re.compile(r"^(auto|cpu|gpu|[1-9][0-9]{0,5})$")
 
 
@@ -23,6 +24,7 @@ def read(object_: Object) -> KubeflowJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, PyTorchJobSpec)
+    # Manifests have the number with and without quotes.
     if spec.nproc_per_node is not None:
         spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
     forms = spec.pytorch_replica_specs
@@ -40,6 +42,7 @@ def read(object_: Object) -> KubeflowJob:
 
 def _check_counts(job: Given) -> None:
     master, worker = job.replicas.get(MASTER), job.replicas.get(WORKER)
+    # The webhook of the operator also refuses a missing number, against its own documentation.
     if master is not None and master.replicas not in (None, 1):
         problem = f"is {master.replicas}, but a job has one master"
         raise InvalidSpec(f"{PATH}.{MASTER}.replicas", problem, "set it to 1")
@@ -59,6 +62,7 @@ def _start_fault(spec: PyTorchJobSpec) -> InvalidSpec | None:
     if low is None or high is None or low <= high:
         return None
     problem = f"is {low}, above maxReplicas {high}"
+    # Not raised: a job that runs goes on with an edit like this, with maxReplicas as both limits.
     return InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
 
 
@@ -69,6 +73,7 @@ def _check_processes(job: Given) -> None:
         raise InvalidSpec("spec.nprocPerNode", problem, "correct it")
     elastic = job.spec.elastic_policy
     if elastic is not None and elastic.n_proc_per_node is not None and number is not None:
+        # As the webhook of the operator, which calls the field of the policy deprecated.
         problem = "is given beside spec.nprocPerNode"
         raise InvalidSpec("spec.elasticPolicy.nProcPerNode", problem, "remove it")
 

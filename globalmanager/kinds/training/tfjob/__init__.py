@@ -22,6 +22,7 @@ _SCHEMA: Final = Schema(
     spec=DEFINITION.spec,
     status=DEFINITION.status,
     columns=(
+        # As the operator's column. So the last condition must stay the state of the job.
         Column("State", "string", ".status.conditions[-1:].type"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
@@ -41,6 +42,7 @@ KIND = Kind(
     outcomes=outcomes,
     suspension=SUSPENSION,
     event_reason=event_reason,
+    # For ttlSecondsAfterFinished.
     deletes_itself=True,
     plan=plan_across_edge,
     assignments=assignments,

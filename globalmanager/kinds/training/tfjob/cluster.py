@@ -34,6 +34,7 @@ def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
     hosts = _hosts(observed, spec)
     task = {"type": type_.lower(), "index": index}
     if spec.spec.enable_dynamic_worker:
+        # As upstream, a dynamic worker knows no other worker, so workers may come and go.
         cluster = _sparse(hosts, type_.lower(), index)
         return [_variable({"cluster": cluster, "task": task})]
     return [_variable({"cluster": hosts, "task": task, "environment": "cloud"})]
@@ -62,6 +63,7 @@ def fault(observed: Observed) -> InvalidSpec | None:
         variable["value"]
         for replica in spec.replicas
         if replica.count
+        # The last replica of a type has the longest index, so the longest text of its type.
         for variable in spec.framework.environment(observed, replica.type, replica.count - 1)
     )
     longest = max(map(len, texts), default=0)
@@ -95,8 +97,10 @@ def _sparse(hosts: dict[str, list[str]], type_: str, index: int) -> dict[str, An
         return {"worker": {}, "ps": [hosts["ps"][index]]}
     if type_ == WORKER.lower():
         return {"worker": {str(index): hosts["worker"][index]}, "ps": hosts.get("ps", [])}
+    # As upstream (kubeflow/training-operator#1763).
     return {"worker": {}, "ps": []}
 
 
 def _variable(config: dict[str, Any]) -> EnvVar:
+    # Go writes no spaces, and the text is the operator's byte for byte.
     return literal(_NAME, json.dumps(config, separators=(",", ":")))

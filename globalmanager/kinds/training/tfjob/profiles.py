@@ -37,12 +37,14 @@ def has_succeeded(
     """The chief or master decides. Without one, worker 0 or all workers decide; with the success
     policy AllWorkers only all workers. A type with 0 replicas decides nothing.
     """
+    # Upstream 0 of 0 replicas are a success at once.
     counts = {type_: numbers for type_, numbers in counts.items() if numbers.desired}
     for type_ in spec.framework.leaders:
         if type_ in counts:
             return counts[type_].unfinished <= 0
     worker = counts.get(WORKER)
     if worker is None:  # a job of parameter servers or evaluators alone
+        # A job that is scaled to 0 replicas waits.
         return bool(counts) and all(numbers.unfinished <= 0 for numbers in counts.values())
     if worker.unfinished <= 0:
         return True
@@ -61,6 +63,7 @@ V1: Final = Framework(
     kind="TFJob",
     operator="tfjob-controller",
     replicas_field="spec.tfReplicaSpecs",
+    # The order in which the operator visits the types.
     types=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     leaders=(CHIEF, MASTER),
     container="tensorflow",
@@ -78,6 +81,7 @@ V1: Final = Framework(
 V1ALPHA2: Final = msgspec.structs.replace(
     V1,
     restart_policy=RestartPolicy.ALWAYS,
+    # The design names no default. Version 0.3 of the TF operator deletes pods that run.
     clean_pods=CleanPods.RUNNING,
     statuses_field="tfReplicaStatuses",
     marks={"profile": "v1alpha2"},
@@ -110,6 +114,7 @@ def _versions(object_: Object) -> Iterator[str]:
     yield str(annotations.get(PROFILE, ""))
     yield _version(mapping(_decoded(annotations.get(_APPLIED))).get("apiVersion"))
     for entry in mappings(mapping(object_.get("metadata")).get("managedFields")):
+        # Who wrote only labels or the status did not choose the version of the spec.
         if "f:spec" in mapping(entry.get("fieldsV1")):
             yield _version(entry.get("apiVersion"))
 
@@ -120,6 +125,7 @@ def _version(api_version: Any) -> str:
 
 def _decoded(text: Any) -> Any:
     try:
+        # Anybody can edit an annotation, and a plan must not raise.
         return json.loads(text)
     except (TypeError, ValueError):
         return None

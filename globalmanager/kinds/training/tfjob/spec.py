@@ -26,6 +26,7 @@ def read(object_: Object) -> KubeflowJob:
     forms = _spelled(spec.tf_replica_specs, framework)
     check(Given(object_, spec, forms), CONSTRAINTS)
     policy = spec.run_policy
+    # v1alpha2 has this field at the top of the spec, and the API server stores every job as v1.
     if policy.clean_pod_policy is None:
         policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
     replicas = defaults.replicas_of(framework, forms)
@@ -35,6 +36,7 @@ def read(object_: Object) -> KubeflowJob:
         policy=policy,
         spec=spec,
         status_keys=profiles.status_keys(framework, spec.tf_replica_specs),
+        # As upstream, the others train on without a dynamic worker that fails.
         tolerant=frozenset({WORKER} if spec.enable_dynamic_worker else ()),
     )
 
@@ -47,6 +49,7 @@ def _spelled(forms: Mapping[str, ReplicaForm], framework: Framework) -> dict[str
     spellings = {type_.lower(): type_ for type_ in framework.types} | profiles.ALIASES
     spelled: dict[str, ReplicaForm] = {}
     for key, form in forms.items():
+        # As upstream, in any case of letters. An unknown type stays, and the check names it.
         type_ = spellings.get(key.lower(), key)
         if type_ in spelled:
             raise InvalidSpec(PATH, f"has the replica type {type_} twice", "remove one of them")
@@ -59,6 +62,7 @@ def _spelled(forms: Mapping[str, ReplicaForm], framework: Framework) -> dict[str
 
 def _check_leaders(job: Given) -> None:
     leading = [type_ for type_ in profiles.V1.leaders if type_ in job.replicas]
+    # The leader alone decides about success, so there can be only one.
     if len(leading) > 1:
         problem = f"has {' and '.join(leading)}, which both lead the job"
         raise InvalidSpec(PATH, problem, "give one of them")
