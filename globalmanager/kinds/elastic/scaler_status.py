@@ -69,6 +69,7 @@ def reached(
         dict(condition) for condition in _entries(scaler) if condition.get("type") in _BEFORE[state]
     ]
     fields: dict[str, Any] = {"phase": str(state), "message": text, "conditions": [*earlier, entry]}
+    # The timeout begins here and not with the creation: a scaler may wait long for its turn.
     if state is ScalerState.SCALING:
         fields["startTime"] = at
     if state in SCALER_ENDS:
@@ -98,6 +99,7 @@ def _entries(scaler: Object) -> list[Mapping[str, Any]]:
 def scaler_kind(definition: Definition, reader: Callable[[Object], Scaler]) -> Kind:
     """ScaleOut or ScaleIn."""
     columns = (
+        # As the column of the et-operator, so the last condition must be the phase.
         Column("Phase", "string", ".status.conditions[-1:].type"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     )
@@ -129,6 +131,7 @@ def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
         # A job executes the scaler, or did so until somebody edited the name of the job.
         problem = f"spec.selector.name was changed while {stranger} executed {kind} {name}"
         return _refused(observed, problem, now) if stranger else Plan()
+    # A scaler that is wrong ends here, so it never holds up the scalers behind it.
     if observed.invalid is not None:
         return _refused(observed, f"{kind} {name} cannot be executed: {observed.invalid}", now)
     if stranger:
@@ -137,6 +140,7 @@ def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     job = next(iter(observed.references.values()), None)
     if job is not None:
         return _created(observed, job, now)
+    # A scaler may be applied before its job, so a missing job is no failure.
     where = f"namespace {observed.ref.namespace}"
     text = f"TrainingJob {job_of(scaler)}"
     message = f"waits for {text} (spec.selector.name), which does not exist in {where}"
@@ -184,6 +188,7 @@ def waits(scaler: Object, message: str, now: datetime) -> dict[str, Any]:
 
 def _waiting(scaler: Object, reason: str, message: str) -> Plan:
     text = message[:MAX_MESSAGE_CHARS]
+    # The same words are no news (I12).
     if mapping(scaler.get("status")).get("message") == text:
         return Plan()
     return Plan(status={"message": text}, events=(Event(Severity.NORMAL, reason, text),))
@@ -193,6 +198,7 @@ def _stranger(observed: Observed) -> str:
     """The controller of a scaler that is not the TrainingJob that the scaler names; "" for none."""
     jobs = [job["metadata"].get("uid") for job in observed.references.values()]
     for owner in controllers(observed.object):
+        # By uid, because a job that was created again under the name is another job.
         if owner["uid"] not in jobs:
             return f"{owner.get('kind')} {owner.get('name')}"
     return ""

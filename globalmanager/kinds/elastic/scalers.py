@@ -46,9 +46,12 @@ def read_scale_in(object_: Object) -> Scaler:
     """Raises: InvalidSpec"""
     spec = parse_spec(object_, ScaleInSpec)
     choice = spec.to_delete
+    # As in the et-operator, podNames count where both are set.
     if choice.pod_names is not None:
+        # A name that stands twice is one worker, also for the check of the limits.
         names = tuple(dict.fromkeys(choice.pod_names))
         return Scaler(_job(spec), len(names), names, _script(spec))
+    # The et-operator crashes on a spec without toDelete.
     if choice.count is None:
         raise InvalidSpec("spec.toDelete", "has neither count nor podNames", "set one of the two")
     return Scaler(_job(spec), choice.count, script=_script(spec))
@@ -74,6 +77,7 @@ def _job(spec: _ScalerSpec) -> str:
 
 
 def _script(spec: _ScalerSpec) -> Script:
+    # The text becomes one line of a shell program. A second line would run without the timeout.
     if "\n" in spec.script or "\0" in spec.script:
         problem = f"{shown(spec.script)} is more than one line"
         remedy = "put the script into the launcher's image, and give its path"

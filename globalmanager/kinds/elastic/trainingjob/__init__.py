@@ -16,6 +16,7 @@ _SCHEMA: Final = Schema(
     spec=DEFINITION.spec,
     status=DEFINITION.status,
     columns=(
+        # As the column of the et-operator.
         Column("Phase", "string", ".status.phase"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
@@ -35,6 +36,7 @@ KIND = Kind(
     read=read,
     owns=launcher.OWNS,
     follows=workers.FOLLOWS,
+    # Only for the annotation that makes the kubelet read the list of hosts again.
     annotates=frozenset({PODS}),
     scalers=scalers.SCALERS,
     makes_scalers=True,

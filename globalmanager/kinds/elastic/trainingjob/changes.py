@@ -64,6 +64,7 @@ def living_job_changes(
         annotations = _nudge(pod, nudge) if pod is not None else ()
         return children.new_pods_last((*stages, annotations), scaled.others), timers
     # The pod of the launcher's last attempt has the name that the next attempt needs.
+    # Without the pause, a launcher that fails at once would use up its limit within seconds.
     wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
@@ -139,6 +140,7 @@ def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ..
     launcher_pod = present.launcher_pod(observed)
     still_runs = launcher_pod is not None and pod_state.is_active(launcher_pod)
     return (
+        # A launcher that counted as lost may run after all, and its job has ended.
         *(lifecycle.clean_up([launcher_pod]) if launcher_pod is not None and still_runs else ()),
         *lifecycle.clean_up(pods, policy),
         *lifecycle.deletions(observed, besides=(PODS,)),

@@ -21,9 +21,12 @@ MPI_DIRECTORY: Final = "/etc/mpi"
 DEEPSPEED_DIRECTORY: Final = "/job"
 KUBEXEC_PATH: Final = f"{MPI_DIRECTORY}/{KUBEXEC}"
 
+# The text of the et-operator, which images may know.
 _DISCOVER_HOSTS: Final = (
     f"#!/bin/bash\nwhile read line\ndo\necho $line\ndone < {ELASTIC_DIRECTORY}/{HOSTFILE}\n"
 )
+# Python comes first, because a training image has it and seldom has kubectl. -I and -S keep the
+# user's modules from replacing those of the standard library.
 _KUBEXEC: Final = """\
 #!/bin/sh
 # Runs a command in the pod of a worker, as ssh runs one on a host: kubexec.sh POD COMMAND...

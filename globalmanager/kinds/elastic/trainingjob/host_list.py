@@ -75,11 +75,13 @@ def next_list(
         now: UTC
     """
     usable = tuple(host for host in desired if host in ready)
+    # A launcher that starts has read no list before, so no list can stop it.
     if not has_launcher:
         return Next(HostList(hosts=usable))
     current_names, desired_names = frozenset(current.hosts), frozenset(desired)
     remaining = tuple(host for host in current.hosts if host in desired_names)
     new = tuple(host for host in usable if host not in current_names)
+    # Where no host would remain, new ones come first, so that both lists share a host.
     if remaining and len(remaining) < len(current.hosts):
         following = HostList(hosts=remaining, came=current.came, went=now)
         return _after(current.came, current, following, now, follows=bool(new))

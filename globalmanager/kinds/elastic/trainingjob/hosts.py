@@ -33,6 +33,7 @@ def current_hosts(observed: Observed) -> HostList:
     """The list that the launcher has. When somebody has deleted the ConfigMap, the status tells."""
     job = observed.ref
     config = observed.children.get(ObjectRef(CONFIG_MAPS, job.namespace, config_name(job.name)))
+    # Else no worker counts as one that the launcher had, and a lost one comes back under its name.
     if config is None:
         recorded = status.status_of(observed).get("currentWorkers")
         return HostList(hosts=_workers(job.name, recorded if isinstance(recorded, list) else []))
@@ -67,7 +68,9 @@ def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
     content = {"data": files.file_contents(hosts.hosts, spec.slots)}
     name = config_name(observed.ref.name)
     child = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
+    # In the ConfigMap itself, so one write changes the list and its times (I14).
     times = {_CAME: hosts.came, _WENT: hosts.went}
+    # Whole seconds would let a change come up to one second before the list has surely been read.
     marks = {key: rfc3339(time, "milliseconds") for key, time in times.items() if time is not None}
     metadata: Object = child.object["metadata"]
     marks[_FORMER] = ",".join(hosts.former)

@@ -65,6 +65,7 @@ def readable(object_: Object) -> TrainingJob:
     # A policy that cannot be read may be OnFailure, and a job that has failed never runs again.
     is_final = policy in (None, JobRestartPolicy.NEVER)
     return TrainingJob(
+        # Nothing is made from these values: the job stays as it is until the spec is corrected.
         launcher={},
         worker={},
         worker_bytes=0,
@@ -88,12 +89,14 @@ def tell(job: Present, error: InvalidSpec) -> None:
     """The condition Stalled, and one event for each edit."""
     # The colon ends what the condition is about, so another wrong value is another condition.
     text = f"{error.path} {error.problem}: {error.remedy}; {job.text} stays as it is"
+    # The time of this reason decides when a missing launcher counts as lost.
     if present.is_launcher_missing(job):
         name = present.launcher_ref(job.observed).name
         text = f"pod {name}: it is not there any more; {text}"
         job.conditions.stall([job_fault(present.LAUNCHER_MISSING, text)])
     else:
         job.conditions.stall([job_fault(INVALID_SPEC, text)])
+    # The event below tells the same fault once for each edit.
     job.conditions.events.clear()
     if status.status_of(job.observed).get("observedGeneration") != job.observed.generation:
         message = f"{job.text} stays as it is because the spec is invalid: {error}"
@@ -108,12 +111,14 @@ def until_the_end(job: Present) -> Plan:
     launcher = present.launcher_of(job)
     situation = Situation(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
     states = tuple(states_ahead(job.state, situation))
+    # An end makes no children, so it needs no spec that can be read.
     if states and states[-1] in ENDS:
         workers = table.recorded(job.observed, job.spec)
         for state in states:
             phases.enter(job, state, situation, workers)
         fields = {"phase": str(states[-1]), "completionTime": rfc3339(job.now)}
         return written_plan(job.observed, job.conditions, fields, job.now)
+    # No object changes at the moment from which the launcher counts as lost.
     is_awaited = launcher is Launcher.PENDING and present.is_launcher_missing(job)
     left_s = present.missing_left_s(job, present.LAUNCHER_MISSING) if is_awaited else None
     timers = Timers().add(left_s)

@@ -25,6 +25,7 @@ BINDINGS: Final = ResourceType(RBAC, "v1", "rolebindings", "RoleBinding")
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 
 OWNS: Final = {
+    # Pods that run have read the key, and another one would lock them out of each other.
     SECRETS: UpdateRule.KEEP,
     SERVICES: UpdateRule.REPLACE,
     CONFIG_MAPS: UpdateRule.REPLACE,
@@ -35,6 +36,7 @@ OWNS: Final = {
 }
 """Type of the children of a TrainingJob -> what a plan does with a child that differs."""
 ROLE_RULES: Final = (
+    # `kubectl exec` reads the pod before it runs a command in it.
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
     # kubexec.py comes by WebSocket: API servers ask for `get`, those since 1.35 for `create`, too.
     {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
@@ -64,6 +66,7 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
     pod_names = sorted(hosts) if has_rights else []
     rules = [{**rule, "resourceNames": pod_names} for rule in ROLE_RULES] if pod_names else []
     contents: dict[ResourceType, dict[str, Any]] = {
+        # With ssh the launcher does not use the API, so its pod gets no token.
         ACCOUNTS: {"automountServiceAccountToken": has_rights},
         ROLES: {"rules": rules},
         BINDINGS: {"roleRef": role, "subjects": [subject]},
@@ -83,12 +86,14 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
     """
     job = observed.ref.name
     env = (
+        # As in the et-operator: OpenMPI and Horovod then start their processes without ssh.
         [pods.literal("OMPI_MCA_plm_rsh_agent", files.KUBEXEC_PATH)]
         if spec.attach_mode is AttachMode.KUBEXEC
         else []
     )
     template = pods.build(
         observed,
+        # As in the et-operator, this replaces an account that the template names.
         _with_account(spec.launcher, launcher_name(job)),
         role=LAUNCHER,
         env=env,
@@ -115,6 +120,8 @@ def _config_files(job: str) -> Placement:
     """
     # The et-operator rewrites the host file in place. Horovod may read it in between, and takes the
     # empty file for a removal of all hosts.
+    # The et-operator's init container copies to these paths, so images know them. A directory and
+    # no subPath, because the kubelet never updates a mount with a subPath.
     directories = {
         files.ELASTIC_DIRECTORY: {
             files.HOSTFILE: (files.HOSTFILE, _READ_MODE),

@@ -28,6 +28,7 @@ def enter(job: Present, state: State, situation: Situation, table: Table) -> Non
     """Set the condition of a state that the job enters."""
     message = f"{job.text} {MESSAGES[state]}"
     if state is State.FAILED:
+        # Else a job that has failed would say for ever that it scales.
         _end_scaling(job)
         message = f"{job.text} has failed because {_failure(job, situation, table)}"
     elif state is State.RESTARTING:

@@ -34,6 +34,7 @@ MISSING_S: Final = 5.0
 """A pod that is missing for this number of seconds is lost. The watch of a GlobalManager that has
 just become the leader can be late. A job that has failed never runs again, and a healthy worker
 would be replaced. A pod that is being deleted counts as lost at once."""
+# Not RESTARTING, where the launcher of the next attempt does not exist yet.
 _HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
 _PHASES: Final = {
     "Running": Launcher.RUNNING,
@@ -99,6 +100,7 @@ def launcher_of(job: Present) -> Launcher:
         return Launcher.ABSENT
     if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
         return Launcher.PENDING if job.state in _HAVE_LAUNCHER else Launcher.ABSENT
+    # A launcher on a node without contact may still run, so Unknown is no end (I11).
     return _PHASES.get(phase_of(pod), Launcher.PENDING)
 
 
@@ -159,6 +161,7 @@ def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
             "failed": sum(phase_of(pod) == "Failed" for pod in role_pods),
         }
         labels = workers.labels(observed.ref.name, role)
+        # An autoscaler finds the pods by this text of the scale subresource.
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         entries[type_] = {key: n for key, n in counts.items() if n} | {"selector": selector}
     return entries

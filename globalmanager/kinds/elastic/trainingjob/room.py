@@ -183,6 +183,7 @@ def _left_until_taken_back_s(job: Present) -> float:
     """
     pod = present.launcher_pod(job.observed)
     fault = pod_faults.first_fault([pod]) if pod is not None and is_queued(pod) else None
+    # The room of a worker cures no other fault of the launcher.
     if fault is None or fault.reason != "Unschedulable":
         return math.inf
     grace = job.spec.worker["spec"].get("terminationGracePeriodSeconds")
@@ -236,6 +237,7 @@ def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     Args: pods: the workers' pods that are still there
     """
     recorded = _elastic_status(observed)
+    # The limit is the user's word and holds again when the job is resumed.
     limits = {key: recorded[key] for key in ("limit", "lastScaleTime") if key in recorded}
     ready = len(present.ready_workers(pods))
     return {"elastic": {"ready": ready, "waiting": 0, **limits}} if recorded else {}
@@ -261,6 +263,7 @@ def scaled_limit(observed: Observed, spec: TrainingJob) -> int | None:
     recorded = _elastic_status(observed).get("limit")
     observed_replicas = status.status_of(observed).get("observedReplicas")
     if (
+        # An edit of `replicas` counts at once, before the status has it.
         type(observed_replicas) is int
         and observed_replicas != spec.replicas
         and accepts(spec, spec.replicas)
@@ -282,4 +285,5 @@ def waits_in_queue(job: Present, pod: Object) -> bool:
     """Whether the pod of an elastic job waits for room without harm: enough workers run."""
     if not job.spec.is_elastic or not is_queued(pod):
         return False
+    # Below minReplicas a pod without room does keep the job from training.
     return len(present.ready_workers(job.pods)) >= (job.spec.min_replicas or 1)

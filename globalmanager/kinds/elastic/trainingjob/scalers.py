@@ -35,6 +35,7 @@ _NAME_CONFLICT: Final = "NameConflict"
 _FIRST_PAUSE_S: Final = 60.0
 _MAX_PAUSE_S: Final = 3600.0
 """Between two ScaleIns of the job to the same limit."""
+# A ScaleIn that has failed stays for the user to read, so the tries must end.
 _MAX_TRIES: Final = 10
 _MAX_WRITES: Final = 50
 """Scalers that one plan adopts, or whose status it writes. They cause the next plan."""
@@ -71,6 +72,7 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
         for adoption in children.adoptions(observed)
         if state_of(observed.scalers[adoption.ref]) is not None
     )
+    # A plan that took 10,000 scalers at once held up all other jobs for more than a second.
     return tuple(islice(ready, _MAX_WRITES))
 
 
@@ -102,6 +104,7 @@ def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: 
     if current is None and may_begin:
         current = next((scaler for scaler in unfinished_scalers if scaler.is_created), None)
     step = Step(view.table) if current is None else _STEPS[current.kind](view, current)
+    # The phase of the job is Scaling exactly as long as the scaler says that it scales.
     is_active = (
         current is not None
         and (current.has_begun or step.state is ScalerState.SCALING)
@@ -135,6 +138,7 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     text = f"TrainingJob {observed.ref.name} has ended"
     actions: list[Action] = [*adoptions(observed)]
     events: list[Event] = []
+    # The own kind of the others still writes their status, and a status has one writer at a time.
     active = (scaler for scaler in unfinished(observed) if scaler.is_created or scaler.has_begun)
     for scaler in islice(active, _MAX_WRITES):
         fields = scaler_status.reached(scaler.object, scaler.kind, ScalerState.FAILED, text, now)
@@ -167,6 +171,7 @@ def _waiting_messages(
     """What created scalers wait for, when that has changed. Their own kind says it first."""
     job: TrainingJob | None = observed.spec
     text = scaler_status.reason_to_wait(observed.object)
+    # Such a job does not become Running by itself: somebody has to resume it.
     if job is not None and job.is_suspended:
         text = f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
     stale = (
@@ -238,17 +243,21 @@ def _from_replicas(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Res
     if view.limits_problem:
         # An edit waits for correct limits.
         return _Resize((), observed_replicas if type(observed_replicas) is int else desired)
+    # In an elastic job the number is a limit, not a size: the room decides about the size.
     if view.job.spec.is_elastic and (
         observed_replicas == desired or room.accepts(view.job.spec, desired)
     ):
         return _to_limit(view, unfinished_scalers)
+    # Before the first plan nobody has scaled: the job starts with this number.
     if observed_replicas == desired or type(observed_replicas) is not int:
         return _Resize((), desired)
     if adoptions(view.job.observed):
         return _Resize((), observed_replicas)  # the number counts the scalers that were adopted
     difference = desired - _expected(view, unfinished_scalers)
+    # The scalers that wait already bring the job to this number.
     if difference == 0:
         return _Resize((), desired)
+    # A number beyond the limits makes a scaler, too. It fails and says why, and the job goes on.
     type_ = SCALE_OUTS if difference > 0 else SCALE_INS
     content = (
         {"toAdd": {"count": difference}} if difference > 0 else {"toDelete": {"count": -difference}}
@@ -268,12 +277,14 @@ def _to_limit(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
     limit = room.limit(view.job.observed, view.job.spec)
     no_change = _Resize((), view.job.spec.replicas)
     surplus = _expected(view, unfinished_scalers) - limit
+    # A scaler that the job has not adopted yet is not counted yet.
     if surplus <= 0 or adoptions(view.job.observed):
         return no_change
     former = _former_scale_ins(view.job.observed)
     last = max(former, key=_ended_at, default=None)
     if last is not None:
         cause = mapping(last.get("status")).get("message")
+        # The job tells why it is above its limit, because the pods show no fault.
         has_too_many = (
             f"{view.job.text} has {len(view.table.workers)} workers, above its limit, {limit}"
         )
@@ -301,6 +312,7 @@ def _former_scale_ins(job: Observed) -> list[Object]:
         if ref.type == SCALE_INS
         and (ref.name == name or ref.name.startswith(f"{name}-"))
         and children.is_adopted(job, scaler)
+        # Only a scaler that the job made has a hash. A ScaleIn of the user is no try of the job.
         and SPEC_HASH in mapping(scaler["metadata"].get("annotations"))
         and has_ended(scaler)
     ]
@@ -326,6 +338,7 @@ def _expected(view: View, unfinished_scalers: Sequence[ScalerView]) -> int:
 
 
 def _first_name(job: Observed) -> str:
+    # Each plan about one edit finds the same name, so no edit makes two scalers.
     return f"{job.ref.name}-scale-{job.generation}"
 
 

@@ -31,6 +31,7 @@ from globalmanager.kinds.shared.replication import index_of
 
 _GIVE_UP_S: Final = 60.0
 """After its two timeouts (start and script) a scaler that cannot go on ends this much later."""
+# A script may write lines of any length, and the message goes into a status (I10).
 _MAX_LINE_CHARS: Final = 400
 """Of a script's output in a message."""
 
@@ -48,6 +49,7 @@ class View(NamedTuple):
     @property
     def launcher(self) -> Object | None:
         """The launcher's pod while it runs."""
+        # A launcher that pends or ends runs no command.
         is_running = present.launcher_of(self.job) is Launcher.RUNNING
         return present.launcher_pod(self.job.observed) if is_running else None
 
@@ -58,6 +60,7 @@ class View(NamedTuple):
     @property
     def least(self) -> int:
         """Least number of workers that must stay."""
+        # Horovod does not go on after a list without hosts.
         return max(self.job.spec.min_replicas or 1, 1)
 
     @property
@@ -98,6 +101,7 @@ class ScalerView:
     @property
     def is_created(self) -> bool:
         """Whether the scaler waits for its turn. Until then its own kind writes its status."""
+        # A scaler whose spec became wrong while it waits is refused by its own kind.
         return state_of(self.object) is ScalerState.CREATED and self.scaler is not None
 
     @property
@@ -117,6 +121,7 @@ class ScalerView:
         state = mapping(self.object.get("status"))
         recorded = state.get("addPods" if self.kind == "ScaleOut" else "toDeletePods")
         entries = recorded if isinstance(recorded, list) else []
+        # Anybody may write a status. A name that is no worker of the job must not decide anything.
         indices = {index_of(job, WORKER, name): name for name in entries if isinstance(name, str)}
         return tuple(indices[index] for index in sorted(i for i in indices if i is not None))
 
@@ -130,6 +135,7 @@ class ScalerView:
         time_left_s = max(
             time_left_s, left_s(self.job_start, self.script.timeout_s, now, unknown=-math.inf)
         )
+        # Clocks differ a little, but a time far ahead is forged.
         return time_left_s if time_left_s <= 2 * self.script.timeout_s else -math.inf
 
     def give_up_in_s(self, now: datetime) -> float:
@@ -189,6 +195,7 @@ def run_script(view: View, current: ScalerView, workers: Collection[str]) -> Scr
         return ScriptRun()
     key = current.key(view, "script")
     execution = commands.script(view.launcher, current.script, tuple(workers), view.job.spec.slots)
+    # A restarted GlobalManager has no results, so the script runs at least once.
     result = view.job.observed.executions.get(key)
     if result is None:
         return ScriptRun(executions={key: execution})
@@ -201,5 +208,6 @@ def _problem(result: Result, script: Script) -> str:
     if result.fault is not None:
         return f"the script {name} could not run in the launcher: {result.message}"
     text = f"the script {name} ended in the launcher with exit code {result.exit_code}"
+    # The output comes from the user's image, and terminals show the message.
     lines = [printable(line) for line in result.output.strip().splitlines()]
     return f"{text}: {lines[-1][:_MAX_LINE_CHARS]}" if lines else text

@@ -30,8 +30,11 @@ PATH: Final = "spec.etReplicaSpecs"
 MAX_INDEX: Final = 9999
 """Of a worker. A worker that replaces another one has a new index."""
 MAX_SLOTS: Final = 1000
+# As in the et-operator.
 DEFAULT_BACKOFF_LIMIT: Final = 6
+# The scheduler looks at each pod that waits, so a full cluster must not have too many of them.
 MAX_QUEUED: Final = 100
+# The annotation of the et-operator, whose spec has no field for it.
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
 """Annotation of a job: "true" suspends the job, and any other value resumes the job."""
 SSH_SECRET: Final = "arena.kubeflow.org/ssh-secret"
@@ -80,6 +83,7 @@ def read(object_: Object) -> TrainingJob:
     job = Given(object_, spec, {})
     check(job, CONSTRAINTS)
     launcher, worker = spec.et_replica_specs.launcher, spec.et_replica_specs.worker
+    # The et-operator crashes on a job without this number.
     replicas = 1 if worker.replicas is None else worker.replicas
     is_restarted = spec.restart_policy is JobRestartPolicy.ON_FAILURE
     limit = DEFAULT_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
@@ -94,10 +98,13 @@ def read(object_: Object) -> TrainingJob:
         max_queued=_max_queued(spec.elastic),
         # The et-operator's default Never leaves the place of an evicted worker empty.
         worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
+        # As in the et-operator, whose images have sshd.
         attach_mode=spec.launcher_attach_mode or AttachMode.SSH,
         slots=_slots(spec),
+        # As in the et-operator: workers only wait for a launcher, and would hold their room.
         clean_pods=spec.clean_pod_policy or CleanPods.RUNNING,
         restarts=limit if is_restarted else 0,
+        # Kept and not raised: a job that runs goes on with limits that an edit makes wrong.
         start_fault=_fault(job, _check_bounds, _check_elastic),
         limits_fault=_fault(job, _check_limits, _check_elastic),
         is_suspended=marks.get(SUSPENDED) == "true",
@@ -110,6 +117,7 @@ def _annotations(object_: Object) -> dict[str, Any]:
 
 
 def _max_queued(elastic: ElasticForm | None) -> int | None:
+    # One pod that waits is enough for the scheduler to see that the job takes more room.
     return None if elastic is None else elastic.max_queued or 1
 
 
@@ -128,6 +136,7 @@ def _slots(spec: TrainingJobSpec) -> int:
 
 
 def _check_name(job: Given) -> None:
+    # A worker that replaces another one gets a higher index, and its Service needs a name, too.
     check_service_name(job.object["metadata"]["name"], f"-{WORKER}-{MAX_INDEX}")
 
 
@@ -174,6 +183,7 @@ def _check_elastic(job: Given) -> None:
     low, high = worker.min_replicas, worker.max_replicas
     if job.spec.elastic is None:
         return
+    # The first says when the launcher may start, the second how much room one job may take.
     if low is None or high is None:
         absent_field = "minReplicas" if low is None else "maxReplicas"
         problem = "is missing, but spec.elastic needs it"
@@ -181,6 +191,7 @@ def _check_elastic(job: Given) -> None:
             f"{PATH}.worker.{absent_field}", problem, "add it, or remove spec.elastic"
         )
     _check_limits(job)
+    # Such a job would lose a worker with each preemption and never grow again.
     if worker.restart_policy is RestartPolicy.NEVER:
         problem = "is Never, but spec.elastic replaces workers that lose their room"
         remedy = "use ExitCode, or remove spec.elastic"
@@ -231,6 +242,7 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         field=f"{PATH}.worker",
+        # No CEL rule: a later edit of `replicas` only makes a scaler, which tells the fault.
         rule="such that minReplicas <= replicas <= maxReplicas at the start of the job, without "
         "spec.elastic",
     ),

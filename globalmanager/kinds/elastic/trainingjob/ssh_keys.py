@@ -31,6 +31,7 @@ def files(root_key: bytes, uid: Uid, comment: str) -> dict[str, str]:
     )
     line = f"{public.decode()} {comment}\n"
     return {
+        # ssh looks for a key under this name by itself, of whatever kind the key is.
         "id_rsa": private.decode(),
         "id_rsa.pub": line,
         "authorized_keys": line,

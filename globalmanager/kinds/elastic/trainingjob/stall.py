@@ -65,6 +65,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
     if launcher is not None and not is_first_failure(launcher):
         pods.insert(0, launcher)
     examination = pod_faults.examine(pods, job.now)
+    # A paused worker has no pod on purpose, so nobody waits for it to recover.
     successors = [row.name for row in workers if row.state is not WorkerState.PAUSED]
     failure, end_s = _last_failure(job, successors, examination.faults)
     job.conditions.stall(faults.in_order((*failure, *examination.faults)))
@@ -116,6 +117,7 @@ def _last_failure(
     is_later = any(
         fault.cause is Cause.CRASH and _index(job, fault) is not None for fault in present_faults
     )
+    # One replacement is no loop, and its event is enough.
     if is_later or count_in(job.observed, "replacedWorkers") < 2:
         return (), math.inf
     pods = [pod for name, pod in job.pods.items() if name not in target and _has_crashed(pod)]

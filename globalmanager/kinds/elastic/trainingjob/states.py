@@ -57,7 +57,9 @@ class Situation(NamedTuple):
     """A scaler is being executed."""
 
 
+# A launcher may start and succeed between two plans.
 _HAS_RUN: Final = (Launcher.RUNNING, Launcher.SUCCEEDED)
+# In the et-operator a job whose launcher is deleted stays Running for ever.
 _HAS_FAILED: Final = (Launcher.FAILED, Launcher.LOST)
 
 
@@ -79,6 +81,7 @@ def _next(state: State, now: Situation) -> State | None:
 
 
 def _after_created(now: Situation) -> State | None:
+    # A launcher that exists proves that there were workers, also when the status lost the phase.
     if now.are_workers_created or now.launcher is not Launcher.ABSENT:
         return State.WORKERS_CREATED
     return State.FAILED if now.cannot_start else None
@@ -87,12 +90,14 @@ def _after_created(now: Situation) -> State | None:
 def _after_workers_created(now: Situation) -> State | None:
     if now.are_enough_ready or now.launcher is not Launcher.ABSENT:
         return State.WORKERS_READY
+    # Nobody replaces these workers, so a job that waits for them would wait for ever.
     return State.FAILED if now.cannot_start else None
 
 
 def _after_workers_ready(now: Situation) -> State | None:
     if now.launcher is not Launcher.ABSENT:
         return State.LAUNCHER_CREATED
+    # horovodrun waits for its workers only for a limited time, so the job waits first.
     return None if now.are_enough_ready else State.WORKERS_CREATED
 
 
@@ -110,6 +115,7 @@ def _after_running(now: Situation) -> State | None:
     return _after_failure(now) or (State.SCALING if now.is_scaling else None)
 
 
+# The end of the launcher does not wait for the scaler. The plan of the ended job fails the scaler.
 def _after_scaling(now: Situation) -> State | None:
     if now.launcher is Launcher.SUCCEEDED:
         return State.SUCCEEDED
@@ -128,11 +134,14 @@ def _after_restarting(now: Situation) -> State | None:
 def _after_failure(now: Situation) -> State | None:
     if now.launcher not in _HAS_FAILED:
         return None
+    # A launcher that is gone counts like one that failed: nobody knows how it ended.
     return State.RESTARTING if now.may_restart else State.FAILED
 
 
 _AFTER: Final[Mapping[State, Callable[[Situation], State | None]]] = {
     State.NEW: lambda _now: State.CREATED,
+    # The children of a suspended job are deleted, so a resumed job starts from the beginning. The
+    # et-operator has no way back.
     State.SUSPENDED: lambda _now: State.CREATED,
     State.CREATED: _after_created,
     State.WORKERS_CREATED: _after_workers_created,

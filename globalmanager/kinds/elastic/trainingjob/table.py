@@ -163,6 +163,7 @@ def recorded(observed: Observed, spec: TrainingJob) -> Table:
         at_start = 0 if spec.is_elastic else spec.replicas  # `room` adds the first ones
         return Table({name: Worker(name) for name in _names(observed, range(at_start))}, at_start)
     indices = {index_of(job, WORKER, name) for name in names if isinstance(name, str)}
+    # Anybody may write a status, and a plan must not make more workers than a job can have (I10).
     valid_indices = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
     next_index = status.status_of(observed).get("nextWorkerIndex")
     least = valid_indices[-1] + 1 if valid_indices else 0
@@ -294,6 +295,7 @@ def _is_retryable(pod: Object) -> bool:
     # The deadline stands in the template of the user, so the next worker would meet it, too.
     if state.get("reason") == pod_state.OWN_DEADLINE:
         return False
+    # The launcher starts its processes in the first container, so a sidecar decides nothing.
     name = pod["spec"]["containers"][0].get("name")
     codes = (
         mapping(mapping(container.get("state")).get("terminated")).get("exitCode")
@@ -313,5 +315,6 @@ def _backoff_s(pod: Object | None, losses: int, job: Present) -> float:
     """
     if pod is None or losses < _AT_ONCE:
         return 0.0
+    # The count stands in a status and may be a million, which is too large an exponent.
     age_s = min(_MAX_AGE_S, 2.0 ** min(losses, 32))
     return pause_left_s(pod["metadata"].get("creationTimestamp"), age_s, job.now)

@@ -27,11 +27,15 @@ from globalmanager.kinds.shared.attempts import OPERATOR_NAME
 from globalmanager.kinds.shared.replication import index_of, replica_labels
 from globalmanager.kinds.shared.storage import Placement
 
+# The ports of the et-operator's Services. sshd listens on the first one.
 PORTS: Final = {"ssh-port": 22, "kubeai-service-port": 9009}
 _SSH_DIRECTORY: Final = "/root/.ssh"
 _SSH_VOLUME: Final = "edgeai-ssh"
+# Of a label's value. The name of a ScaleOut may be longer.
 _MAX_LABEL_CHARS: Final = 63
+# ssh refuses a key that others may read.
 _PRIVATE: Final = 0o600
+# As in the et-operator, with its two spaces.
 _COMMANDS: Final = {
     AttachMode.SSH: ["sh", "-c", "/usr/sbin/sshd  && sleep 365d"],
     AttachMode.KUBEXEC: ["sh", "-c", "sleep 365d"],
@@ -128,6 +132,7 @@ def _with_command(spec: TrainingJob) -> Object:
     """The template, in which the first container has a command."""
     template = spec.worker
     first, *others = template["spec"]["containers"]
+    # The command of an image may end, and a worker has to wait for the launcher.
     if not first.get("command"):
         first = {**first, "command": _COMMANDS[spec.attach_mode]}
     return {**template, "spec": {**template["spec"], "containers": [first, *others]}}
