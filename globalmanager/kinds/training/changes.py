@@ -87,6 +87,7 @@ def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delet
         attempt = history.attempt(name)
         if name in disrupted or attempt_of(pods[name]) >= attempt:
             continue
+        # A replica that fails at once would else be made again without a pause.
         wait_s = backoff_left_s(pods[name], attempt, job.now)
         timers = timers.add(wait_s)
         if wait_s <= 0 and not is_being_deleted(pods[name]):
@@ -99,6 +100,7 @@ def _companions(job: Present) -> list[Create]:
     gang = gangs.gang_of(job.observed.settings)
     groups = [] if gang is None else [gangs.pod_group(gang, job.observed, job.spec)]
     creates = [*groups, *job.spec.framework.companions(job.observed)]
+    # The API refuses such a child with each plan, and the engine leaves out what follows a refusal.
     return [create for create in creates if create.type not in job.observed.absent]
 
 

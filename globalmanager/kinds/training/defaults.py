@@ -19,6 +19,7 @@ def replicas_of(framework: Framework, forms: Mapping[str, ReplicaForm]) -> tuple
             count=1 if forms[type_].replicas is None else forms[type_].replicas or 0,
             policy=forms[type_].restart_policy or framework.restart_policy,
             template=forms[type_].template,
+            # Once for each spec, because each plan asks for the size of all pods together.
             template_bytes=len(msgspec.json.encode(forms[type_].template)),
         )
         for type_ in framework.types

@@ -300,6 +300,7 @@ def _with_contact_status(
         condition.pop("observedGeneration")
         conditions = [condition, *conditions]  # the last condition is the state of the job
         events = (*events, *status.events(observed, [finding]))
+    # Nobody waits for the contact of a job that has ended.
     out = {} if is_over else {name: rfc3339(since) for name, since in pods.out.items()}
     fields = {
         "conditions": conditions,
@@ -331,6 +332,7 @@ def _workers_left_out(observed: Observed) -> dict[str, Any]:
     if not entries:
         return {}
     names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
+    # Old entries would take the room that the reports of other replicas need.
     superfluous = [name for name in entries if name not in names]
     return {"workers": dict.fromkeys(superfluous)} if superfluous else {}
 

@@ -139,6 +139,7 @@ def _is_stale(recorded: Mapping[str, Any], report: WorkerReport) -> bool:
 
 def _entry(report: WorkerReport) -> dict[str, Any]:
     body = report.body
+    # Only what the rules below read, so a node cannot fill the status with other details.
     details = {
         key: cut(body.details[key], limit)
         for key, limit in _MAX_DETAIL_BYTES.items()

@@ -151,6 +151,7 @@ def _size_fault(job: Present) -> Fault | None:
     )
     if is_complete or not replicas.is_too_large(job.observed, spec):
         return None
+    # A smaller template helps most in the type that takes most.
     largest = max(spec.replicas, key=lambda replica: replica.count * replica.template_bytes)
     field = f"{spec.framework.replicas_field}.{largest.type}.template"
     return size_fault(
@@ -167,5 +168,6 @@ def _pod_group_faults(job: Present) -> tuple[tuple[Fault, ...], float]:
     since = group["metadata"].get("creationTimestamp")
     detail = "its scheduler has not admitted it yet, so there are no pods"
     fault = job_fault("PodGroupPending", f"PodGroup {job.observed.ref.name}: {detail}")
+    # An admission may take a while, so only a long wait is a fault.
     wait_s = left_s(since, PENDING_S, job.now)
     return ((fault,) if wait_s <= 0 else ()), wait_s

@@ -25,6 +25,7 @@ _SCHEMA: Final = Schema(
         ".status.replicaStatuses.Worker.active",
         ".status.replicaStatuses.Worker.selector",
     ),
+    # The schema of the resource begins at the spec, and metadata has a schema of its own.
     keywords=keywords(tuple(row for row in CONSTRAINTS if row.field.startswith("spec"))),
     validations=validations(CONSTRAINTS),
 )

@@ -103,6 +103,7 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
         restart_policy="Never",
     )
     metadata = template["metadata"]
+    # A new pod reads the present list, so it begins with the hash of this list and needs no change.
     annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
     numbered = {**template, "metadata": {**metadata, "annotations": annotations}}
     return children.pod(

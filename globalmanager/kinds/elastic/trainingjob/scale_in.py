@@ -14,6 +14,7 @@ from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Ste
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState
 from globalmanager.kinds.shared.lifecycle import Timers
 
+# A ScaleIn may name a thousand workers, and a message must stay short (I10).
 _MAX_SHOWN: Final = 5
 _UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 

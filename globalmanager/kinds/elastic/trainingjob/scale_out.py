@@ -177,6 +177,7 @@ def _obstacle(view: View, names: Sequence[str]) -> str:
     fault = pod_faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return fault.message
+    # Where the API made no pod, only the condition of the job has its words.
     has_no_pod = any(name not in view.job.pods for name in names)
     return (
         str(status.condition(view.job.observed, STALLED).get("message") or "") if has_no_pod else ""

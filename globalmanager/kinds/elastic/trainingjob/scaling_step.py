@@ -114,6 +114,7 @@ class ScalerView:
 
     @property
     def script(self) -> Script:
+        # A scaler whose spec became wrong still has a timeout, the default, so it still ends.
         return self.scaler.script if self.scaler is not None else Script()
 
     def names(self, job: str) -> tuple[str, ...]:

@@ -128,6 +128,7 @@ def _slots(spec: TrainingJobSpec) -> int:
     container = spec.et_replica_specs.worker.template["spec"]["containers"][0]
     limits = mapping(mapping(container.get("resources")).get("limits"))
     text = str(limits.get(_GPU, ""))
+    # Kubernetes has only whole GPUs, and the API server refuses a pod with another limit.
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     return min(int(text), MAX_SLOTS) or 1 if is_number else 1
 

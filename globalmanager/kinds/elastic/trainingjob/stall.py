@@ -136,6 +136,7 @@ def _index(job: Present, fault: Fault) -> int | None:
 
 
 def _has_crashed(pod: Object) -> bool:
+    # An eviction or a lost node is no crash of the program.
     return phase_of(pod) == "Failed" and not pod_state.is_disrupted(pod)
 
 

@@ -125,6 +125,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
 
 def _label(name: str) -> str:
     """The name of an object as the value of a label."""
+    # A label's value ends with a letter or a digit.
     return name[:_MAX_LABEL_CHARS].rstrip("-.")
 
 

@@ -46,6 +46,7 @@ def environment_without_evaluator(observed: Observed, type_: str, index: int) ->
     """
     spec: KubeflowJob = observed.spec
     hosts = _hosts(observed, spec)
+    # As in version 0.3 of the TF operator. An evaluator reads checkpoints and trains with nobody.
     hosts.pop(EVALUATOR.lower(), None)
     task = {"type": type_.lower(), "index": index}
     return [_variable({"cluster": hosts, "task": task, "environment": "cloud"})]
@@ -79,6 +80,7 @@ def fault(observed: Observed) -> InvalidSpec | None:
 def _hosts(observed: Observed, spec: KubeflowJob) -> dict[str, list[str]]:
     """Type in lower case -> host:port of each replica, the types in the order of the alphabet."""
     job, domain = observed.ref, observed.settings.cluster_domain
+    # As upstream, where the variable CUSTOM_CLUSTER_DOMAIN sets the domain.
     suffix = f".{job.namespace}.svc" + (f".{domain}" if domain else "")
     hosts = {}
     # Upstream encodes a map of Go, whose keys are sorted, and the text must be the same.
