@@ -48,8 +48,11 @@ def deployment(
     earlier template back itself, and those of earlier releases have a worker secret in plain text.
     """
     selector = {"matchLabels": objects.selector(observed, role)}
+    # A number here would undo the autoscaler's number with every replacement.
     replicas = {} if autoscaled else {"replicas": 1}
     metadata = template["metadata"]
+    # Sedna's labels are on the pods and not in the selector. A selector is immutable, and the
+    # Deployments of earlier releases do not have these labels in theirs.
     labels = {**metadata["labels"], **sedna.labels(observed, role)}
     labelled = {**template, "metadata": {**metadata, "labels": labels}}
     spec = {
@@ -111,6 +114,8 @@ def pod(
         },
     )
     metadata = create.object["metadata"]
+    # Sedna's labels stay out of the hash above: an upgrade restarts no worker of a federation that
+    # an earlier release made without them.
     labels = {**source["labels"], **metadata["labels"]}
     return Create(PODS, {**create.object, "metadata": {**metadata, "labels": labels}})
 
@@ -156,6 +161,7 @@ def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[s
         "name": deployment,
     }
     spec = {"scaleTargetRef": target, **limits}
+    # Sedna gives its autoscalers this name.
     name = f"hpa-{deployment}"
     return objects.child(observed, AUTOSCALERS, name=name, role=role, content={"spec": spec})
 
@@ -177,11 +183,16 @@ def reconcile(
         rules: type -> what the plan does with a child that differs from the desired child
         exempt: children that the plan neither creates, replaces nor deletes
     """
+    # The order of `desired` becomes the order of the stages: Secrets and Services are there before
+    # the pods that name them.
     creates = {ref_of(create.type, create.object): create for create in desired}
     creates = {ref: create for ref, create in creates.items() if ref not in exempt}
+    # Without the exempt names, the pod of a finished worker would count as obsolete and go with its
+    # logs.
     expected = {*creates, *exempt}
     # Deletions come first, so that new children can have the quota of the obsolete ones.
     obsolete = tuple(
+        # The uid spares an object that somebody has created under the name since this snapshot.
         Delete(ref, child["metadata"]["uid"])
         for ref, child in sorted(observed.children.items(), key=lambda item: str(item[0]))
         if ref not in expected and not is_being_deleted(child)
@@ -202,6 +213,7 @@ def new_pods_last(stages: Stages, others: tuple[Action, ...] = ()) -> Stages:
 
     Args: others: further actions that may be refused and that nothing waits for
     """
+    # Only creations move. A deletion stays in front, because the new pods may need its quota.
     before = (tuple(one for one in stage if not _is_new(one)) for stage in stages)
     creates = [one for stage in stages for one in stage if isinstance(one, Create) and _is_new(one)]
     services = {create.object["metadata"]["name"] for create in creates if create.type == SERVICES}
@@ -242,6 +254,7 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
     return tuple(
         Adopt(ref, scaler["metadata"]["uid"])
         for ref, scaler in observed.scalers.items()
+        # An object has one controller at most, so the API server would refuse a second one.
         if not is_being_deleted(scaler) and not controllers(scaler)
     )
 
@@ -273,6 +286,7 @@ def _is_as_desired(existing: Object, desired: Object) -> bool:
     return (
         _has_hash_of(existing, desired)
         and not _has_too_few(existing, desired)
+        # The hash tells what the job changed, the comparison what others changed (decision 0016).
         and not objects.differences(desired, existing, leave=_SHARED_FIELDS)
     )
 
@@ -283,6 +297,8 @@ def _has_too_few(existing: Object, desired: Object) -> bool:
     overwrite each other's numbers for ever.
     """
     replicas = (desired.get("spec") or {}).get("replicas", 0)
+    # A Deployment without the field has one replica. One with zero counts as available in
+    # Kubernetes, so a service without any worker would look healthy.
     return bool((existing.get("spec") or {}).get("replicas", 1) < replicas)
 
 
@@ -302,6 +318,8 @@ def _replacement(create: Create, existing: Object) -> Replace:
     old, new = existing["metadata"], create.object["metadata"]
     # Labels and annotations of others stay, as the revision that the Deployment controller keeps.
     # Without them, the two would write in turn.
+    # `old` has the observed resourceVersion. The API server answers with a conflict when somebody
+    # has changed the child since, and the next plan sees the change.
     metadata = {
         **old,
         "labels": {**(old.get("labels") or {}), **new["labels"]},
@@ -311,6 +329,7 @@ def _replacement(create: Create, existing: Object) -> Replace:
     content = {key: value for key, value in create.object.items() if key not in _IDENTITY}
     if "spec" in content:
         spec = existing.get("spec") or {}
+        # A Service keeps its address this way, and an autoscaled Deployment its number of pods.
         filled_in = {key: spec[key] for key in _FILLED_IN.get(create.type, ()) if key in spec}
         content["spec"] = {**filled_in, **content["spec"]}
         if is_drift:  # keep the fields that a person or an autoscaler may set

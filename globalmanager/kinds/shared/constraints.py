@@ -47,6 +47,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     """The rule in CEL, for API servers that evaluate CEL (Kubernetes 1.25 and newer)."""
     cel_field: str = ""
     """The field that is `self` in `cel`. `field` when it is empty."""
+    # Accepts everything, because the keywords alone say many of the rules.
     check: Callable[[Given], None] = lambda _job: None
     """Checks what the OpenAPI keywords cannot express. Raises: InvalidSpec, and nothing else"""
     is_checked: bool = True
@@ -88,6 +89,8 @@ def _values(value: Any, segments: Sequence[str], path: str = "") -> Iterator[tup
     entries = mapping(value)
     first, rest = segments[0], segments[1:]
     for key in entries if first == ANY else [first] if first in entries else []:
+        # The type of a replica is a key that the user writes, of any length. The message of a
+        # condition has 1,024 characters.
         place = str(key) if len(str(key)) < 64 else shown(str(key))
         yield from _values(entries[key], rest, f"{path}.{place}" if path else place)
 
@@ -100,6 +103,7 @@ def _holds(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    # In Python True is an integer, in JSON it is not a number.
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -107,6 +111,8 @@ _TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "enum": lambda value, limit: not isinstance(value, str) or value in limit,
     "minimum": lambda value, limit: not _is_number(value) or value >= limit,
     "maximum": lambda value, limit: not _is_number(value) or value <= limit,
+    # The API server looks for the pattern anywhere in a text. Each pattern of the table has its own
+    # anchors, so both readers refuse the same texts.
     "pattern": lambda value, limit: (
         not isinstance(value, str) or re.fullmatch(limit, value) is not None
     ),
@@ -120,6 +126,7 @@ def _text(value: Any) -> str:
         return f"a map of {len(value)} entries"
     if isinstance(value, str):
         return shown(value)
+    # str() of an integer with more than 4,300 digits raises an exception.
     return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"
 
 
@@ -148,6 +155,7 @@ def _checkers(row: Constraint) -> str:
     checkers = (
         (bool(row.schema), "schema"),
         (bool(row.cel), "CEL"),
+        # Users of an API server without CEL read in the table which rules still hold there.
         (row.is_checked, "GlobalManager"),
     )
     return ", ".join(name for is_so, name in checkers if is_so)

@@ -14,6 +14,7 @@ from globalmanager.contract import Observed
 from globalmanager.kinds.shared import status
 
 EDGE_CONNECTED: Final = "EdgeConnected"
+# A job may have workers on many nodes. The remedy is at the end of the message, which is cut.
 _MAX_NAMED: Final = 10
 
 
@@ -27,12 +28,14 @@ def edge_connected(
     when the condition became Unknown. When the condition says that a node is lost, the node stays
     lost until it has a session again.
     """
+    # No condition at all: a job without edge workers depends on no LocalController.
     if not nodes:
         return None, None
     left_s = {node: _grace_left_s(observed, node, now) for node in sorted(nodes)}
     # One lost node is enough for False, also while other nodes are within their grace time.
     silent = [node for node, seconds in left_s.items() if seconds <= 0]
     if silent:
+        # No timer: only a session ends this state, and a new session causes a plan.
         return _lost(silent), None
     pending = {node: seconds for node, seconds in left_s.items() if seconds < math.inf}
     if pending:
@@ -59,6 +62,8 @@ def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
         return None
     if condition.get("status") != Truth.UNKNOWN:
         return now
+    # The status has the beginning of the wait. A GlobalManager that restarts again and again would
+    # otherwise never tell that a node is lost (I13).
     return parse_time(condition.get("lastTransitionTime")) or now
 
 
@@ -75,6 +80,8 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
     node that never had a session with this GlobalManager.
     """
     condition = status.condition(observed, EDGE_CONNECTED)
+    # The grace time hides a short loss of contact. It must not turn a node that nobody has heard of
+    # into a node in contact.
     is_unheard = any(node not in observed.contacts for node in nodes)
     if is_unheard or condition.get("status") not in (Truth.TRUE, Truth.FALSE):
         message = f"waiting for the LocalController of {_named(nodes)} to connect"

@@ -58,6 +58,8 @@ class Conditions:
     ) -> None:
         types = tuple(states)  # the type of an entry can be anything, also unhashable
         entries = mappings(status.status_of(observed).get("conditions"))
+        # Stalled and Overridden are not among the states. They drop out here, and the plan sets
+        # them again while their cause lasts.
         self._entries = [dict(entry) for entry in entries if entry.get("type") in types]
         self.last_stall = status.condition(observed, STALLED)
         """The condition Stalled in the status; empty when the job has not stalled."""
@@ -99,6 +101,8 @@ class Conditions:
         if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
         at = rfc3339(self._now)
+        # The API conventions: the time of a transition moves with the status and not with the
+        # reason.
         since = previous.get("lastTransitionTime") if previous.get("status") == truth else None
         entry = {
             "type": str(state),
@@ -111,6 +115,7 @@ class Conditions:
         # Running and Restarting exclude each other, as in the Kubeflow operators.
         types = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
         others = [one for one in self._entries if one["type"] not in types]
+        # The Kubeflow operators, too, keep Running as False in a job that has ended.
         if state in ENDS:
             others = [self._stopped(one) if one["type"] == State.RUNNING else one for one in others]
         self._entries = [*others, entry]
@@ -122,6 +127,8 @@ class Conditions:
 
         Args: text: the job in messages: "TFJob mnist"
         """
+        # As in the Kubeflow operators, a resumed job has a new startTime. activeDeadlineSeconds
+        # counts from it, so the suspension takes nothing from the deadline.
         if self.is_true(State.SUSPENDED):
             message = f"{text} is resumed."
             self.set(State.SUSPENDED, message, truth=Truth.FALSE, cause="Resumed")
@@ -141,6 +148,8 @@ class Conditions:
         last_message = str(last.get("message", ""))
         update = parse_time(last.get("lastUpdateTime"))
         is_ahead = update is not None and update > self._now + _SKEW  # written by another clock
+        # The numbers of a scheduler and the delays of a kubelet change all the time. A message that
+        # names the same faults stays, so that a stall costs one write (I12).
         is_same = last_message == message or is_same_summary(last_message, faults)
         if not is_ahead and last.get("reason") == reason and is_same:
             self._entries = [dict(last), *self._entries]
@@ -167,6 +176,7 @@ class Conditions:
         previous = status.condition(self._observed, finding.type)
         message = printable(finding.message)[:MAX_MESSAGE_CHARS]
         at = rfc3339(self._now)
+        # The same words keep the whole entry with its times, so the status does not change (I12).
         is_same = (previous.get("reason"), previous.get("message")) == (finding.reason, message)
         entry = {
             "type": finding.type,

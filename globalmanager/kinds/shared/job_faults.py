@@ -36,9 +36,11 @@ def refusal_fault(observed: Observed, conditions: Conditions) -> Fault | None:
     answer about a generation of the job stays.
     """
     refusal = observed.refusal
+    # A refusal with this reason passes by itself, as when a former child has not ended yet.
     if refusal is None or refusal.reason == WAITING:
         return None
     stall, generation = conditions.last_stall, status.status_of(observed).get("observedGeneration")
+    # With another message for each try, a job without quota would write its status for ever.
     is_same = (stall.get("reason"), generation) == (refusal.reason, observed.generation)
     return job_fault(refusal.reason, str(stall.get("message")) if is_same else refusal.message)
 
@@ -67,6 +69,7 @@ def stall_suspension(pods: Iterable[Object], conditions: Conditions, now: dateti
 
     Args: pods: the pods that the job still has
     """
+    # A suspended job wants no pod, so what keeps a pod from running is no fault of it.
     examination = examine(filter(is_being_deleted, pods), now)
     conditions.stall(examination.faults)
     return Timers().add(examination.next_s)

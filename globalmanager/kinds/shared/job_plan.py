@@ -15,6 +15,8 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 def event_reason(action: str, type_: ResourceType) -> str:
     """The reason of the event about an action of the engine, in the words of the operator."""
+    # ttlSecondsAfterFinished deletes the job itself. The operators record SuccessfulDeleteJob then,
+    # whatever the kind is.
     noun = "Job" if type_.kind.endswith("Job") else type_.kind
     words = {"Created": f"SuccessfulCreate{noun}", "Deleted": f"SuccessfulDelete{noun}"}
     return words.get(action, action)
@@ -35,6 +37,7 @@ def written_plan(
     Args: fields: the fields of .status beside observedGeneration and conditions
     """
     contested = overridden.finding(observed, stages)
+    # First in the list: clients of the operators read the last condition as the job's state.
     if contested is not None:
         conditions.tell_first(contested)
     desired = {
@@ -43,6 +46,7 @@ def written_plan(
         **fields,
     }
     patch = status.replacing_subtree(observed, desired)
+    # The time alone is no news. With it in the comparison, every plan would write (I12).
     if patch is not None:
         patch = {**patch, "lastReconcileTime": rfc3339(now)}
     return Plan(

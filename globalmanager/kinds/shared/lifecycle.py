@@ -41,6 +41,7 @@ class Timers(msgspec.Struct, frozen=True):
 
     def add(self, *waits_s: float | None) -> "Timers":
         """A copy with these waits added. A wait that is over, infinite or None is not added."""
+        # A wait of zero would plan the job again at once, and then again, for ever.
         pending = (wait for wait in waits_s if wait is not None and 0 < wait < math.inf)
         return Timers((*self.waits_s, *pending))
 
@@ -65,6 +66,7 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
 
     Returns: the time in the status; if the status has no time, `now` when `is_due`, else None
     """
+    # The status remembers the moment over restarts. A text that is no time is replaced.
     time = status.status_of(observed).get(field)
     if parse_time(time):
         return time
@@ -93,6 +95,7 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
     ]
     # The status alone is not enough: a pod that has succeeded since the last write counts at once.
     workers = {*names[:MAX_FINISHED], *succeeded}
+    # Sorted, because the list goes into the status: another order would be a write (I12).
     return sorted(workers if among is None else workers.intersection(among))
 
 
@@ -161,6 +164,7 @@ def deletion_after(
 
     Args: since: RFC 3339 time; .status.completionTime when it is None
     """
+    # A job without an end has no such time, and what is left of its life is infinite.
     rest_s = left_s(since or status.status_of(observed).get("completionTime"), ttl_s, now)
     due = (Delete(observed.ref, observed.uid),) if rest_s <= 0 else ()
     return due, Timers().add(rest_s)
@@ -192,6 +196,7 @@ def conclude(
     last_stall = status.condition(observed, STALLED)
     # A job that has ended waits for nothing.
     stall = faults.stalled_finding(last_stall, examination.faults) if end is None else None
+    # Always this order: the lists are compared, and another order would be a write (I12).
     others = (connected, overridden.finding(observed, stages), stall, end)
     conditions = [*findings, *(finding for finding in others if finding is not None)]
     is_accepted = findings[0].truth is Truth.TRUE
@@ -199,6 +204,7 @@ def conclude(
         "observedGeneration": observed.generation,
         "phase": phase,
         "conditions": status.conditions(observed, conditions, now),
+        # A spec that was never accepted has started nothing.
         "startTime": first_time(observed, "startTime", now, is_due=is_accepted),
         "edgeNodes": ",".join(sorted(nodes)) or None,
         **fields,

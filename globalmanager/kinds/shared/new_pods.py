@@ -14,6 +14,7 @@ _RESTART_BASE_S: Final = 1.0
 _RESTART_MAX_S: Final = 60.0
 
 
+# A plan with all pods of a TFJob of 1,000 workers took 2 s, and everything else waited.
 _MAX_NEW_PODS: Final = 100
 
 
@@ -53,10 +54,13 @@ def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetim
     most = max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // largest))
     if largest <= _LARGE_BYTES:
         return NewPods(most)
+    # The pods themselves say when they were made, so a restart of the GlobalManager gives a large
+    # job no second burst.
     creations = (pod["metadata"].get("creationTimestamp") for pod in pods)
     pauses_s = (pause_left_s(creation, _LARGE_PODS_S, now) for creation in creations)
     waits_s = sorted(pause_s for pause_s in pauses_s if pause_s > 0)
     recent = len(waits_s)
+    # The wait ends when enough of the recent pods have left the window for one more.
     return NewPods(most - recent) if recent < most else NewPods(0, waits_s[recent - most])
 
 

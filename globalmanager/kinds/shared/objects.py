@@ -40,6 +40,10 @@ def selector(observed: Observed, role: str) -> dict[str, str]:
     """The labels that select the pods of a role. A Deployment's selector is immutable, so these
     labels stay the same for the whole life of the job.
     """
+    # By the uid and not by the name: a job that is made again under its name would otherwise select
+    # the pods of the former job that have not ended.
+    # The garbage collector deletes a child when its owner is gone, so no child outlives its job
+    # (I7). Labels prove nothing: anybody who may create pods can copy them.
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
 
@@ -78,6 +82,8 @@ def child(
         hashed = content["spec"] if content.keys() == {"spec"} else content
         annotations = {SPEC_HASH: content_hash([marks, hashed])}
     metadata = {
+        # A fixed name, and no generateName: a retry after a lost answer meets the child that the
+        # first try has made (I6).
         "name": name,
         "namespace": observed.ref.namespace,
         "labels": marks,
@@ -90,6 +96,8 @@ def child(
 
 def content_hash(content: Any) -> str:
     """16 hex digits. The order of keys in the JSON does not change the hash."""
+    # The hashes of all releases are made of this text. Another form would replace every child of
+    # every job with the upgrade.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
 
@@ -126,6 +134,7 @@ def _differences(desired: Any, current: Any, path: str) -> Iterator[tuple[str, A
     if isinstance(desired, Mapping) and isinstance(current, Mapping):
         for key, value in desired.items():
             yield from _differences(value, current.get(key), f"{path}.{key}")
+    # Lists of another length differ as a whole, since an index would pair unrelated entries.
     elif isinstance(desired, list) and isinstance(current, list) and len(desired) == len(current):
         for index, (one, other) in enumerate(zip(desired, current, strict=True)):
             yield from _differences(one, other, f"{path}[{index}]")

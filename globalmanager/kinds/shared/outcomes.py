@@ -7,6 +7,8 @@ from edgeai.api.status import Truth, mapping, mappings
 from edgeai.faults.faults import STALLED
 from globalmanager.kinds.shared.job_conditions import State
 
+# The words of the Kubeflow operators' metrics (training_operator_jobs_failed_total), so their
+# dashboards and alerts go on.
 _OUTCOMES: Final[Mapping[str, str]] = {
     State.CREATED: "created",
     State.RUNNING: "running",
@@ -19,6 +21,7 @@ _OUTCOMES: Final[Mapping[str, str]] = {
 
 def outcomes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
     """Outcome -> how often it has come. Args: before, after: .status before and after the write"""
+    # Each write has the whole list. Only what has become true is counted, so a job counts once.
     became = _true(after) - _true(before)
     counts = {word: 1 for type_, word in _OUTCOMES.items() if type_ in became}
     restarted = _restarts(before, after)
@@ -36,8 +39,10 @@ def _restarts(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
     old, new = mapping(before.get("restarts")), mapping(after.get("restarts"))
     increases = [_number(new[name]) - _number(old.get(name)) for name in new]
     increases.append(_number(after.get("jobRestarts")) - _number(before.get("jobRestarts")))
+    # A counter of Prometheus never falls, also when somebody lowers a number in the status.
     return sum(max(0, number) for number in increases)
 
 
 def _number(value: Any) -> int:
+    # A status can hold anything, and True is an int for isinstance.
     return value if type(value) is int else 0

@@ -40,6 +40,8 @@ def field(name: str, path: str) -> EnvVar:
 
 def from_secret(name: str, secret: str, key: str) -> EnvVar:
     """Environment variable with the value of a key of a Secret."""
+    # A reference and not the value: the ClusterRole `view` reads Deployments and pods, but no
+    # Secrets.
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
@@ -49,6 +51,8 @@ def worker_api(settings: WorkerSettings, secret: str, key: str) -> tuple[EnvVar,
 
     Args: secret, key: name and key of the Secret that has the worker's secret
     """
+    # The secret is in the path, because Sedna's library takes the URL as it is and sends no header
+    # of edgeai. HOST_IP is known only when Kubernetes has bound the pod to its node.
     base = f"http://$(HOST_IP):{settings.worker_api_port}/w/$({WORKER_SECRET})"
     return (
         field("HOST_IP", "status.hostIP"),
@@ -92,6 +96,8 @@ def build(
             data.init_containers, template["spec"].get("initContainers"), "name"
         ),
         "nodeName": place,
+        # Where Kubernetes chooses the node, an eviction starts the worker on another node. A pod
+        # with a fixed node has no other place.
         "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
     pod_spec = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}

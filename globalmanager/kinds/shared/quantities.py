@@ -4,10 +4,13 @@ import re
 from fractions import Fraction
 from typing import Any, Final
 
+# The digits and the exponent are bounded. A power of ten with an exponent of nine digits would take
+# all memory.
 _QUANTITY: Final = re.compile(
     r"(?P<number>[0-9]{1,18}(\.[0-9]{0,9})?)(?P<unit>[numkMGTPE]|[KMGTPE]i|e[+-]?[0-9]{1,2})?"
 )
 _POWERS: Final = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+# Elsewhere a text that looks like a quantity is a text: the variables 1 and 1.0 differ.
 _FIELDS: Final = re.compile(
     r"\.(limits|requests)\.|\.sizeLimit$|\.divisor$|\.averageValue$|\.target\.value$"
 )
@@ -18,6 +21,8 @@ def amount_of(quantity: Any) -> Fraction | None:
     match = _QUANTITY.fullmatch(str(quantity).strip())
     if match is None:
         return None
+    # Exact, because two notations of one quantity could differ in the last digit of a float. Such a
+    # difference would look like an edit by somebody else.
     number, unit = Fraction(match["number"]), match["unit"] or ""
     if unit.endswith("i"):
         return number * Fraction(1024) ** " KMGTPE".index(unit[0])

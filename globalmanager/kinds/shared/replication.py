@@ -33,6 +33,7 @@ def index_of(job: str, replica_type: str, name: str) -> int | None:
     if not digits.isdecimal() or len(digits) > _MAX_INDEX_DIGITS:
         return None
     index = int(digits)
+    # The comparison refuses leading zeros and digits of other scripts: one index has one name.
     return index if name == replica_name(job, replica_type, index) else None
 
 

@@ -57,6 +57,8 @@ def metrics(group: str, counts: Mapping[str, int]) -> dict[str, str]:
     values = {}
     if {"seen", "uploaded"} <= counts.keys():
         ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
+        # Sedna stringifies the number as Go's JSON has it, where a whole number has no fraction.
         values["uploadCloudRatio"] = json.dumps(ratio).removesuffix(".0")
+    # A number that no worker has told is left out: a 0 would be read as a fact.
     names = {"seen": "inferenceNumber", "hard": "hardExampleNumber"}
     return values | {names[name]: str(counts[name]) for name in names if name in counts}

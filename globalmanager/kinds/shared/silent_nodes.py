@@ -38,11 +38,15 @@ def silent_since(pod: Object) -> datetime | None:
     if not is_marked and phase_of(pod) != "Unknown":
         return None
     mark, creation = ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp")
+    # A mark without a time counts from the beginning of the pod, so no grace time starts again with
+    # every plan.
     return parse_time(mark) or parse_time(creation)
 
 
 def is_in_session(observed: Observed, pod: Object) -> bool:
     """Whether the LocalController of the pod's node has a session."""
+    # The LocalController has a line of its own. A silent kubelet says nothing about that line
+    # (decision 0020).
     contact = observed.contacts.get(NodeName(node_of(pod)))
     return contact is not None and contact.connected
 
@@ -51,4 +55,6 @@ def last_report(observed: Observed, pod: Object) -> Mapping[str, Any]:
     """The entry of .status.workers that the node of the pod reported; empty without a report."""
     node = node_of(pod)
     entries = worker_entries(status.status_of(observed)).values()
+    # By the node, because a worker on a node of Kubernetes' choice has another name than one whose
+    # node the user fixes.
     return next((entry for entry in entries if entry.get("node") == node), {})

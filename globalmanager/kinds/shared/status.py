@@ -30,6 +30,7 @@ ACCEPTED: Final = "Accepted"
 
 def status_of(observed: Observed) -> Mapping[str, Any]:
     """.status of the job; empty when there is none, or when it is no map."""
+    # A user with the right to the subresource may write any JSON there.
     return mapping(observed.object.get("status"))
 
 
@@ -68,6 +69,8 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
         "type": finding.type,
         "status": str(finding.truth),
         "reason": finding.reason,
+        # A container writes a part of some messages. Control characters would reach the terminal of
+        # whoever reads the job.
         "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
         "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,
@@ -86,6 +89,7 @@ def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
     # new job.
     if finding.truth is Truth.TRUE and previous and is_transition:
         return Event(Severity.NORMAL, finding.reason, finding.message)
+    # A message may hold a number that changes; an Event for each change would hide the others.
     new_reason = is_transition or previous.get("reason") != finding.reason
     if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
         severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
@@ -96,6 +100,7 @@ def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
 def subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """`desired` for Plan.status; None when .status already has the same values."""
     current = status_of(observed)
+    # Only the keys of the plan count. The reports of edges own `workers` in the same status.
     is_written = all(current.get(key) == value for key, value in desired.items())
     return None if is_written else desired
 
@@ -105,6 +110,8 @@ def replacing_subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping
     removed.
     """
     current = status_of(observed)
+    # A merge patch keeps every key that it does not name, also a replica type that the spec has
+    # lost.
     patches = {
         key: replacement_patch(mapping(current.get(key)), value)
         for key, value in desired.items()
@@ -128,8 +135,10 @@ def replacement_patch(current: Mapping[str, Any], desired: Mapping[str, Any]) ->
     """The merge patch that replaces a stored map of .status by `desired`. The value null removes a
     field.
     """
+    # A merge patch removes a key only where it says null.
     patch: dict[str, Any] = {key: None for key in current if key not in desired}
     for key, value in desired.items():
+        # The API server merges maps and replaces everything else, lists too.
         is_map = isinstance(value, dict)
         patch[key] = replacement_patch(mapping(current.get(key)), value) if is_map else value
     return patch

@@ -27,7 +27,9 @@ from globalmanager.contract import STORAGE_ANNOTATIONS, WorkerSettings
 
 HOST_DATA: Final = "/home/data"
 DOWNLOADS: Final = "/downloads"
+# The schemes that Sedna's init container can fetch.
 SCHEMES: Final = ("s3", "http", "https")
+# Sedna's names: the workers of its users read these variables.
 ENDPOINT: Final = "S3_ENDPOINT_URL"
 CREDENTIAL_KEYS: Final = (ENDPOINT, "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
@@ -72,6 +74,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 def _shown(url: str) -> str:
     """The URL for a message, without the password."""
+    # Whoever may read the job may read its conditions, and they may not be allowed to read keys.
     return shown(_USER_INFO.sub("//…@", url))
 
 
@@ -79,6 +82,7 @@ def check_url(url: str, path: str = "spec.url") -> None:
     """Raises: InvalidSpec unless a worker could use the URL's data"""
     try:
         parts = urlsplit(url)
+    # urlsplit refuses some texts, as an IPv6 address without its bracket.
     except ValueError as error:
         raise InvalidSpec(path, f"{_shown(url)} is no URL ({error})", "correct it") from error
     if parts.scheme:
@@ -91,6 +95,7 @@ def check_place(url: str, settings: WorkerSettings, path: str = "spec.url") -> N
     """Check that the settings let a pod mount the directory of the URL. `check_url` has accepted
     the URL. Raises: InvalidSpec
     """
+    # A remote URL mounts nothing of the node.
     if not urlsplit(url).scheme:
         check_directory(mounted(url), settings, path)
 
@@ -106,6 +111,8 @@ def fault_of_place(url: str, settings: WorkerSettings) -> InvalidSpec | None:
 
 def check_directory(directory: str, settings: WorkerSettings, path: str) -> None:
     """Raises: InvalidSpec unless the settings let a pod mount this directory of a node"""
+    # Prefixes are compared as texts, and /data//a is the same directory as /data/a. For a Dataset,
+    # the LocalController checks again behind symbolic links, which no text shows.
     wrong = obstacle(_normal(directory), settings.node_path_prefixes)
     if wrong:
         problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
@@ -141,6 +148,8 @@ def _check_host_path(url: str, path: str) -> None:
 def _is_in_root(url: str) -> bool:
     """Whether the path is / or a file directly in /."""
     path = _normal(url)
+    # A dot tells a file from a directory here. Nothing else does: the GlobalManager cannot see the
+    # node.
     return path == "/" or (mounted(url) == path and "." in path)
 
 
@@ -168,6 +177,7 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     on_host = _host_paths(local)
     fetched = _downloads([source for source in remote if not source.is_output], settings)
     places = {source.env: _path_in_pod(source.url) for source in sources}
+    # An init container runs before there is a result, so the worker sends it to the URL itself.
     places |= {source.env: source.url for source in outputs}
     # Several outputs use one Secret, so each variable stands in the container once.
     keys = {
@@ -209,6 +219,8 @@ def credentials(secret: str, endpoint: str) -> tuple[dict[str, Any], ...]:
 
 
 def _from_key(secret: str, key: str) -> dict[str, Any]:
+    # A Secret for AWS has no endpoint. Without `optional` the kubelet would not start a container
+    # for the key that is not there.
     return {"valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}}}
 
 
@@ -225,6 +237,7 @@ def endpoint(secret: Object) -> str:
     scheme, separator, host = server.rpartition("://")
     if not separator:
         use_https = secret["metadata"]["annotations"].get(STORAGE_ANNOTATIONS[1])
+        # Sedna, too, uses https unless the annotation says "0".
         scheme = "http" if use_https == "0" else "https"
     if scheme not in ("http", "https") or not _HOST_AND_PORT.fullmatch(host):
         path = f"metadata.annotations.{STORAGE_ANNOTATIONS[0]}"
@@ -238,6 +251,7 @@ def secrets(sources: Iterable[Source]) -> list[str]:
     """The names of the Secrets that `sources` need. One container can use the keys of one Secret
     only, so the caller must report more than one name as a conflict.
     """
+    # A file of the node needs no keys, so a job does not wait for a Secret beside a path.
     remote = (source for source in sources if urlsplit(source.url).scheme)
     return sorted({source.credential for source in remote if source.credential})
 
@@ -246,12 +260,14 @@ def _path_in_pod(url: str) -> str:
     parts = urlsplit(url)
     if not parts.scheme:
         return HOST_DATA + _normal(url)
+    # Without the user info, because the path stands in the environment of the worker.
     return posixpath.join(DOWNLOADS, parts.netloc.rpartition("@")[2] + _normal(parts.path))
 
 
 def _host_paths(sources: Sequence[Source]) -> Placement:
     if not sources:
         return Placement()
+    # Kubernetes refuses two mounts at one path, so files of one directory share a volume.
     parents = dict.fromkeys(mounted(source.url) for source in sources)
     directories = [(f"edgeai-data-{index}", parent) for index, parent in enumerate(parents)]
     output_parents = {mounted(source.url) for source in sources if source.is_output}
@@ -259,6 +275,8 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
         {
             "name": name,
             "mountPath": HOST_DATA + parent,
+            # The data of the node serves other jobs, too. A worker changes nothing but its own
+            # result.
             **({} if parent in output_parents else {"readOnly": True}),
         }
         for name, parent in directories
@@ -277,6 +295,8 @@ def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any
     """A hostPath volume. When the directory is missing, `make` creates it. Without `make`, the pod
     waits.
     """
+    # An input is never created: a mistyped path would become an empty directory that the worker
+    # takes for its data.
     type_ = "DirectoryOrCreate" if make else "Directory"
     return {"name": name, "hostPath": {"path": path, "type": type_}}
 
@@ -287,10 +307,14 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
     credentials = secrets(sources)
     fetch: dict[str, Any] = {
+        # The name and the arguments (URL, directory, …) are Sedna's, so Sedna's image can stand in
+        # the settings.
         "name": "storage-initializer",
         "image": settings.storage_initializer_image,
         "imagePullPolicy": "IfNotPresent",
         "args": [word for source in sources for word in _fetched_to(source.url)],
+        # The last lines of the log become the message of the fault. Without them, a fetch that
+        # fails shows an exit code alone.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _FETCH_CONTEXT,
         "volumeMounts": [mount],
@@ -300,6 +324,7 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
         fetch["envFrom"] = [{"secretRef": {"name": name}} for name in credentials]
     servers = [source.endpoint for source in sources if source.endpoint]
     if servers:
+        # One container has the keys of one Secret, so there is one server at most.
         fetch["env"] = [{"name": ENDPOINT, "value": servers[0]}]
     return Placement(
         volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),

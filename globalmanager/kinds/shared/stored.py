@@ -25,6 +25,7 @@ def stored_bytes(value: Any) -> int:
 
 def cut(text: str, max_bytes: int) -> str:
     """The longest beginning of `text` that takes at most `max_bytes`, without quotation marks."""
+    # A character takes one byte at least, so the search need not encode what cannot fit.
     text = text[:max_bytes]
     if stored_bytes(text) <= max_bytes + _QUOTES:
         return text

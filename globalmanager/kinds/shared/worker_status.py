@@ -47,12 +47,14 @@ def total(status: Mapping[str, Any], count: str) -> int | None:
     has told the count.
     """
     infos = (info for entry in worker_entries(status).values() for info in _infos(entry))
+    # The sum of entries and not of reports: a report that comes twice counts once (I3).
     numbers = [_count(info[count]) for info in infos if _is_number(info.get(count))]
     return min(sum(numbers), _MAX_COUNT) if numbers else None
 
 
 def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield mapping(entry.get("taskInfo"))
+    # What a worker has counted on its former nodes is work that was done.
     yield from map(mapping, mapping(entry.get("countedElsewhere")).values())
 
 
