@@ -21,6 +21,7 @@ from globalmanager.kinds.shared import storage
 RESOLVED_REFS: Final = "ResolvedRefs"
 
 
+# Unknown and not False: a wrong spec says nothing of the objects that the right one names.
 UNRESOLVED: Final = Finding(
     RESOLVED_REFS, Truth.UNKNOWN, "InvalidSpec", "not looked for: the spec is not accepted"
 )
@@ -45,6 +46,7 @@ class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
     """The reference to a Model. The Model has the API group of the job's type."""
+    # A job of sedna.io refers to a Model of sedna.io, so a manifest of Sedna works unchanged.
     return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
 
 
@@ -73,6 +75,7 @@ def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
             continue
         try:
             names = storage.secrets([_source(ref, object_)])
+        # The plan of the job names the fault of the Model. This function only says what to read.
         except InvalidSpec:
             continue
         for name in names:
@@ -129,8 +132,11 @@ def _unfit(dataset: Object, node: str, subject: str) -> Missing | None:
     """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
     exists.
     """
+    # Without a node in its pod, a trainer would start anywhere, away from its data.
     if not is_subdomain(node):
         return Missing("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
+    # Kubernetes deletes a pod on a node that does not exist, and the plan would create it again and
+    # again.
     condition = condition_of(dataset, RESOLVED_REFS)
     # A condition about an earlier generation says nothing about the node that the Dataset names
     # now.
@@ -151,6 +157,8 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
     except InvalidSpec as error:
         return Missing(f"{ref.type.kind}Invalid", f"{subject}: {error}")
     try:
+        # The plan checks the place, because the prefixes are settings of the GlobalManager, which
+        # `read` of a Model does not have.
         storage.check_place(url, observed.settings)
     except InvalidSpec as error:
         return Missing("PathNotAllowed", f"{subject}: {error}")
@@ -169,6 +177,8 @@ def missing_secret(observed: Observed, name: str, path: str) -> Missing | None:
     if secret is None:
         return Missing("SecretNotFound", f"{subject} does not exist: create it or correct this")
     try:
+        # A worker with a wrong server would ask another store for the data, and fail far from the
+        # cause.
         storage.endpoint(secret)
     except InvalidSpec as error:
         return Missing("SecretInvalid", f"{subject}: {error}")
@@ -182,6 +192,7 @@ def bucket_endpoint(observed: Observed, secret: str) -> str:
     object_ = observed.references.get(secret_ref(observed.ref.namespace, secret))
     try:
         return "" if object_ is None else storage.endpoint(object_)
+    # `missing_secret` has named the fault. Nothing is created until it is corrected.
     except InvalidSpec:
         return ""
 
@@ -201,6 +212,7 @@ def dataset_node(observed: Observed, name: str) -> str:
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     try:
         return _data_of(observed.references[ref]).node_name
+    # No exception: the assignments need an answer also while a reference is missing.
     except (KeyError, InvalidSpec):
         return ""
 
@@ -209,6 +221,7 @@ def dataset_samples(observed: Observed, name: str) -> int | None:
     """The number of samples that a LocalController has counted in the Dataset; None: not known."""
     dataset = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
     number = mapping(dataset.get("status")).get("numberOfSamples")
+    # Anybody with the right may write a status, and this number becomes the weight of a trainer.
     is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
     return number if is_count else None
 
@@ -232,6 +245,7 @@ def _data_of(object_: Object) -> DataSpec:
 
 
 def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
+    # Kubernetes chooses the node of a worker that names none.
     if not name or node_ref(name) in observed.references:
         return None
     return Missing("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
@@ -242,6 +256,7 @@ def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Itera
     that the worker may not have.
     """
     yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
+    # A template brings its image, and its hostPath is a matter of the Pod Security Standard.
     if form.worker_spec is not None:
         yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
         yield _forbidden_scripts(observed, form.worker_spec.script_dir, f"{path}.workerSpec")
@@ -257,6 +272,7 @@ def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Missing
 
 def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
     images = observed.settings.framework_images
+    # Sedna's older API names a framework and no image. An administrator says which image that is.
     if key in images:
         return None
     configured = ", ".join(sorted(images)) or "none"
@@ -269,6 +285,7 @@ def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
 
 def resolved(obstacles: Iterable[Missing]) -> Finding:
     """The condition ResolvedRefs for these missing references."""
+    # All of them in one message: a user creates the missing objects in one go.
     faults = tuple(obstacles)
     if not faults:
         return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")

@@ -11,6 +11,7 @@ from edgeai.api.workers import Transport
 from globalmanager.contract import WorkerSettings
 from globalmanager.kinds.shared.pods import WORKER_SECRET, EnvVar, literal
 
+# The worker reports to the LocalController of its own node, which is no target of the proxy.
 _HERE = ("localhost", "127.0.0.1", "::1", "$(HOST_IP)")
 
 
@@ -23,13 +24,17 @@ def environment(
 
     Args: beside: URLs that the workers reach without the proxy
     """
+    # Not even a variable: a new variable would restart each running worker with an upgrade.
     if transport is Transport.AUTO:
         return []
     mode = literal("TRANSPORT", transport.value)
     if transport is Transport.DIRECT:
         return [mode]
     port = settings.worker_api_port
+    # The proxy knows its workers by name and secret, as the worker API does. A worker reaches the
+    # Service of its own job and nothing else.
     proxy = f"http://$(WORKER_NAME):$({WORKER_SECRET})@$(HOST_IP):{port}"
+    # The proxy refuses a bucket, so the workers go there directly.
     hosts = [urlsplit(url).hostname for url in beside]
     exceptions = ",".join([*_HERE, *(host for host in hosts if host)])
     # Some clients read the names in capitals alone, some the others alone.

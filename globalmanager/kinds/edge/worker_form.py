@@ -33,6 +33,7 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
     data: storage.Placement = storage.Placement()
     name: WorkerName | None = None
     """Name of the worker. None when every pod has its own worker name."""
+    # The only policy that a Deployment may have.
     restart_policy: str = "Always"
     is_edge: bool = False
     """Whether the worker reports to the LocalController of its node. Kubernetes does not evict the
@@ -44,6 +45,7 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(form: WorkerForm, path: str) -> None:
     """Raises: InvalidSpec unless `build` can make a pod template from `form` (at `path`)"""
+    # Sedna's older API has workerSpec, the newer one template. Of two forms one would be ignored.
     if (form.worker_spec is None) == (form.template is None):
         both = form.template is not None
         problem = "has both workerSpec and template" if both else "has no container"
@@ -66,13 +68,16 @@ def _check_template(form: WorkerForm, template: Object, path: str) -> None:
 
 def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
     directory, file = worker_spec.script_dir, worker_spec.script_boot_file
+    # The directory becomes a hostPath, and the API server refuses '..' there.
     if not directory.startswith("/") or ".." in directory.split("/"):
         problem = f"{shown(directory)} is no absolute path without '..'"
         raise InvalidSpec(f"{path}.scriptDir", problem, "write it like /code")
+    # Only the directory is mounted, so a script outside of it does not exist in the pod.
     if file.startswith("/") or ".." in file.split("/"):
         problem = f"{shown(file)} is no path within scriptDir"
         raise InvalidSpec(f"{path}.scriptBootFile", problem, "write it like inference.py")
     for index, parameter in enumerate(worker_spec.parameters):
+        # The API server would refuse the pod, long after the user has applied the job.
         if not _ENV_NAME.match(parameter.key):
             problem = f"{shown(parameter.key)} cannot be the name of an environment variable"
             remedy = "use letters, digits, '_', '-' and '.', not starting with a digit"
@@ -102,6 +107,7 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
         return []
     containers = form.template["spec"]["containers"]
     variables = {item["name"] for container in containers for item in container.get("env") or ()}
+    # The user's variable wins, so what edgeai needs may be lost. A hint says so.
     return [name for name in names if name in variables]
 
 
@@ -118,6 +124,7 @@ def build(observed: Observed, worker: WorkerPod) -> Object:
         role=worker.role,
         env=worker.env,
         data=worker.data,
+        # The LocalController finds by this label the pod of a worker among the pods of its node.
         labels={LABEL_WORKER: worker.name} if worker.name else {},
         node=fixed_node(worker.form),
         restart_policy=worker.restart_policy,
@@ -134,6 +141,7 @@ def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
 
 def _template_of(worker_spec: WorkerSpec, settings: WorkerSettings) -> Object:
     directory = worker_spec.script_dir
+    # Read-only: all workers of the node that name the directory run these scripts.
     mount = {"name": _SCRIPTS_VOLUME, "mountPath": directory, "readOnly": True}
     container = {
         "name": "worker",

@@ -42,12 +42,12 @@ def selector(observed: Observed, role: str) -> dict[str, str]:
     """
     # By the uid and not by the name: a job that is made again under its name would otherwise select
     # the pods of the former job that have not ended.
-    # The garbage collector deletes a child when its owner is gone, so no child outlives its job
-    # (I7). Labels prove nothing: anybody who may create pods can copy them.
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
 
 def owner_reference(observed: Observed) -> dict[str, Any]:
+    # The garbage collector deletes a child when its owner is gone, so no child outlives its job
+    # (I7). Labels prove nothing: anybody who may create pods can copy them.
     return {
         "apiVersion": observed.type.api_version,
         "kind": observed.type.kind,

@@ -7,8 +7,8 @@ from edgeai.api.status import Truth, mapping, mappings
 from edgeai.faults.faults import STALLED
 from globalmanager.kinds.shared.job_conditions import State
 
-# The words of the Kubeflow operators' metrics (training_operator_jobs_failed_total), so their
-# dashboards and alerts go on.
+# Where the Kubeflow operators have a metric (training_operator_jobs_failed_total), its word stays,
+# so the dashboards of their users go on.
 _OUTCOMES: Final[Mapping[str, str]] = {
     State.CREATED: "created",
     State.RUNNING: "running",

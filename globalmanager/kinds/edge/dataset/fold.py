@@ -26,12 +26,14 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     if patch is None or number is None:
         return patch
     samples = max(int(number), 0)
+    # The time of an unchanged number is no news (I12).
     if samples == status.get(SAMPLES):
         return patch
     return {**patch, SAMPLES: samples, "updateTime": _counted_at(report)}
 
 
 def _counted_at(report: WorkerReport) -> str | None:
+    # The report of a node without contact may come days after the count.
     text = report.body.details.get("updateTime") or report.body.observed_at
     time = parse_time(text)
     return rfc3339(time) if time else None

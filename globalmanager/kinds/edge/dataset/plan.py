@@ -38,6 +38,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _findings(observed: Observed) -> tuple[Finding, ...]:
+    # A change of the prefixes takes effect without an edit of the Dataset.
     fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
     if fault is not None:
         return status.rejected(fault), references.UNRESOLVED
@@ -64,6 +65,7 @@ def _counted(observed: Observed, node: str) -> Finding:
     return Finding(
         COUNTED,
         Truth.FALSE,
+        # The node writes this word. The API conventions demand the form of a reason.
         reason if _REASON.fullmatch(reason) else "SourceFailed",
         str(entry.get("reason") or f"node {node} cannot count the samples"),
     )

@@ -12,6 +12,7 @@ def read(object_: Object) -> DatasetSpec:
     """The accepted spec. Raises: InvalidSpec"""
     spec = parse_spec(object_, DatasetSpec)
     check_url(spec.url)
+    # The node is the address of the assignment: without one, nobody would count.
     check_object_name(spec.node_name, "spec.nodeName", "Node")
     return spec
 

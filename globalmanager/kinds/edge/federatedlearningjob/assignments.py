@@ -23,6 +23,7 @@ from globalmanager.kinds.shared.secrets import secret_hash
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each trainer that may run on the node."""
+    # The nodes drop the task of a job that is going (I1).
     if is_being_deleted(observed.object):
         return {}
     reporting = _reporting(observed)
@@ -34,6 +35,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where trainers belong or run, sorted."""
+    # A Dataset can name anything. What is no name of a node never connects.
     names = {node for node in _node_names(observed) if is_subdomain(node)}
     return [NodeName(node) for node in sorted(names)]
 
@@ -44,6 +46,7 @@ def _node_names(observed: Observed) -> Iterator[str]:
     for worker in spec.training_workers if spec else ():
         yield types.node_of(observed, worker)
     for pod in observed.pods:
+        # An edit may move or remove a trainer whose pod still runs on its former node.
         if has_role(pod, TRAIN) and is_active(pod):
             yield node_of(pod)
 
@@ -58,12 +61,14 @@ def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerN
     GlobalManager takes the trainer's reports from its present node alone.
     """
     spec: FederatedLearningJobSpec | None = observed.spec
+    # While the spec is wrong, the trainers that run go on, and their reports count.
     trainers = _spec_trainers(spec, node) if spec else _pod_trainers(observed, node)
     return Assignment.of(
         observed,
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
         workers={_worker(observed, index): _grant(observed, index) for index in trainers},
         reporting=reporting,
+        # The relay lets a trainer reach its aggregator and no other Service of the cluster.
         targets=(ServicePort(worker_name(observed.ref.name, None), PORT),),
     )
 
@@ -79,6 +84,7 @@ def _reporting(observed: Observed) -> dict[str, frozenset[WorkerName]]:
     for index, worker in enumerate(spec.training_workers if spec else ()):
         places[_worker(observed, index)] = types.node_of(observed, worker)
     for pod in observed.pods:
+        # A pod without a node cannot report yet, so the spec or the Dataset still says where.
         if has_role(pod, TRAIN) and node_of(pod):
             places[WorkerName(pod["metadata"]["name"])] = node_of(pod)
     by_node: dict[str, set[WorkerName]] = {}
@@ -102,6 +108,8 @@ def _pod_trainers(observed: Observed, node: str) -> dict[int, str]:
     """
     names = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
     indices = (index_of(observed.ref.name, TRAIN, name) for name in names)
+    # The names of Datasets are in the spec, which cannot be read. No hook of the LocalController
+    # reads them.
     return dict.fromkeys(sorted(index for index in indices if index is not None), "")
 
 
@@ -110,4 +118,5 @@ def _worker(observed: Observed, index: int) -> WorkerName:
 
 
 def _grant(observed: Observed, index: int) -> WorkerGrant:
+    # The node gets the hash, so its ledger holds no secret that another process could use.
     return WorkerGrant(secret_hash=secret_hash(trainer_secret(observed, index)))

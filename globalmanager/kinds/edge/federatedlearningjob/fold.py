@@ -13,4 +13,5 @@ from globalmanager.kinds.shared import worker_status
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
     """The merge patch of .status for one report. None when the report changes nothing."""
+    # With the greatest numbers of all ledgers, a round or a loss could never fall again.
     return worker_status.fold(status, report, keep_greatest=False)

@@ -69,6 +69,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
+    # Missing objects matter for a job that runs, too: a lost pod cannot be made again without its
+    # inputs.
     obstacles = types.missing(observed, spec) if spec else ()
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
@@ -106,6 +108,8 @@ def ended(observed: Observed) -> bool:
 def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
     if spec is None:
         return ""
+    # Each hint is about a valid job with a surprising result, so the job runs and Accepted stays
+    # True.
     hints = (
         _overwrites(observed, spec),
         types.shared_dataset(spec),
@@ -139,6 +143,8 @@ def _model_status(
 
 def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
     """Names of the pods of workers that are done. With `spec`, only workers that the spec has."""
+    # A trainer that the spec has lost does not count as done, or its later namesake would never
+    # run.
     among = None if spec is None else workers.names(spec, observed.ref.name)
     return lifecycle.finished(observed, among=among)
 

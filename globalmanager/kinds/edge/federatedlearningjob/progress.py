@@ -20,6 +20,7 @@ from globalmanager.kinds.edge.federatedlearningjob.spec import TRAIN
 from globalmanager.kinds.shared import status as job_status
 from globalmanager.kinds.shared.replication import replica_name
 
+# A trainer may report any names, and etcd limits the size of an object.
 MAX_METRICS: Final = 32
 MAX_NAMED: Final = 3  # trainers that a message names
 ROUND: Final = "round"
@@ -107,10 +108,12 @@ def model_status(
     """
     object_ = observed.references.get(model)
     progress = status_fields(trainers, counts)
+    # Before the first round there is nothing that describes the Model.
     if object_ is None or not progress["round"] or newer_job(observed, model):
         return ()
     fields = {
         "metrics": [{"key": ROUND, "value": str(progress["round"])}, *progress["metrics"]],
+        # The Model itself remembers who wrote it, so jobs decide without knowing of each other.
         "trainedBy": _job(observed),
     }
     current = mapping(object_.get("status"))
@@ -166,6 +169,7 @@ def _greatest(workers: Iterable[Mapping[str, Any]], name: str) -> int | None:
 def _whole(entry: Mapping[str, Any], name: str) -> int | None:
     value: Any = mapping(entry.get("taskInfo")).get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # JSON numbers above 2**53 lose digits, and int() of an infinite number raises an exception.
     return int(value) if is_number and math.isfinite(value) and 0 <= value <= 2**53 else None
 
 
@@ -174,5 +178,6 @@ def _metrics(entry: Mapping[str, Any]) -> dict[str, float]:
     return {
         key.removeprefix(PREFIX): float(value)
         for key, value in info.items()
+        # A loss that became NaN would make the mean of all trainers NaN.
         if key.startswith(PREFIX) and isinstance(value, int | float) and math.isfinite(value)
     }

@@ -29,6 +29,7 @@ FAILED: Final = "Failed"
 def read(object_: Object) -> FederatedLearningJobSpec:
     """The accepted spec. Raises: InvalidSpec"""
     spec = parse_spec(object_, FederatedLearningJobSpec)
+    # The aggregator's Service has this name, and the API server accepts only a DNS label.
     check_service_name(object_["metadata"]["name"], f"-{AGGREGATION}")
     check(spec.aggregation_worker, AGGREGATION_PATH)
     check_object_name(spec.aggregation_worker.model.name, f"{AGGREGATION_PATH}.model.name", "Model")
@@ -36,16 +37,20 @@ def read(object_: Object) -> FederatedLearningJobSpec:
         check_object_name(spec.pretrained_model.name, f"{PRETRAINED_PATH}.name", "Model")
     for index, worker in enumerate(spec.training_workers):
         check(worker, training_path(index))
+        # A name that no object can have is a mistake. A name that no object has yet is a job that
+        # waits.
         check_object_name(worker.dataset.name, dataset_path(index), "Dataset")
     _check_transmitter(spec.transmitter)
     return spec
 
 
 def _check_transmitter(transmitter: Transmitter | None) -> None:
+    # Sedna's own sample gives ws and s3 together, and means s3. Only neither is a mistake.
     if transmitter is not None and transmitter.ws is None and transmitter.s3 is None:
         remedy = "give one of them, or leave it out for ws"
         raise InvalidSpec("spec.transmitter", "has neither ws nor s3", remedy)
     if transmitter is not None and transmitter.s3 is not None:
+        # All workers exchange weights there, so a path of one node is no place for it.
         check_bucket_url(transmitter.s3.agg_data_path, "spec.transmitter.s3.aggDataPath")
 
 
@@ -66,6 +71,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
     accepted.
     """
     spec: FederatedLearningJobSpec | None = job.spec
+    # A wrong spec names nothing for sure. Its workers run on with what they have.
     if spec is None:
         return frozenset()
     pretrained = [spec.pretrained_model] if spec.pretrained_model else []
@@ -85,6 +91,7 @@ def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Mi
     clash.
     """
     obstacles = tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    # The keys of a Model that is missing are not known, so clashes come second.
     return obstacles or tuple(_clashing_keys(observed, spec))
 
 
@@ -126,6 +133,8 @@ def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterat
     start = [refs.model_source(observed, pretrained.name, env="")] if pretrained else []
     for worker in spec.training_workers:
         inputs = [refs.dataset_source(observed, worker.dataset.name, env=""), *start]
+        # Outputs are in the worker and inputs in its init container. Each of the two may have one
+        # Secret: the keys have the same names, and the second would replace the first.
         for names in (secrets(outputs), secrets(inputs)):
             if len(names) > 1:
                 text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
@@ -150,6 +159,7 @@ def shared_dataset(spec: FederatedLearningJobSpec) -> str:
 
 def worker_name(job: str, index: int | None) -> WorkerName:
     """The name of a trainer, or of the aggregator (None). The worker's pod has this name."""
+    # The names are fixed, so a pod that is made again is the same worker for the federation.
     if index is None:
         return WorkerName(f"{job}-{AGGREGATION}")
     return replica_name(job, TRAIN, index)
@@ -165,4 +175,5 @@ def node_of(observed: Observed, worker: TrainingWorker) -> str:
     """The node that the worker names, or else the node of the worker's Dataset. "" while the
     Dataset does not exist.
     """
+    # The data does not travel: a trainer runs where its Dataset is.
     return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

@@ -58,6 +58,7 @@ def place(observed: Observed, name: str, index: int | None, layout: Layout) -> P
             trainer
         index: of the trainer; None for the aggregator
     """
+    # The Secret has the name of the pod, so a Secret of a removed trainer is obsolete with its pod.
     if layout is Layout.SEPARATE:
         return Place(worker_name(observed.ref.name, index), name)
     keys = {
@@ -84,6 +85,8 @@ def desired(
     job = observed.ref.name
     texts: dict[str, dict[str, str]] = {}
     for index, name, text in _values(observed, spec):
+        # The keys of a worker that is made again leave the joint Secret, which the node of every
+        # old pod can read.
         for layout in Layout if worker_name(job, index) in joint else (Layout.SEPARATE,):
             secret, key = place(observed, name, index, layout)
             texts.setdefault(secret, {})[key] = text
@@ -101,6 +104,7 @@ def joint_users(observed: Observed, separate: Iterable[Create] = ()) -> frozense
     but not those that are as in `separate`.
     """
     # A pod that has ended reads no Secret any more.
+    # A pod that is being deleted still counts: its kubelet may start a container again.
     pods = {
         pod["metadata"]["name"]
         for pod in own_pods(observed)
@@ -113,6 +117,7 @@ def joint_users(observed: Observed, separate: Iterable[Create] = ()) -> frozense
 def clean_up(observed: Observed) -> tuple[Delete, ...]:
     """The deletion of the Secret of earlier releases in a job that makes no more pods."""
     secret = observed.children.get(joint_secret(observed))
+    # A job that has ended has no reconciliation that would find the Secret obsolete.
     if secret is None or is_being_deleted(secret) or joint_users(observed):
         return ()
     return (Delete(joint_secret(observed), secret["metadata"]["uid"]),)
@@ -120,6 +125,7 @@ def clean_up(observed: Observed) -> tuple[Delete, ...]:
 
 def trainer_secret(observed: Observed, index: int) -> str:
     """The secret by which a trainer reports to the LocalController of its node."""
+    # A secret for each index: with one for all, each node could report for the others' trainers.
     return worker_secret(observed.settings.root_key, observed.uid, f"{TRAIN}-{index}")
 
 
@@ -140,5 +146,6 @@ def _limits(observed: Observed, spec: FederatedLearningJobSpec) -> str:
     """Trainer -> the number of samples in its Dataset, in JSON; null without a count."""
     counts = progress.sample_counts(observed, is_over=False)
     names = (worker_name(observed.ref.name, index) for index in range(len(spec.training_workers)))
+    # Trainers without a count are named as well: the aggregator lets nobody else take part.
     limits = {name: counts.get(name) for name in names}
     return msgspec.json.encode(limits).decode()

@@ -38,6 +38,7 @@ from globalmanager.kinds.shared.pods import (
 )
 from globalmanager.kinds.shared.replication import replica_names
 
+# Sedna's port of the aggregator.
 PORT: Final = 7363
 OWNS: Final = {
     SECRETS: UpdateRule.REPLACE,
@@ -85,6 +86,8 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
     state = _state(observed, result.url)
     file = _participants(place(observed, PARTICIPANTS, None, layout))
     data = storage.place(
+        # The aggregator writes the result, so its directory is writable and is made if it is
+        # missing.
         [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
         observed.settings,
     )
@@ -100,6 +103,8 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
         ],
         data=storage.joined(data, state, file),
         name=name,
+        # A worker that succeeds is done. A crash of its program is repaired on its node, without a
+        # new pod.
         restart_policy="OnFailure",
     )
     return children.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
@@ -126,11 +131,13 @@ def _state(observed: Observed, model_url: str) -> storage.Placement:
     the pod.
     """
     env = "FEDERATION_STATE_DIR"
+    # The uid keeps the rounds of two jobs with one Model apart, and those of a job made again.
     if model_url.startswith("/"):
         path = storage.HOST_DATA + storage.mounted(model_url)
         return storage.Placement(env=(literal(env, f"{path}/.edgeai-{observed.uid}"),))
     return storage.Placement(
         env=(literal(env, f"{_STATE_DIRECTORY}/rounds"),),
+        # An emptyDir outlives the container, so a crash of the aggregator loses no round.
         volumes=({"name": _STATE_VOLUME, "emptyDir": {}},),
         mounts=({"name": _STATE_VOLUME, "mountPath": _STATE_DIRECTORY},),
     )
@@ -143,17 +150,22 @@ def _trainer(
     name = worker_name(observed.ref.name, index)
     dataset = refs.dataset_source(observed, form.dataset.name, env="TRAIN_DATASET_URL")
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
+    # Each trainer saves the result, too, on its own node.
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
     worker = WorkerPod(
         role=TRAIN,
+        # The node stands in the pod, so a scheduler cannot move the trainer away from its data.
         form=msgspec.structs.replace(form, node_name=types.node_of(observed, form)),
         env=[
             *_common_env(observed, spec, name),
+            # The DNS name, as in Sedna: a Service that is made again has another address.
             literal("AGG_IP", f"{worker_name(observed.ref.name, None)}.{observed.ref.namespace}"),
             literal("AGG_PORT", str(PORT)),
             literal("DATASET_NAME", form.dataset.name),
             literal("MODEL_NAME", spec.aggregation_worker.model.name),
             from_secret(PARTICIPANT_SECRET, *place(observed, PARTICIPANT_SECRET, index, layout)),
+            # HOST_IP, WORKER_NAME and WORKER_SECRET come before the proxy that refers to them:
+            # Kubernetes expands only variables that precede.
             *worker_api(observed.settings, *place(observed, WORKER_SECRET, index, layout)),
             *transport.environment(
                 spec.transport, observed.settings, beside=_bucket_urls(observed, spec)
@@ -182,6 +194,7 @@ def _common_env(
         literal("NAMESPACE", ref.namespace),
         literal("JOB_NAME", ref.name),
         literal("WORKER_NAME", worker),
+        # Every pod knows the number, so one more trainer replaces all of them.
         literal("PARTICIPANTS_COUNT", str(len(spec.training_workers))),
         *_transmitter_env(observed, spec),
     ]

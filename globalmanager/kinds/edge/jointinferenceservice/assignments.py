@@ -25,8 +25,10 @@ from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each worker that may run on the node."""
+    # The nodes drop the task of a job that is going (I1).
     if is_being_deleted(observed.object):
         return {}
+    # A wrong edit keeps the grants: the workers of the last valid spec still report.
     excerpt = _excerpt(observed.spec) if observed.spec else {}
     return {node: _assignment(observed, excerpt, node) for node in nodes(observed)}
 
@@ -39,6 +41,7 @@ def nodes(observed: Observed) -> list[NodeName]:
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
     worker = spec.edge_worker
+    # No template and no secret: the ledger of a node holds what the node needs to know.
     edge: dict[str, Any] = {"model": {"name": worker.model.name}, "nodeName": fixed_node(worker)}
     if worker.mining:
         edge["hardExampleMining"] = msgspec.to_builtins(worker.mining)
@@ -51,8 +54,10 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
     yield fixed_node(spec.edge_worker) if spec else ""
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
+            # The Deployment still says where the workers are while the spec cannot be read.
             yield _template_node(child)
     for pod in observed.pods:
+        # A pod that is being deleted counts: its worker may report its last numbers.
         if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
             yield node_of(pod)
 
@@ -76,11 +81,15 @@ def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assig
     present = fixed_node(spec.edge_worker) if spec else ""
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
+    # One Deployment makes all pods, so all edge workers have one secret.
     grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
     return Assignment.of(
         observed,
         spec=excerpt,
         workers=grants,
+        # Two nodes may report as one worker for a while. From the former node only counts are
+        # taken: its last report must not hide what the present node says.
         former=(worker_name(name, EDGE),) if present not in ("", node) else (),
+        # The relay lets an edge worker reach its cloud worker and no other Service of the cluster.
         targets=(ServicePort(service_name(name), PORT),),
     )

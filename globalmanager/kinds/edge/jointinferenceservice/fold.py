@@ -20,6 +20,8 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | No
     entry = worker_status.folded(status, report, counts=totals.COUNTS)
     if entry is None:
         return None
+    # The sums are those of the status after this report, so the plan that follows finds nothing to
+    # write (I12).
     after = {**status, "workers": {**worker_entries(status), report.worker: entry}}
     return {
         **worker_status.entry_patch(status, report.worker, entry),

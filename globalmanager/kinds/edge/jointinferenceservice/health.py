@@ -46,6 +46,8 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
         absent = [role for role in absent if role != EDGE]
     if not absent:
         message = "both workers are available"
+        # A rollout that is stuck leaves the old workers available. The service runs, and the update
+        # does not.
         message += f"; but {_faults_text(faults)}" if faults else ""
         message += _edge_note(edge_pods[0]) if edge_pods else ""
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
@@ -59,6 +61,7 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
         return Finding(RUNNING, Truth.FALSE, STARTING, message), Phase.PENDING
     # A fault that needs a change by a person wins over a fault that may pass.
     worst = min(culprits.values(), key=attrgetter("is_pending"))
+    # Sedna's Failed is final, so one failed probe ends a service. Here the phase follows the pods.
     phase = Phase.PENDING if worst.is_pending else Phase.FAILED
     return Finding(RUNNING, Truth.FALSE, worst.reason, _faults_text(culprits)), phase
 
@@ -69,6 +72,7 @@ def has_workers(observed: Observed) -> bool:
 
 def is_available(observed: Observed, role: str) -> bool:
     condition = condition_of(_deployment(observed, role), "Available")
+    # Sedna judged by the last condition in the list, and called a start a failure.
     return condition.get("status") == Truth.TRUE
 
 
@@ -95,10 +99,12 @@ def examine(observed: Observed, now: datetime) -> Examination:
 def _audible(observed: Observed, role: str) -> list[Object]:
     """The pods of a role, without edge workers of which a silent node says nothing."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
+    # Only edge workers have a second witness, the LocalController.
     return [pod for pod in pods if role == CLOUD or silent_since(pod) is None]
 
 
 def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:
+    # A pod's own words are nearer to the cause than the condition of its Deployment.
     return pod_faults.first_fault(_audible(observed, role), now) or _refusal(observed, role)
 
 
@@ -121,6 +127,7 @@ def _silent_pods(observed: Observed) -> list[Object]:
 
 def _runs_at_edge(observed: Observed, pod: Object) -> bool:
     """Whether the LocalController of the pod's node says now that the worker runs."""
+    # Without a session, the last report may be hours old.
     return is_in_session(observed, pod) and last_report(observed, pod).get("status") == "running"
 
 
@@ -134,6 +141,7 @@ def _edge_note(pod: Object) -> str:
 def _silent_node_finding(observed: Observed, pod: Object) -> Finding:
     """The condition Running of a service whose edge worker ran before its node fell silent."""
     text = f"edge worker: Kubernetes has not heard of node {pod_state.node_of(pod)}, and its "
+    # Unknown: with both lines cut, nobody can say whether the worker runs.
     if not is_in_session(observed, pod):
         text += "LocalController has no session: the worker may run, and its reports wait there"
         return Finding(RUNNING, Truth.UNKNOWN, NODE_NOT_READY, text)

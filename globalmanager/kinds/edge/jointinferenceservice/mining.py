@@ -19,6 +19,7 @@ def check(
     path: str, *, hard_example_mining: Mining | None, hard_example_algorithm: Mining | None
 ) -> None:
     """Raises: InvalidSpec; `path` is the path of the worker in the spec"""
+    # Two versions of Sedna's API name the field differently.
     if hard_example_mining and hard_example_algorithm:
         problem = "is given beside hardExampleMining, which means the same"
         raise InvalidSpec(f"{path}.hardExampleAlgorithm", problem, "remove one of them")
@@ -47,6 +48,7 @@ def _has_form(text: str, form: _Form) -> bool:
     try:
         if form == "whole number":
             int(text)
+        # float() reads nan, and no number is below nan: no sample would ever be hard.
         return math.isfinite(float(text))
     except (ValueError, OverflowError):
         return False

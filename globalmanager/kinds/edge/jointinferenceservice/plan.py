@@ -81,6 +81,7 @@ def _running(
     observed: Observed, findings: tuple[Finding, Finding], now: datetime
 ) -> tuple[Finding, Phase]:
     """The condition Running. Without workers, the condition says why there are none yet."""
+    # Where workers run, their state counts: the obstacle of an edit has a condition of its own.
     obstacle = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if obstacle is None or health.has_workers(observed):
         return health.running(observed, now)

@@ -46,10 +46,12 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     Args: before, after: .status without and with a report
     """
     count = _in_a_row(before)
+    # Differences of sums, so a report that comes twice adds nothing (I3).
     more = _total(after, "fallbacks") - _total(before, "fallbacks")
     # One answer ends the row, because the cloud was reachable within the time of this report.
     is_answered = _total(after, _ANSWERS) > _total(before, _ANSWERS)
     total = 0 if is_answered else min(count + max(more, 0), _MAX_COUNT)
+    # None removes the field, and the same number writes nothing (I12).
     return {} if total == count else {_IN_A_ROW: total or None}
 
 
@@ -58,9 +60,12 @@ def reachability(observed: Observed, now: datetime) -> Reachability:
     # Within the minute the cloud counts as reachable, if it has ever answered.
     reachable = (_REACHABLE,) if _total(status, _ANSWERS) else ()
     if not _in_a_row(status):
+        # Only fields that exist: a service whose cloud answers writes nothing here.
         removal = dict.fromkeys((key for key in (_SINCE, _BEFORE) if key in status), None)
         return Reachability(reachable, removal, None)
     since = _since(status, now)
+    # With the answers at the beginning, a plan that has missed an answer still sees that the row is
+    # another one.
     fields = {_SINCE: since, _BEFORE: _total(status, _ANSWERS)}
     grace_s = left_s(since, UNREACHABLE_AFTER_S, now)
     if grace_s > 0:
@@ -74,6 +79,7 @@ def _since(status: Mapping[str, Any], now: datetime) -> str:
     """
     time = parse_time(status.get(_SINCE))
     is_same_row = status.get(_BEFORE) == _total(status, _ANSWERS)
+    # A forged time in the future would put off the condition for ever.
     return rfc3339(time if time is not None and is_same_row and time <= now else now)
 
 
@@ -82,6 +88,7 @@ def _unreachable(observed: Observed) -> Finding:
         f"the cloud has answered no hard example for {UNREACHABLE_AFTER_S:g} s; the edge workers "
         "use their own answers"
     )
+    # The cause comes before its consequence: the user looks at the worker before the network.
     if not health.is_available(observed, CLOUD):
         message = f"{text}: the cloud worker is not available, see condition Running"
         return Finding(CLOUD_REACHABLE, Truth.FALSE, "CloudWorkerUnavailable", message)

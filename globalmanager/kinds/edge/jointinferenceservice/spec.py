@@ -23,6 +23,7 @@ RUNNING: Final = "Running"
 def read(object_: Object) -> JointInferenceServiceSpec:
     """The accepted spec. Raises: InvalidSpec"""
     spec = parse_spec(object_, JointInferenceServiceSpec)
+    # The Service of the cloud worker has this name, and a Service needs a DNS label.
     check_service_name(object_["metadata"]["name"], f"-{CLOUD}")
     for role, worker in workers(spec):
         path = worker_path(role)
@@ -47,6 +48,7 @@ def worker_path(role: str) -> str:
 def references(job: Job) -> frozenset[ObjectRef]:
     """The Models and Nodes that both workers name. Empty while the spec is not accepted."""
     spec: JointInferenceServiceSpec | None = job.spec
+    # A wrong spec names nothing for sure. Its workers run on with what they have.
     if spec is None:
         return frozenset()
     forms = (spec.edge_worker, spec.cloud_worker)

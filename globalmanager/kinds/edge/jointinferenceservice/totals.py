@@ -28,5 +28,6 @@ def _metrics(counts: Mapping[str, int], group: str) -> list[dict[str, str]]:
     if {"seen", "uploaded"} <= counts.keys():
         ratio = counts["uploaded"] / counts["seen"] if counts["seen"] else 0.0
         values["uploadCloudRatio"] = f"{ratio:.4f}"
+    # Sedna's ratio has the same key and replaces edgeai's, so a key stands in the list once.
     values |= sedna.metrics(group, counts)
     return [{"key": key, "value": value} for key, value in values.items()]

@@ -28,7 +28,9 @@ from globalmanager.kinds.shared import children, pods, storage
 from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
 from globalmanager.kinds.shared.secrets import worker_secret
 
+# Sedna's port of the big model.
 PORT: Final = 5000
+# Each change is made in place: Kubernetes rolls the pods, and the service goes on meanwhile.
 OWNS: Final = {
     SECRETS: UpdateRule.REPLACE,
     SERVICES: UpdateRule.REPLACE,
@@ -48,6 +50,8 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
     """The name of the worker of `role`. The name includes the node when Kubernetes chooses the
     node.
     """
+    # Kubernetes may run such a worker on several nodes, and counts of two workers under one name
+    # would overwrite each other.
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
 
 
@@ -66,6 +70,7 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
     """
     sentences = [mining.unknown_parameters(spec.edge_worker.mining)]
     for role, worker in workers(spec):
+        # A hint and no error: the service works without its autoscaler.
         if worker.hpa and AUTOSCALERS in observed.absent:
             sentences.append(
                 f"{role}Worker.hpa has no effect: the API server does not serve "
@@ -96,6 +101,8 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
             observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
         )
         for role, worker in workers(spec)
+        # In Sedna the autoscaler failed before the edge worker was made. Here the workers come
+        # first.
         if worker.hpa and AUTOSCALERS not in observed.absent
     )
     return (secret, service, cloud, edge, *autoscalers)
@@ -105,6 +112,7 @@ def _deployment(
     observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
 ) -> Create:
     name = observed.ref.name
+    # Cloud workers do not report, so their name needs no node.
     is_fixed = role == CLOUD or bool(fixed_node(form))
     model = refs.model_source(observed, form.model.name, env="MODEL_URL")
     worker = WorkerPod(
@@ -122,6 +130,7 @@ def _deployment(
         template=build(observed, worker),
         autoscaled=form.hpa is not None,
     )
+    # Only at the edge a node boots without the cloud.
     return children.without_token(deployment) if worker.is_edge else deployment
 
 
@@ -140,7 +149,10 @@ def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVa
     name, namespace, form = observed.ref.name, observed.ref.namespace, spec.edge_worker
     return [
         *_common_env(observed),
+        # Before the variables of the worker API and the proxy: Kubernetes expands only names that
+        # precede.
         *_worker_name_env(name, form),
+        # The DNS name, as in Sedna: a Service that is made again has another address.
         literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
         *_mining_env(form.mining),
@@ -157,6 +169,7 @@ def _common_env(observed: Observed) -> list[EnvVar]:
 def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     if fixed_node(form):
         return [literal("WORKER_NAME", worker_name(name, EDGE))]
+    # One template serves pods on many nodes, so each pod makes its name of its own node.
     node = field("NODE_NAME", "spec.nodeName")
     return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
 
@@ -165,6 +178,7 @@ def _mining_env(algorithm: Mining | None) -> list[EnvVar]:
     """Variables of the mining algorithm. Empty when the worker's own code decides."""
     if algorithm is None:
         return []
+    # Sedna's library reads a JSON list of keys and values.
     parameters = json.dumps(msgspec.to_builtins(algorithm.parameters))
     return [literal("HEM_NAME", algorithm.name), literal("HEM_PARAMETERS", parameters)]
 

@@ -14,6 +14,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """Write only the status. A default Plan means that the Model has converged."""
     if is_being_deleted(observed.object):
         return Plan()
+    # A change of the prefixes takes effect without an edit of the Model.
     fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
     finding = status.accepted() if fault is None else status.rejected(fault)
     return Plan(
