@@ -23,6 +23,7 @@ _RECOVERED_S: Final = 30.0
 """Least number of seconds that a container must run after a crash to count as recovered."""
 CRASH_LOOP: Final = "CrashLoopBackOff"
 NODE_RESTARTED: Final = "NodeRestarted"
+# A kubelet says these words of every pod at first, so alone they are no fault.
 COMING_UP: Final = frozenset({"ContainerCreating", "PodInitializing"})
 
 
@@ -39,13 +40,17 @@ def container_fault(
     wait, end = mapping(state.get("waiting")), mapping(state.get("terminated"))
     last_end = mapping(mapping(container.get("lastState")).get("terminated"))
     is_loop = wait.get("reason") == CRASH_LOOP
+    # Before all else: after a reboot, a kubelet reports exit code 255 of what ran before. The
+    # program has not failed, and correcting it would not help.
     for loss in (end, last_end if is_loop else {}):
         if _is_lost_by_node(loss):
             return _node_restart(pod, container, loss, now)
+    # The kubelet's words about a loop name only the delay. The last end says why.
     if is_loop and last_end:
         return _crash(pod, container, last_end)
     if wait and str(wait.get("reason")) not in COMING_UP:
         return _wait_fault(pod, container, wait, last_end)
+    # A container that has ended well is done, as an init container is.
     if end and end.get("exitCode") != 0:
         return _crash(pod, container, end)
     if _has_crashed_before(container, last_end):
@@ -77,9 +82,11 @@ def _node_restart(
     """
     name = _name(container)
     detail = f"the node has lost container {name}, as when it restarts"
+    # Nothing starts a container of a failed pod again, so there is no reason to wait.
     if phase_of(pod) == "Failed":
         return pod_fault(pod, NODE_RESTARTED, detail, name)
     detail += ", and has not started it again"
+    # A node that comes up starts its containers again by itself, so the fault begins later.
     begins_in_s = left_s(loss.get("finishedAt"), PENDING_S, now)
     return pod_fault(pod, NODE_RESTARTED, detail, name, begins_in_s=begins_in_s)
 
@@ -107,6 +114,8 @@ def _crash(
     """
     reason = str(end.get("reason") or "Error")
     policy = mapping(pod.get("spec")).get("restartPolicy", "Always")
+    # One word for the pause and for the moments after it: with two, the condition would change with
+    # each restart (I12).
     if reason == "Error" and phase_of(pod) != "Failed" and policy != "Never":
         reason = CRASH_LOOP
     name = _name(container)
@@ -115,6 +124,7 @@ def _crash(
         fault,
         subject=fault.message,
         restarts=_restarts(container),
+        # The last words of the crash are then in the log of the run before.
         is_previous="terminated" not in mapping(container.get("state")),
         ends_in_s=ends_in_s,
     )
@@ -124,6 +134,7 @@ def _end_text(end: Mapping[str, Any]) -> str:
     """For example "exit code 137 (SIGKILL): no space left"."""
     code, reason = end.get("exitCode"), end.get("reason")
     detail = str(end.get("message") or "").strip() or str(reason or "no message")
+    # A runtime reports a process that a signal has ended as 128 and the number of the signal.
     name = _SIGNALS.get(code - 128) if type(code) is int else None
     return f"exit code {code} ({name}): {detail}" if name else f"exit code {code}: {detail}"
 
@@ -150,6 +161,7 @@ def _loop_left_s(
     run_s = (end - start).total_seconds() if start and end else 0.0
     if now is None or run_s >= LOOP_RUN_S:
         return 0.0
+    # A program that crashes after a minute each time is not well after ten seconds.
     limit_s = min(max(2 * run_s, _RECOVERED_S), LOOP_RUN_S)
     rest_s = left_s(running.get("startedAt"), limit_s, now)
     return rest_s if rest_s <= 2 * limit_s else 0.0  # the clock of the node is ahead

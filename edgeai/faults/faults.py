@@ -20,7 +20,9 @@ from edgeai.text import printable, shortened
 
 STALLED: Final = "Stalled"
 """Type of the condition with the faults of a job's workers."""
+# Three messages of _MAX_MESSAGE_CHARS fit into a condition, which has 1,024 characters.
 MAX_NAMED: Final = 3  # faults that one text names
+# The form that the API conventions demand of the reason of a condition.
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
 _DELAY: Final = re.compile(r"\bback-off \S+ ")  # the delay in this text grows with each try
 _MAX_MESSAGE_CHARS: Final = 300
@@ -62,6 +64,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The message with the number of restarts."""
+        # The number grows with each restart. In a message it would cost a write of the status each
+        # time (I12), so only what people read at once has it.
         times = "once" if self.restarts == 1 else f"{self.restarts} times"
         return f"{self.message} (started again {times})" if self.restarts else self.message
 
@@ -80,6 +84,7 @@ def pod_fault(
     word, name, node = str(reason), str(pod["metadata"]["name"]), node_of(pod)
     subject = f"pod {name} on node {node}" if node else f"pod {name}"
     text = _DELAY.sub("back-off ", f"{subject}: {word}: {detail}")
+    # A pod's status comes from its node, and may have any text there.
     valid_reason = word if _REASON.match(word) else "PodFault"
     cause = cause_of(valid_reason, text)
     return Fault(
@@ -90,6 +95,8 @@ def pod_fault(
         worker=name,
         node=node,
         container=container,
+        # From here on in the order of causes, room, a node or another worker may come by itself.
+        # Before, somebody has to change something.
         is_pending=cause >= Cause.UNSCHEDULABLE and phase_of(pod) != "Failed",
         begins_in_s=begins_in_s,
     )
@@ -111,6 +118,8 @@ def stalled_finding(last: Mapping[str, Any], faults: Sequence[Fault]) -> Finding
     if not faults:
         return None
     reason, message = faults[0].reason, str(last.get("message", ""))
+    # A scheduler's numbers change with other pods. The old message stays, so a full cluster costs
+    # one write and not many (I12).
     is_same = last.get("reason") == reason and is_same_summary(message, faults)
     return Finding(STALLED, Truth.TRUE, reason, message if is_same else summary(faults))
 
@@ -132,6 +141,7 @@ def is_same_summary(text: str, faults: Sequence[Fault]) -> bool:
     """
     place, pods = 0, 0
     for fault in faults[:MAX_NAMED]:
+        # In this order: when another fault has become the first one, the text is not the same.
         place = text.find(fault.subject, place)
         if place < 0:
             return False
@@ -142,6 +152,7 @@ def is_same_summary(text: str, faults: Sequence[Fault]) -> bool:
     return is_same_tail and len(_POD_PART.findall(text)) == pods
 
 
+# A message of Kubernetes may have "; " itself, so a new fault begins only before a pod.
 _POD_PART: Final = re.compile(r"(?:^|(?<=; ))(?=pod \S)")
 _TAIL: Final = re.compile(r"; and \d+ more\Z")
 _POD: Final = re.compile(r"\bpod (\S+?)(?: on node \S+)?: (?:([A-Z][A-Za-z]*): )?")
@@ -152,6 +163,7 @@ def faults_in(condition: Mapping[str, Any]) -> list[Fault]:
     reason, message = (str(condition.get(field) or "") for field in ("reason", "message"))
     parts = [part.strip().removesuffix(";") for part in _POD_PART.split(message)]
     faults = [_fault_in(reason, part) for part in parts if part]
+    # An empty list would say that nothing is wrong.
     return faults or [job_fault(reason, f"condition {condition.get('type')} has no message")]
 
 
@@ -160,5 +172,6 @@ def _fault_in(reason: str, text: str) -> Fault:
     if pod is None:
         return job_fault(reason, text)
     name, word = pod.groups()
+    # Each pod in a summary has a reason of its own. The condition has the reason of the first one.
     fault = job_fault(word if word in REMEDIES else reason, text)
     return msgspec.structs.replace(fault, worker=name)

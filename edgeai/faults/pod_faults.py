@@ -44,6 +44,8 @@ def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
 
     Args: now: UTC. None: only what the pods themselves call a fault, however long they wait
     """
+    # Sorted by pod and then by cause, which keeps the order of pods. The same pods in another order
+    # give the same message (I12).
     faults = in_order(fault for pod in sorted(pods, key=_rank) for fault in _faults(pod, now))
     times_s = (time_s for fault in faults for time_s in (fault.begins_in_s, fault.ends_in_s))
     return Examination(
@@ -62,6 +64,7 @@ def _rank(pod: Object) -> tuple[bool, str]:
 
 
 def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
+    # A pod that goes has one fault only, to stay too long. What its containers say is over.
     if is_being_deleted(pod):
         overdue_in_s = math.inf if now is None else deletions.overdue_in_s(pod, now)
         yield msgspec.structs.replace(deletion_fault(pod), begins_in_s=overdue_in_s)
@@ -70,12 +73,15 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
     phase, reason, message = phase_of(pod), state.get("reason"), state.get("message", "")
     if phase == "Succeeded":
         return
+    # The node or the cluster has ended the pod, as by an eviction. The ends of its containers are
+    # the consequence.
     if phase == "Failed" and reason:
         yield pod_fault(pod, reason, message)
         return
     faults = [container_fault(pod, container, now) for container in container_states(pod)]
     yield from filter(None, faults)
     is_explained = any(faults)
+    # The fault of a container is nearer to the cause than the phase of its pod.
     if phase == "Failed" and not is_explained:
         yield pod_fault(pod, "PodFailed", message)
     elif phase == "Unknown" or _is_cut_off(pod):
@@ -106,6 +112,7 @@ def _start_fault(pod: Object, now: datetime | None) -> Fault:
     elif not node_of(pod):
         reason, detail = "NotScheduled", "it does not start: no scheduler has looked at it"
     else:
+        # The time in the queue of the scheduler is no delay of the node.
         since = scheduling.get("lastTransitionTime") or since
         reason, detail, container = _node_wait(pod)
     begins_in_s = left_s(since, PENDING_S, now)
@@ -135,11 +142,13 @@ def _obstacles(pod: Object) -> str:
     edgeai itself makes the objects of its own volumes, so the others come first.
     """
     volumes = mappings(mapping(pod.get("spec")).get("volumes"))
+    # A kubelet names a missing volume in Events alone, so the pod's own spec has to serve.
     volumes.sort(key=lambda volume: str(volume.get("name", "")).startswith(_OWN_VOLUME))
     needs = [
         f"the {type_} {source[key]} of volume {volume.get('name', '')}"
         for volume in volumes
         for type_, field, key in _VOLUME_SOURCES
+        # A kubelet starts a pod without an optional source, so such a source is no obstacle.
         if (source := mapping(volume.get(field))).get(key) and not source.get("optional")
     ]
     if not needs:
@@ -159,5 +168,6 @@ def _is_cut_off(pod: Object) -> bool:
     """
     containers, ready = (condition_of(pod, type_) for type_ in ("ContainersReady", "Ready"))
     is_marked = containers.get("status") == "True" and ready.get("status") == "False"
+    # A readiness gate is a third party that may call the pod not ready.
     has_gates = bool(mapping(pod.get("spec")).get("readinessGates"))
     return phase_of(pod) == "Running" and is_marked and not has_gates

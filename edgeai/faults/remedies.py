@@ -96,6 +96,8 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "NodeNotFound": "join the node that the message names, or correct the name",
         "SecretNotFound": "create the Secret that the message names, or correct credentialName",
         "SecretInvalid": "correct the annotations of the Secret that the message names",
+        # The kubelet's word for a ConfigMap or Secret that a variable refers to and that is
+        # missing.
         "CreateContainerConfigError": (
             "create the ConfigMap or Secret that the message names, or correct the template"
         ),
@@ -126,6 +128,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "CrashLoopBackOff": _CRASH,
         "Error": _CRASH,
         "PodFailed": _CRASH,
+        # Where the reason of a pod has no valid form, `pod_fault` puts this one.
         "PodFault": "see the pod's status: `kubectl describe pod`",
         "OOMKilled": "raise the worker's memory limit, or lower what the program needs",
         "ContainerCannotRun": _CONTAINER,
@@ -156,6 +159,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         ),
         "Evicted": _EVICTED,
         "NodeLost": _NODE,
+        # Of a pod, and of the edge worker of a service whose node is silent.
         "NodeNotReady": _NODE,
         "NodeRestarted": (
             f"wait until the node starts the container again; if it does not, {_NODE}; a job whose "
@@ -232,6 +236,7 @@ _BY_PATTERN: Final = (
         f"wait: the job starts again by itself; if it repeats, {_LOGS}",
     ),
     (".+Suspended", Cause.OTHER, "resume the job when it is to go on"),
+    # The first match counts, so the most general one is the last.
     (".+Failed", Cause.CRASH, f"{_LOGS}; correct the job, and create it again"),
 )
 """Reasons that begin with the name of a kind or end with a level."""
@@ -258,6 +263,8 @@ UNKNOWN: Final = (
 )
 """For a reason that no version of Kubernetes had when this table was written."""
 
+# Other controllers may put conditions into a status. A type that is in neither set is good, because
+# edgeai cannot say what it means.
 _BAD_WHEN_TRUE: Final = frozenset({"Failed", "Stalled", "Overridden", "Restarting", "ScaleFailed"})
 _BAD_UNLESS_TRUE: Final = frozenset(
     {"Accepted", "ResolvedRefs", "Counted", "EdgeConnected", "CloudReachable", "Running"}
@@ -292,6 +299,7 @@ def _entry(reason: str, message: str) -> tuple[Cause, str]:
     matches = (
         (cause, remedy) for pattern, cause, remedy in _BY_PATTERN if re.fullmatch(pattern, reason)
     )
+    # A later Kubernetes has reasons that no table knows. Their faults show all the same.
     return next(matches, (Cause.CRASH, UNKNOWN))
 
 
@@ -308,5 +316,6 @@ def is_good(condition: Mapping[str, Any]) -> bool:
     if truth == "True":
         return type_ not in _BAD_WHEN_TRUE
     is_normal = _is_normal(str(condition.get("reason")))
+    # The user has suspended the job, so that it does not run is no fault.
     is_stopped = type_ == "Running" and str(condition.get("reason")).endswith("Suspended")
     return type_ not in _BAD_UNLESS_TRUE or is_normal or is_stopped

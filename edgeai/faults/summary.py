@@ -21,6 +21,7 @@ MAX_METRICS: Final = 200  # metrics of a job that are looked at
 REPLICA_STATES: Final = ("active", "succeeded", "failed")
 OPERATOR: Final = "kubeflow.org/training-operator"
 """The value of managedBy with which a training job is ours. A job without managedBy is ours too."""
+# What was wrong before such an end needs nobody any more.
 _GOOD_ENDS: Final = frozenset({"Succeeded", "Complete", "ScaleSucceeded"})
 _MAX_NAME_CHARS: Final = 80
 
@@ -82,6 +83,7 @@ def numbers_of(status: Any) -> dict[str, float]:
             numbers[key] = float(value)
         except ValueError:
             continue
+    # NaN and infinite numbers have no place on a curve. Neither is less than infinity.
     return {key: value for key, value in numbers.items() if abs(value) < math.inf}
 
 
@@ -106,10 +108,14 @@ def faults_of(
     if phase_of(status) in _GOOD_ENDS or types.intersection(_GOOD_ENDS):
         return ()
     is_over = bool(status.get("completionTime")) or "Suspended" in types
+    # Pods of a job that has ended or is suspended are left over, and explain nothing. A service has
+    # the condition Failed, too, and goes on: only in a history it is the end.
     is_at_work = not is_over and not ("Failed" in types and _is_history(conditions))
     pod_faults = examine(pods, now).faults if is_at_work else ()
     bad_conditions = (condition for condition in conditions if not is_good(condition))
     condition_faults = [fault for condition in bad_conditions for fault in faults_in(condition)]
+    # The pod of a worker says that it waits. Only the job knows that the master runs, so its
+    # condition says more here.
     unreachable = {fault.worker for fault in condition_faults if fault.reason == MASTER_UNREACHABLE}
     news = (
         fault
@@ -117,6 +123,7 @@ def faults_of(
         if not _runs_at_edge(status, fault)
         and not (fault.reason == AWAITING_MASTER and fault.worker in unreachable)
     )
+    # The pods come first, because a condition may be one plan behind them.
     return in_order(_without_repetitions([*news, *condition_faults]))
 
 
@@ -128,6 +135,7 @@ def _runs_at_edge(status: Mapping[str, Any], fault: Fault) -> bool:
         return False
     reports = map(mapping, mapping(status.get("workers")).values())
     states = [(report.get("node"), report.get("status")) for report in reports]
+    # Without contact, the last report may be hours old.
     contact = condition_of({"status": status}, "EdgeConnected")
     return (fault.node, "running") in states and (not contact or is_true(contact))
 
@@ -136,6 +144,8 @@ def _without_repetitions(faults: Iterable[Fault]) -> list[Fault]:
     """The first fault of each worker with the same cause, and of the others each message once."""
     by_key: dict[tuple[Any, ...], Fault] = {}
     for fault in faults:
+        # By the cause and not by the reason: a pod and a condition may have two words for one
+        # crash.
         key = (fault.worker, fault.cause) if fault.worker else ("", fault.message)
         by_key.setdefault(key, fault)
     return list(by_key.values())
@@ -159,6 +169,7 @@ def normal_waits(job: Object) -> Iterator[Fault]:
     if phase_of(status) in _GOOD_ENDS:
         return
     if not status and manager not in (None, "", OPERATOR):
+        # The value is a text of the user, of any length.
         text = f"spec.runPolicy.managedBy: {str(manager)[:_MAX_NAME_CHARS]} works on this job"
         yield job_fault("ManagedByOthers", f"{text}, and edgeai does not")
     for condition in conditions_of(status):
