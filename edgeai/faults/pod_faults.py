@@ -64,7 +64,7 @@ def _rank(pod: Object) -> tuple[bool, str]:
 
 
 def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
-    # A pod that goes has one fault only, to stay too long. What its containers say is over.
+    # A pod that is being deleted can only stay too long. Its containers say nothing new.
     if is_being_deleted(pod):
         overdue_in_s = math.inf if now is None else deletions.overdue_in_s(pod, now)
         yield msgspec.structs.replace(deletion_fault(pod), begins_in_s=overdue_in_s)

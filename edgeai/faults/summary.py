@@ -21,7 +21,7 @@ MAX_METRICS: Final = 200  # metrics of a job that are looked at
 REPLICA_STATES: Final = ("active", "succeeded", "failed")
 OPERATOR: Final = "kubeflow.org/training-operator"
 """The value of managedBy with which a training job is ours. A job without managedBy is ours too."""
-# What was wrong before such an end needs nobody any more.
+# After such an end nobody needs to look at earlier faults.
 _GOOD_ENDS: Final = frozenset({"Succeeded", "Complete", "ScaleSucceeded"})
 _MAX_NAME_CHARS: Final = 80
 

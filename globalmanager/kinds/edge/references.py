@@ -212,7 +212,7 @@ def dataset_node(observed: Observed, name: str) -> str:
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
     try:
         return _data_of(observed.references[ref]).node_name
-    # No exception: the assignments need an answer also while a reference is missing.
+    # The assignments of a job are computed also while a reference is missing.
     except (KeyError, InvalidSpec):
         return ""
 
@@ -285,7 +285,7 @@ def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
 
 def resolved(obstacles: Iterable[Missing]) -> Finding:
     """The condition ResolvedRefs for these missing references."""
-    # All of them in one message: a user creates the missing objects in one go.
+    # One message names all of them, so a user can create the missing objects at once.
     faults = tuple(obstacles)
     if not faults:
         return Finding(RESOLVED_REFS, Truth.TRUE, "Resolved", "all references exist")

@@ -164,7 +164,7 @@ def deletion_after(
 
     Args: since: RFC 3339 time; .status.completionTime when it is None
     """
-    # A job without an end has no such time, and what is left of its life is infinite.
+    # A job that has not ended has no such time, so nothing is due.
     rest_s = left_s(since or status.status_of(observed).get("completionTime"), ttl_s, now)
     due = (Delete(observed.ref, observed.uid),) if rest_s <= 0 else ()
     return due, Timers().add(rest_s)

@@ -23,7 +23,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     spec: DatasetSpec | None = observed.spec
     if spec is None or is_being_deleted(observed.object):
         return {}
-    # Without this rule a Dataset could count /etc/shadow: the LocalController runs as root.
+    # The LocalController runs as root. No tenant may let it count /etc/shadow.
     if storage.fault_of_place(spec.url, observed.settings):
         return {}
     excerpt = {key: value for key, value in msgspec.to_builtins(spec).items() if key != "nodeName"}

@@ -103,8 +103,8 @@ def joint_users(observed: Observed, separate: Iterable[Create] = ()) -> frozense
     """Names of the pods that may refer to the Secret of earlier releases: pods that have not ended,
     but not those that are as in `separate`.
     """
-    # A pod that has ended reads no Secret any more.
-    # A pod that is being deleted still counts: its kubelet may start a container again.
+    # A pod that has ended reads no Secret any more. A pod that is being deleted still counts: its
+    # kubelet may start a container again.
     pods = {
         pod["metadata"]["name"]
         for pod in own_pods(observed)
