@@ -116,16 +116,7 @@ class Manager:
         # with a rate of its own, so that callers take nothing from the engine
         reviews = KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
         access = access_of(settings, reviews)
-        api = Api(
-            access=access,
-            cache=engine.jobs,
-            sessions=self._core.sessions,
-            contacts=self._core.contacts,
-            types=engine.jobs.types,
-            replica=self._core,
-            registry=metrics.registry,
-            version=VERSION,
-        )
+        api = self._api(access, metrics)
         metrics.job_values.show(engine.jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
         console = Console(
@@ -136,13 +127,7 @@ class Manager:
             kinds=KINDS,
             callers_api=KubeCallersApi(callers),
             past=past_of(settings),
-            board=Board(
-                cache=engine.jobs,
-                sessions=self._core.sessions,
-                relays=relays,
-                contacts=self._core.contacts,
-                types=engine.jobs.types,
-            ),
+            board=self._board(relays),
             live=self._live,
             replica=self._core,
             version=VERSION,
@@ -162,6 +147,29 @@ class Manager:
             limits=door.limits,
             tls=door.tls,
             review_s=settings.edge_review_s,
+        )
+
+    def _api(self, access: Access, metrics: Metrics) -> Api:
+        jobs = self._core.engine.jobs
+        return Api(
+            access=access,
+            cache=jobs,
+            sessions=self._core.sessions,
+            contacts=self._core.contacts,
+            types=jobs.types,
+            replica=self._core,
+            registry=metrics.registry,
+            version=VERSION,
+        )
+
+    def _board(self, relays: Relays) -> Board:
+        jobs = self._core.engine.jobs
+        return Board(
+            cache=jobs,
+            sessions=self._core.sessions,
+            relays=relays,
+            contacts=self._core.contacts,
+            types=jobs.types,
         )
 
     async def run(self) -> None:

@@ -50,10 +50,10 @@ Job = Annotated[
 
 def console() -> Console:
     """A console that does not cut lines where nobody sees a terminal's edge."""
-    made = Console(highlight=False)
+    console = Console(highlight=False)
     if not sys.stdout.isatty():
-        made.width = UNLIMITED_WIDTH
-    return made
+        console.width = UNLIMITED_WIDTH
+    return console
 
 
 def print_json(value: Any, *, is_line: bool = False) -> None:

@@ -52,9 +52,9 @@ def from_local(running: environment.Environment) -> Status:
     try:
         return status.from_rest(running.rest_url())
     except RestUnavailable as error:
-        found = asyncio.run(from_api(running.kubeconfig))
-        found.unknown.append(f"{error}; {running.remedy}; this is what the Kubernetes API has")
-        return found
+        snapshot = asyncio.run(from_api(running.kubeconfig))
+        snapshot.unknown.append(f"{error}; {running.remedy}; this is what the Kubernetes API has")
+        return snapshot
 
 
 async def from_api(kubeconfig: Path) -> Status:
@@ -81,9 +81,9 @@ async def from_api(kubeconfig: Path) -> Status:
         )
     has_sessions = not any(str(each) in text for text in unknown for each in (LEASES, CONFIG_MAPS))
     sessions = _served(leases, config_maps, unknown) if has_sessions else None
-    found = [object_ for group in objects for object_ in group]
-    scalers = [one for one in found if one["kind"] in _SCALERS]
-    jobs = [one for one in found if one["kind"] not in _SCALERS]
+    items = [object_ for group in objects for object_ in group]
+    scalers = [one for one in items if one["kind"] in _SCALERS]
+    jobs = [one for one in items if one["kind"] not in _SCALERS]
     return Status([_node(node, sessions) for node in nodes], jobs, scalers, unknown)
 
 

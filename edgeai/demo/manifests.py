@@ -51,18 +51,20 @@ def parser(files: str) -> argparse.ArgumentParser:
     Args:
         files: help text for the argument that names the directory of the files
     """
-    made = argparse.ArgumentParser(description="Print the example's manifests.")
-    made.add_argument("files", type=Path, help=files)
-    made.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
-    made.add_argument("--namespace", default="default", help="default: %(default)s")
-    made.add_argument("--image", help="built from deploy/containers; not for the local cluster")
-    return made
+    parser_ = argparse.ArgumentParser(description="Print the example's manifests.")
+    parser_.add_argument("files", type=Path, help=files)
+    parser_.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")
+    parser_.add_argument("--namespace", default="default", help="default: %(default)s")
+    parser_.add_argument("--image", help="built from deploy/containers; not for the local cluster")
+    return parser_
 
 
-def placed(type_: type[AnyPlacement], chosen: argparse.Namespace, **further: Any) -> AnyPlacement:
+def placed(
+    type_: type[AnyPlacement], arguments: argparse.Namespace, **further: Any
+) -> AnyPlacement:
     """A placement from the arguments that `parser` has parsed, and from `further` fields."""
-    common: dict[str, Any] = {"cloud_node": chosen.cloud_node, "namespace": chosen.namespace}
-    if chosen.image:
+    common: dict[str, Any] = {"cloud_node": arguments.cloud_node, "namespace": arguments.namespace}
+    if arguments.image:
         python, checkout = IN_IMAGE
-        common |= {"image": chosen.image, "python": python, "checkout": checkout}
-    return type_(files=chosen.files.absolute(), **(common | further))
+        common |= {"image": arguments.image, "python": python, "checkout": checkout}
+    return type_(files=arguments.files.absolute(), **(common | further))

@@ -29,9 +29,9 @@ def read(environ: Mapping[str, str], settings: type[Settings]) -> Settings:
     Raises: SettingsError
     """
     names = {field.encode_name for field in msgspec.structs.fields(settings)}
-    given = {name: environ[name] for name in names if environ.get(name)}
+    values = {name: environ[name] for name in names if environ.get(name)}
     try:
-        return msgspec.convert(given, settings, strict=False)
+        return msgspec.convert(values, settings, strict=False)
     except msgspec.ValidationError as error:
         # The error text names the variable: "… - at `$.NAME`", "missing required field `NAME`".
         raise SettingsError("environment variable", str(error)) from error

@@ -95,7 +95,9 @@ class _Unkept:
         self._forget_old()
         failures = self._failures.items()
         return tuple(
-            sorted({f"{each.ref.type}: {failure.error.problem}" for each, failure in failures})
+            sorted(
+                {f"{failure_.ref.type}: {failure.error.problem}" for failure_, failure in failures}
+            )
         )
 
     def _forget_old(self) -> None:

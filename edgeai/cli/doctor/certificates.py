@@ -63,8 +63,8 @@ def _chain_problem(
     """
     current, others = chain[0], list(chain[1:])
     while True:
-        if told := _date_problem(current, now):
-            return told
+        if problem := _date_problem(current, now):
+            return problem
         issuers = [
             authority
             for authority in authorities

@@ -41,14 +41,14 @@ def findings(facts: Facts) -> list[Finding]:
     if facts.is_namespace_there is False:
         message = f"namespace {facts.namespace} does not exist, so edgeai is not installed in it"
         return [Finding("globalmanager", "error", message, f"{INSTALL}; {_ELSEWHERE}")]
-    found = []
+    findings = []
     for name, check in CHECKS.items():
         try:
             for entry in check(facts):  # what was told before an exception stays
-                found.append(Finding(name, *entry))
+                findings.append(Finding(name, *entry))
         except NotAllowed as denied:
-            found.append(Finding(name, "unknown", str(denied), OF_A_COMMAND.missing_right))
+            findings.append(Finding(name, "unknown", str(denied), OF_A_COMMAND.missing_right))
         except _ODD as error:
             message = f"an object has a form that no API server keeps: {type(error).__name__}"
-            found.append(Finding(name, "unknown", f"{message}: {error}"))
-    return found
+            findings.append(Finding(name, "unknown", f"{message}: {error}"))
+    return findings

@@ -68,12 +68,12 @@ def _silent(kubeconfig: Path) -> str:
     return OF_A_COMMAND.silent.format(source=f"kubeconfig {kubeconfig}")
 
 
-def table(found: Sequence[Finding]) -> Table:
+def table(findings: Sequence[Finding]) -> Table:
     """One row for each finding, the remedy below the message."""
     rows = Table(box=None)
     for header in ("CHECK", "", "FINDING"):
         rows.add_column(header, overflow="fold")
-    for finding in found:
+    for finding in findings:
         text = Text(printable(finding.message))
         if finding.remedy:
             text.append(f"\n=> {printable(finding.remedy)}", style="bold")
@@ -81,6 +81,6 @@ def table(found: Sequence[Finding]) -> Table:
     return rows
 
 
-def as_json(found: Sequence[Finding]) -> str:
+def as_json(findings: Sequence[Finding]) -> str:
     """A list of objects with check, level, message and remedy."""
-    return json.dumps(msgspec.to_builtins(found), indent=2)
+    return json.dumps(msgspec.to_builtins(findings), indent=2)

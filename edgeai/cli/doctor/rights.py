@@ -42,7 +42,7 @@ async def denied(client: KubeClient, namespace: str, groups: Iterable[str]) -> D
     except Forbidden as error:
         return error
     pairs = zip(reviews, allowed, strict=True)
-    return tuple(dict.fromkeys(_words(each) for each, is_granted in pairs if not is_granted))
+    return tuple(dict.fromkeys(_words(right) for right, is_granted in pairs if not is_granted))
 
 
 def _attributes(rule: dict[str, Any], namespace: str) -> Iterator[Object]:

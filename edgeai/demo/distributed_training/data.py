@@ -19,8 +19,8 @@ HELD_OUT: Final = 0.25
 def write(directory: Path) -> None:
     """Write both files. Raises: OSError"""
     directory.mkdir(parents=True, exist_ok=True)
-    known, held_out = digits_source.split(digits_source.load(), held_out=HELD_OUT)
-    digits.save(directory / "train.csv", known)
+    training_part, held_out = digits_source.split(digits_source.load(), held_out=HELD_OUT)
+    digits.save(directory / "train.csv", training_part)
     digits.save(directory / "held_out.csv", held_out)
 
 

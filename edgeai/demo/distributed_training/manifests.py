@@ -34,22 +34,22 @@ def job(placement: Placement, template: Path = JOB) -> dict[str, Any]:
 
 def main() -> None:
     parser = manifests.parser("directory that data.py wrote")
-    which = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     for flag, template, text in (
         ("--elastic", ELASTIC_JOB, "PyTorch, started by torchrun"),
         ("--mirrored", MIRRORED_JOB, "TensorFlow; each process has a copy of the network"),
         ("--parameter-server", PARAMETER_SERVER_JOB, "TensorFlow; one process has the network"),
     ):
-        which.add_argument(flag, action="store_const", dest="job", const=template, help=text)
+        group.add_argument(flag, action="store_const", dest="job", const=template, help=text)
     parser.set_defaults(job=JOB)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="default: %(default)s")
     parser.add_argument("--python", help="which has the framework; default: edgeai.cli.runtimes'")
-    chosen = parser.parse_args()
-    framework = "pytorch" if chosen.job in (JOB, ELASTIC_JOB) else "tensorflow"
-    default = IN_IMAGE if chosen.image else runtimes.runtime(framework).python
-    python = Path(chosen.python or default)
-    placement = manifests.placed(Placement, chosen, python=python, epochs=chosen.epochs)
-    print(manifests.render(chosen.job, placement))
+    arguments = parser.parse_args()
+    framework = "pytorch" if arguments.job in (JOB, ELASTIC_JOB) else "tensorflow"
+    default = IN_IMAGE if arguments.image else runtimes.runtime(framework).python
+    python = Path(arguments.python or default)
+    placement = manifests.placed(Placement, arguments, python=python, epochs=arguments.epochs)
+    print(manifests.render(arguments.job, placement))
 
 
 if __name__ == "__main__":

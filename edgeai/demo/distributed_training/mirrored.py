@@ -62,8 +62,8 @@ def load(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def tell(strategy: tf.distribute.Strategy, event: str, **fields: float) -> None:
     if strategy.cluster_resolver.task_type == "chief":
-        told = {"event": event, "replicas": strategy.num_replicas_in_sync, **fields}
-        print(json.dumps(told), flush=True)
+        record = {"event": event, "replicas": strategy.num_replicas_in_sync, **fields}
+        print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

@@ -164,13 +164,13 @@ class _Training:
 
     def _events(self) -> list[dict[str, Any]]:
         """What the script has told, in the log of the master. A restarted master has a new log."""
-        found = []
+        events = []
         for line in self._api.log(NAMESPACE, MASTER):
             with contextlib.suppress(msgspec.DecodeError):
                 event = msgspec.json.decode(line)
                 if isinstance(event, dict) and "event" in event:
-                    found.append(event)
-        return found
+                    events.append(event)
+        return events
 
     def _pods(self, object_: Object) -> list[Object]:
         selector = f"training.kubeflow.org/job-name={object_['metadata']['name']}"

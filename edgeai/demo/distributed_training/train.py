@@ -73,8 +73,8 @@ def load(path: Path) -> TensorDataset:
 
 def tell(event: str, **fields: float) -> None:
     if dist.get_rank() == 0:
-        told = {"event": event, "world_size": dist.get_world_size(), **fields}
-        print(json.dumps(told), flush=True)
+        record = {"event": event, "world_size": dist.get_world_size(), **fields}
+        print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

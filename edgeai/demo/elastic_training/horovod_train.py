@@ -30,8 +30,8 @@ Images = tuple[Tensor, Tensor]
 
 # Runs again after each change of the workers, with the state of the oldest worker.
 @hvd.elastic.run  # type: ignore[untyped-decorator]  # Horovod has no types
-def train(state: Any, images: Images, chosen: argparse.Namespace) -> None:
-    while state.step < chosen.steps:
+def train(state: Any, images: Images, arguments: argparse.Namespace) -> None:
+    while state.step < arguments.steps:
         pixels, labels = share(images, state.step)
         state.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(state.model(pixels), labels)
@@ -41,8 +41,8 @@ def train(state: Any, images: Images, chosen: argparse.Namespace) -> None:
         tell("progress", step=state.step, loss=round(loss.item(), 4))
         if state.step % COMMIT_EVERY == 0:
             state.commit()  # here Horovod looks whether the workers have changed
-        if not (chosen.files / "hurry").exists():
-            time.sleep(chosen.pause_s)
+        if not (arguments.files / "hurry").exists():
+            time.sleep(arguments.pause_s)
 
 
 def share(images: Images, step: int) -> Images:
@@ -51,8 +51,8 @@ def share(images: Images, step: int) -> Images:
     epoch, number = divmod(step, len(labels) // BATCH)
     order = np.random.default_rng(epoch).permutation(len(labels))
     batch = order[number * BATCH : (number + 1) * BATCH]
-    mine = torch.from_numpy(batch[hvd.rank() :: hvd.size()])
-    return pixels[mine], labels[mine]
+    share = torch.from_numpy(batch[hvd.rank() :: hvd.size()])
+    return pixels[share], labels[share]
 
 
 def load(path: Path) -> Images:
@@ -62,8 +62,8 @@ def load(path: Path) -> Images:
 
 def tell(event: str, **fields: float) -> None:
     if hvd.rank() == 0:
-        told = {"event": event, "workers": hvd.size(), **fields}
-        print(json.dumps(told), flush=True)
+        record = {"event": event, "workers": hvd.size(), **fields}
+        print(json.dumps(record), flush=True)
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument(
         "--pause-s", type=float, default=0.0, help="after each step; none if FILES/hurry"
     )
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     hvd.init()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -82,8 +82,8 @@ def main() -> None:
         named_parameters=model.named_parameters(),
     )
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
-    train(state, load(chosen.files / "train.csv"), chosen)
-    pixels, labels = load(chosen.files / "held_out.csv")
+    train(state, load(arguments.files / "train.csv"), arguments)
+    pixels, labels = load(arguments.files / "held_out.csv")
     right = (model(pixels).argmax(1) == labels).float().mean().item()
     tell("result", step=state.step, accuracy=round(right, 4))
 

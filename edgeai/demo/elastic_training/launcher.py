@@ -109,8 +109,8 @@ def train(training: Training, team: Team, *, steps: int, pause_s: float, hurry: 
 
 def tell(event: str, training: Training, **fields: Any) -> None:
     accuracy = round(network.accuracy(training.weights, training.held_out), 4)
-    told = {"event": event, "step": training.step, "accuracy": accuracy, **fields}
-    print(json.dumps(told), flush=True)
+    record = {"event": event, "step": training.step, "accuracy": accuracy, **fields}
+    print(json.dumps(record), flush=True)
 
 
 def main() -> None:
@@ -131,13 +131,13 @@ def main() -> None:
     parser.add_argument(
         "--pause-s", type=float, default=0.0, help="after each step; none if FILES/hurry"
     )
-    chosen = parser.parse_args()
-    training = Training(chosen.files)
+    arguments = parser.parse_args()
+    training = Training(arguments.files)
     tell("start", training)
-    team = Team(chosen.hosts, chosen.agent.split(), chosen.address, chosen.files)
+    team = Team(arguments.hosts, arguments.agent.split(), arguments.address, arguments.files)
     try:
-        hurry = chosen.files / "hurry"
-        train(training, team, steps=chosen.steps, pause_s=chosen.pause_s, hurry=hurry)
+        hurry = arguments.files / "hurry"
+        train(training, team, steps=arguments.steps, pause_s=arguments.pause_s, hurry=hurry)
         tell("result", training, losses=training.losses)
     finally:
         team.close()

@@ -38,18 +38,18 @@ def rendered(template: Path, placement: Placement) -> dict[str, Any]:
 
 def main() -> None:
     parser = manifests.parser("directory of the images")
-    which = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     for flag, template, text in (
         ("--scale-out", SCALE_OUT, "two workers more"),
         ("--scale-in", SCALE_IN, "without worker 1"),
     ):
-        which.add_argument(flag, action="store_const", dest="template", const=template, help=text)
+        group.add_argument(flag, action="store_const", dest="template", const=template, help=text)
     parser.set_defaults(template=JOB)
     parser.add_argument("--steps", type=int, default=STEPS, help="default: %(default)s")
     parser.add_argument("--pause-seconds", type=float, default=0.0, help="after each step")
-    chosen = parser.parse_args()
-    further = {"steps": chosen.steps, "pause_seconds": chosen.pause_seconds}
-    print(manifests.render(chosen.template, manifests.placed(Placement, chosen, **further)))
+    arguments = parser.parse_args()
+    further = {"steps": arguments.steps, "pause_seconds": arguments.pause_seconds}
+    print(manifests.render(arguments.template, manifests.placed(Placement, arguments, **further)))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ def gradient(weights: Floats, digits: Digits) -> tuple[Floats, float]:
     rows = flat(digits.images)
     hidden, scores = _scores(weights, rows)
     slope = softmax(scores)
-    chosen = slope[np.arange(len(digits)), digits.labels]
-    loss = float(-np.log(np.maximum(chosen, 1e-9)).sum())
+    of_labels = slope[np.arange(len(digits)), digits.labels]
+    loss = float(-np.log(np.maximum(of_labels, 1e-9)).sum())
     slope[np.arange(len(digits)), digits.labels] -= 1
     hidden_slope = (slope @ second.T) * (hidden > 0)
     parts = (rows.T @ hidden_slope, hidden_slope.sum(0), hidden.T @ slope, slope.sum(0))

@@ -162,7 +162,7 @@ class _Training:
 
     def _those(self, event: str) -> set[str]:
         """The workers of whom the launcher tells this."""
-        return {each["worker"] for each in self._events if each["event"] == event}
+        return {record["worker"] for record in self._events if record["event"] == event}
 
     def _sizes(self) -> list[int]:
         sizes: list[int] = []

@@ -108,13 +108,15 @@ class Team:
 
     def _read_hosts(self) -> None:
         """A script that fails leaves the list as it is."""
-        done = subprocess.run(
+        process = subprocess.run(
             [self._script], capture_output=True, text=True, timeout=SCRIPT_S, check=False
         )
-        if done.returncode:
-            print(f"{self._script} ended with {done.returncode}: {done.stderr}", file=sys.stderr)
+        if process.returncode:
+            print(
+                f"{self._script} ended with {process.returncode}: {process.stderr}", file=sys.stderr
+            )
             return
-        self._hosts = [line.split(":")[0] for line in done.stdout.split()]
+        self._hosts = [line.split(":")[0] for line in process.stdout.split()]
 
     def _start(self, host: str) -> None:
         address, port = self._listener.getsockname()
@@ -166,5 +168,5 @@ class Team:
         program.wait()
 
     def _tell(self, event: str, host: str) -> None:
-        told = {"event": event, "worker": host, "workers": len(self._connections)}
-        print(json.dumps(told), flush=True)
+        record = {"event": event, "worker": host, "workers": len(self._connections)}
+        print(json.dumps(record), flush=True)

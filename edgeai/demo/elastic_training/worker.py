@@ -39,11 +39,11 @@ def main() -> None:
     parser.add_argument("address", help="of the launcher")
     parser.add_argument("port", type=int, help="of the launcher")
     parser.add_argument("token", help="proves to the launcher that it has started this worker")
-    chosen = parser.parse_args()
-    images = digits.load(chosen.files / "train.csv")
-    address = (chosen.address, chosen.port)
+    arguments = parser.parse_args()
+    images = digits.load(arguments.files / "train.csv")
+    address = (arguments.address, arguments.port)
     connection = Connection(socket.create_connection(address, SILENCE_S), timeout_s=SILENCE_S)
-    connection.send({"host": chosen.host, "token": chosen.token})
+    connection.send({"host": arguments.host, "token": arguments.token})
     try:
         work(connection, images)
     except ConnectionError:

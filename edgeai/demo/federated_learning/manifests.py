@@ -39,9 +39,9 @@ def main() -> None:
         help=f"default: {' '.join(EDGES)}",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
-    chosen = parser.parse_args()
-    nodes = {f"edge_{number}": node for number, node in enumerate(chosen.edge_nodes)}
-    placement = manifests.placed(Placement, chosen, rounds=chosen.rounds, **nodes)
+    arguments = parser.parse_args()
+    nodes = {f"edge_{number}": node for number, node in enumerate(arguments.edge_nodes)}
+    placement = manifests.placed(Placement, arguments, rounds=arguments.rounds, **nodes)
     print(manifests.render(TEMPLATE, placement))
 
 

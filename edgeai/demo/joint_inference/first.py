@@ -30,12 +30,12 @@ STEP_SIZE: Final = 2.0
 
 def write(directory: Path) -> None:
     """Write edge.npz, cloud.npz and images.csv. Raises: OSError"""
-    known, streamed = _part(KNOWN, SEED + 1), _part(STREAMED, SEED + 2)
+    training_part, streamed = _part(KNOWN, SEED + 1), _part(STREAMED, SEED + 2)
     # Pods of one node write the same directory: a file appears whole or not at all.
     scratch = directory / f".making-{os.getpid()}-{os.uname().nodename}"
     scratch.mkdir()
-    train_edge(scratch / "edge.npz", known)
-    train_cloud(scratch / "cloud.npz", known)
+    train_edge(scratch / "edge.npz", training_part)
+    train_cloud(scratch / "cloud.npz", training_part)
     digits.save(scratch / "images.csv", streamed)
     for file in scratch.iterdir():
         file.chmod(0o644)
@@ -51,13 +51,13 @@ def _part(count: int, seed: int) -> Digits:
     return Digits(images.clip(0, 1).astype(np.float32), labels)
 
 
-def train_edge(path: Path, known: Digits) -> None:
+def train_edge(path: Path, data: Digits) -> None:
     """Train the edge model: softmax regression by gradient descent."""
-    features = coarse_features(known.images)
-    truth = np.eye(CLASSES)[known.labels]
+    features = coarse_features(data.images)
+    truth = np.eye(CLASSES)[data.labels]
     weights, bias = np.zeros((features.shape[1], CLASSES)), np.zeros(CLASSES)
     for _ in range(STEPS):
-        slope = (softmax((features @ weights + bias).astype(np.float32)) - truth) / len(known)
+        slope = (softmax((features @ weights + bias).astype(np.float32)) - truth) / len(data)
         weights -= STEP_SIZE * features.T @ slope
         bias -= STEP_SIZE * slope.sum(axis=0)
     np.savez(path, weights=weights.astype(np.float32), bias=bias.astype(np.float32))

@@ -30,9 +30,9 @@ def main() -> None:
     parser.add_argument(
         "--stream-rate", type=float, default=0, help="images per second; default: no limit"
     )
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     placement = manifests.placed(
-        Placement, chosen, edge_node=chosen.edge_node, stream_rate=chosen.stream_rate
+        Placement, arguments, edge_node=arguments.edge_node, stream_rate=arguments.stream_rate
     )
     print(manifests.render(TEMPLATE, placement))
 

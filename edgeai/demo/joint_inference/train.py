@@ -51,9 +51,9 @@ def train(directory: Path) -> Files:
     """Create `directory` and write edge.npz, cloud.npz and digits.csv there. Raises: OSError"""
     directory.mkdir(parents=True, exist_ok=True)
     files = files_in(directory)
-    known, held_out = split()
-    train_edge(files.edge_model, known)
-    train_cloud(files.cloud_model, known)
+    training_part, held_out = split()
+    train_edge(files.edge_model, training_part)
+    train_cloud(files.cloud_model, training_part)
     digits.save(files.dataset, held_out)
     return files
 
@@ -63,9 +63,9 @@ def split() -> tuple[Digits, Digits]:
     return digits_source.split(digits_source.load(), held_out=HELD_OUT)
 
 
-def train_edge(path: Path, known: Digits) -> None:
+def train_edge(path: Path, data: Digits) -> None:
     regression = LogisticRegression(C=10.0, max_iter=2000)  # type: ignore[no-untyped-call]
-    regression.fit(coarse_features(known.images), known.labels)
+    regression.fit(coarse_features(data.images), data.labels)
     np.savez(
         path,
         weights=regression.coef_.T.astype(np.float32),
@@ -79,9 +79,9 @@ def measure(files: Files) -> Figures:
     edge.load(str(files.edge_model))
     cloud.load(str(files.cloud_model))
     held_out = digits.load(files.dataset)
-    mine = CrossEntropy(threshold_cross_entropy=THRESHOLD_CROSS_ENTROPY)
+    mining = CrossEntropy(threshold_cross_entropy=THRESHOLD_CROSS_ENTROPY)
     by_edge, by_cloud = edge.predict(held_out.images), cloud.predict(held_out.images)
-    is_hard = np.array([mine(answer).is_hard for answer in by_edge])
+    is_hard = np.array([mining(answer).is_hard for answer in by_edge])
     joint = np.where(is_hard[:, None], by_cloud, by_edge).astype(np.float32)
     return Figures(
         samples=len(held_out.labels),

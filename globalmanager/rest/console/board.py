@@ -206,11 +206,11 @@ class Board:
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata["name"])
         version = (metadata.get("uid"), metadata.get("resourceVersion"))
-        known = self._rows.get(ref)
-        if known is None or known[0] != version:
-            known = self._rows[ref] = (version, job_row(type_, object_))
+        entry = self._rows.get(ref)
+        if entry is None or entry[0] != version:
+            entry = self._rows[ref] = (version, job_row(type_, object_))
             self._computed += 1
-        return known[1]
+        return entry[1]
 
     def _forget_gone(self) -> None:
         """Forget the rows of jobs that are gone."""

@@ -160,21 +160,23 @@ def _made(job: Object, now: float) -> float:
 
 def _curve(found: list[_Series], start: float, now: float) -> Curve:
     """Raises: _Unusable"""
-    by_key = {each.metric.get("key", ""): _points(each, start, now) for each in found}
+    by_key = {
+        one_series.metric.get("key", ""): _points(one_series, start, now) for one_series in found
+    }
     keys = sorted(key for key in by_key if 0 < len(key) <= MAX_KEY_CHARS)[:CURVES]
     moments = sorted({moment for key in keys for moment in by_key[key]})
     series = {key: [by_key[key].get(moment) for moment in moments] for key in keys}
     return Curve(now=now, times=moments, series=series)
 
 
-def _points(each: _Series, start: float, now: float) -> dict[float, float | None]:
-    moments = [moment for moment, _ in each.values]
+def _points(series: _Series, start: float, now: float) -> dict[float, float | None]:
+    moments = [moment for moment, _ in series.values]
     is_ordered = all(one < other for one, other in pairwise(moments))
     if len(moments) > POINTS + 2 or not is_ordered:
         raise _Unusable("points without order, or too many")
     if moments and not (start <= moments[0] and moments[-1] <= now + LATE_S):
         raise _Unusable("points of a time that nobody asked about")
-    return {moment: _number(text) for moment, text in each.values}
+    return {moment: _number(text) for moment, text in series.values}
 
 
 def _number(text: Any) -> float | None:

@@ -68,8 +68,8 @@ class ProxyLogin:
             remedy = "log in at the proxy again"
             raise RequestError(http.HTTPStatus.FORBIDDEN, f"{problem}: {remedy}") from None
         # The proxy renews the token meanwhile, and the forms of an open page stay good.
-        known = msgspec.json.encode([caller.username, caller.uid])
-        id_ = f"of the proxy {hashlib.sha256(known).hexdigest()}"
+        identity = msgspec.json.encode([caller.username, caller.uid])
+        id_ = f"of the proxy {hashlib.sha256(identity).hexdigest()}"
         return caller, Session(id_, token, float("inf"))
 
     def check_log_out(self, request: web.Request) -> None:
