@@ -66,7 +66,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the API rejects an action of the plan. A second try would get the same answer."""
+    """Why the API rejects an action of the plan. A second try at once would get the same answer."""
 
     reason: str
     """The reason for a condition: "NameConflict", "Invalid", "Forbidden"."""
@@ -271,8 +271,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stage at the same time. When an action fails, the engine begins no further stage and plans the
     job again later."""
     status: Mapping[str, Any] | None = None
-    """All fields of .status that the reconciler writes. The engine sends only the fields that
-    differ from the observed status. The engine removes a key with value None. When `status` itself
+    """Fields of .status that the plan sets. The engine sends only the fields that differ from the
+    observed status. The engine removes a key with value None. When `status` itself
     is None, the status stays unchanged."""
     events: tuple[Event, ...] = ()
     """The engine emits these events after it has applied the plan. The engine also emits an event
@@ -468,7 +468,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
     """Node -> what the node must hold. Depends only on the spec, the settings and the nodes of
-    pods. Total."""
+    pods and of their controllers. Total."""
     fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
         lambda _status, _report: None
     )

@@ -193,7 +193,7 @@ class SessionDriver:
     def acknowledge(self, seq: int, *, refusal: str = "") -> None:
         """Acknowledge the report with this number.
 
-        Args: refused: the reason why the inbox refused the report
+        Args: refusal: the reason why the inbox refused the report
         """
         if not self.is_live:
             return

@@ -6,10 +6,10 @@ covers the older reports. A report changes nothing when its worker is not bound 
 The writer checks the binding again before each write. The inbox touches no socket and writes
 nothing itself.
 
-The inbox refuses three kinds of reports: the worker is not bound to the sender, the body does not
-decode, or the object is gone. A refused report is never written. A refusal concerns this report
-alone and does not end the session, because a worker wrote the body and the node's other workers
-must not suffer.
+Four kinds of reports are refused: the worker is not bound to the sender, the body does not decode,
+the object is gone, or it has no room for the report. A refused report is never written. A refusal
+concerns this report alone and does not end the session, because a worker wrote the body and the
+node's other workers must not suffer.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ Outcome = Done | Refused | Retry | Dropped
 class ReportWriter(Protocol):
     async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         """Write a report into the status of exactly the object with this uid. Done means that the
-        API has stored the report.
+        API has stored the report, or a newer one.
         """
 
     def ledgers_of(

@@ -37,7 +37,7 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
     restart_policy: str = "Always"
     is_edge: bool = False
     """Whether the worker reports to the LocalController of its node. Kubernetes does not evict the
-    pod of such a worker while the node is out of contact."""
+    pod of such a worker from a fixed node while the node is out of contact."""
 
 
 # ---- checks -------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def replacement(
 def clean_up(pods: Sequence[Object], policy: CleanPods = CleanPods.RUNNING) -> tuple[Delete, ...]:
     """The deletions that `policy` demands at the end of a job.
 
-    A pod that has not started goes whatever the policy is. It has no logs to keep, and it would
+    A pod that has not started goes under every policy. It has no logs to keep, and it would
     start later without its job, or wait for ever for a worker that has ended.
     """
     active = [pod for pod in pods if pod_state.is_active(pod)]

@@ -1,8 +1,8 @@
 """Rules for the fields of .status that plans write: conditions, and the events of conditions.
 
-Two writers share .status: the reports of edges fill `workers` (see
-worker_status), and plans write all other fields. Nothing here reads a clock. When only a time has
-changed, nothing is written.
+Two writers share .status: the reports of edges fill `workers` and sums over them (see
+worker_status), and plans write the other fields and remove workers that are gone. Nothing here
+reads a clock. When only a time has changed, nothing is written.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The changes of a training job's children: while the job runs, is suspended or has ended.
+"""The changes of a training job's children: while the job runs, and after it has ended.
 
 `plan` decides in which of these states the job is.
 """

@@ -1,7 +1,7 @@
 """plan of a training job whose replicas may be out of contact: on edge nodes, and on lost nodes.
 
-`plan` of the package knows nothing of contact. It gets the pods corrected by the last reports of
-their nodes:
+`training.plan` makes the plan. It gets the pods corrected by the last reports of their nodes, so
+it decides nothing by contact:
 
 - What the LocalController of a pod's node reports as the pod's end counts, also when the pod's
   status is stale because the kubelet has no contact.
@@ -65,7 +65,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     # The children of such a job stay as they are, so nothing depends on contact.
     if observed.invalid is not None or not plan.is_ours(observed):
         return plan.plan(observed, now)
-    # The plan of the package sees corrected pods, so none of its rules asks for contact.
+    # `training.plan` sees corrected pods, so a node without contact looks to it like before.
     pods = _pods(observed, now)
     job_plan = plan.plan(_without_contact_condition(pods.observed), now)
     finding, waits = _finding(pods, now)

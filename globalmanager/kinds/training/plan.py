@@ -221,12 +221,14 @@ def _suspended(job: Present) -> Plan:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
     job.conditions.set(State.SUSPENDED, message)
-    deletions = lifecycle.deletions(job.observed)
     if job.spec.policy.restart_scope is RestartScope.JOB:
-        # All replicas start together, so after the suspension the finished ones run again too. The
-        # status forgets them before their pods go: the job may be resumed between the two steps.
+        # All replicas start together, so after the suspension the finished ones run again too.
         job = job._replace(history=job.history._replace(finished=frozenset()))
-        deletions = () if status.status_of(job.observed).get("finished") else deletions
+    # The pods go after the status names the replicas that have finished: a GlobalManager that is
+    # killed between the two steps knows them from the status alone, and the job may be resumed.
+    recorded = status.status_of(job.observed).get("finished")
+    is_recorded = recorded == job.history.fields["finished"]
+    deletions = lifecycle.deletions(job.observed) if is_recorded else ()
     fields = {
         **job.history.fields,
         **present.statuses(job, present.counts(job)),

@@ -1,6 +1,6 @@
 """One training job at one moment, and what a plan reads from it: numbers, restarts, status fields.
 
-Nothing here decides anything.
+Nothing here makes an action.
 """
 
 from collections.abc import Mapping

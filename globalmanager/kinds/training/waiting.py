@@ -1,7 +1,4 @@
-"""The pods of an elastic job that wait for room in the cluster, and how its status tells them.
-
-A pod that pends is the queue: the scheduler of the cluster starts the pod when there is room.
-"""
+"""Failed pods of an elastic job whose replicas wait for room again, so they are no failures."""
 
 from edgeai.api import pod_state
 from edgeai.api.resources import Object

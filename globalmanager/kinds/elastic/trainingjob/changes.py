@@ -1,4 +1,4 @@
-"""The changes of a TrainingJob's children: while the job lives, is suspended or has ended.
+"""The changes of a TrainingJob's children: while the job lives, and after it has ended.
 
 `plan` decides in which of these states the job is.
 """
@@ -131,8 +131,9 @@ def _nudge(pod: Object, nudge: Mapping[str, str]) -> tuple[Annotate, ...]:
 
 
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
-    """The deletions of the workers that `policy` names, and of everything that no pod needs. The
-    launcher's pod stays, because its log is the result of the job.
+    """The deletions of the workers that `policy` names, and of everything that no pod needs. None
+    under the policy None. The launcher's pod stays once it has ended, because its log is the result
+    of the job.
     """
     if policy is CleanPods.NONE:
         return ()

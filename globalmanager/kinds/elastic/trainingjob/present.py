@@ -1,6 +1,6 @@
 """One TrainingJob at one moment, and what a plan reads from it: pods, situation, status fields.
 
-Nothing here decides anything.
+Nothing here makes an action.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ WORKERS_MISSING: Final = "WorkersMissing"
 MISSING_S: Final = 5.0
 """A pod that is missing for this number of seconds is lost. The watch of a GlobalManager that has
 just become the leader can be late. A job that has failed never runs again, and a healthy worker
-would be replaced. A pod that is being deleted counts as lost at once."""
+would be replaced. A listed worker whose pod is being deleted counts as lost at once."""
 # Not RESTARTING, where the launcher of the next attempt does not exist yet.
 _HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
 _PHASES: Final = {

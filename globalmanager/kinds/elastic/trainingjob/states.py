@@ -45,7 +45,7 @@ class Situation(NamedTuple):
     """What the machine knows about a job."""
 
     are_workers_created: bool = False
-    """All wanted workers have a pod."""
+    """All wanted workers have a pod; of an elastic job, as many as it needs."""
     are_enough_ready: bool = False
     """Enough workers are ready for the launcher to start."""
     cannot_start: bool = False

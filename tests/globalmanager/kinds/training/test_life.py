@@ -123,6 +123,19 @@ def test_a_crash_during_a_suspend_still_lets_all_replicas_run_again() -> None:
     assert pods(world) == [MASTER, WORKER_0, WORKER_1]
 
 
+def test_a_crash_during_a_suspend_forgets_no_replica_that_has_just_ended() -> None:
+    """The worker succeeds, and the GlobalManager sees this together with the suspension."""
+    world = started(KIND, pytorch_spec()).pods_become("Running").settle()
+    world.pods_become("Succeeded", WORKER_0)
+    world.change(pytorch_spec(run={"suspend": True}))
+    while not (deleting := world.plan(at(10))).actions:
+        world.apply(deleting)
+    world.apply(deleting, actions=len(deleting.actions))
+    world.settle(at(11))
+    world.change(pytorch_spec()).settle(at(20))
+    assert pods(world) == [MASTER, WORKER_1]
+
+
 # ---- the end ----
 
 
