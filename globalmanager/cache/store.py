@@ -35,7 +35,6 @@ _MAX_DELETED: Final = 4096
 # tombstone may come back for the time of one request.
 _MAX_GONE: Final = 16384
 
-"""Seconds, monotonic."""
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
 """The store calls a listener with (old, new) after each change. `old` is None for a new object.

@@ -84,7 +84,7 @@ class LedgerWriter:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # of the next two
         self._queue: deque[PendingLedgerOperation] = deque()
-        self._is_working = False  # the executor has a call of `_work` that will look at `_waiting`
+        self._is_working = False  # the executor has a call of `_work` that will look at `_queue`
         self._context = contextvars.copy_context()  # log lines of the thread name the node, too
         self._closing: asyncio.Future[None] | None = None
 

@@ -32,7 +32,7 @@ SETTINGS = Settings(
 
 
 class SimulatedManager:
-    """One process of one replica. After a crash another Manager takes its place.
+    """One process of one replica. After a crash another SimulatedManager takes its place.
 
     Args: replica: name that a restart keeps, like the name of a pod
     """

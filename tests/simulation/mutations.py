@@ -379,6 +379,7 @@ def copy_tree(to: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
     for module in MODULES:
+        (to / module).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / module, to / module)
 
 

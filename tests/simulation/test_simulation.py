@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.driver import simulate
-from tests.simulation.mutations import MUTATIONS, ROOT, Edit
+from tests.simulation.mutations import MUTATIONS, ROOT, Edit, copy_tree
 
 
 def test_a_seed_gives_the_same_run_whatever_the_hashes() -> None:
@@ -20,6 +21,13 @@ def run_apart(*, seed: int, hash_seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return ended.stdout.split("digest ")[1].split()[0].rstrip(",")
+
+
+def test_the_tree_of_the_mutations_is_complete(tmp_path: Path) -> None:
+    copy_tree(tmp_path)
+    command = [sys.executable, "-m", "tests.simulation", "--seed=9", "--steps=20"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("edit", [edit for each in MUTATIONS for edit in each.edits])

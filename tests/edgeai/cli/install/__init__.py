@@ -1,1 +1,1 @@
-"""Tests of edgeai/install."""
+"""Tests of edgeai/cli/install."""
