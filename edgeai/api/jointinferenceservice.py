@@ -40,8 +40,8 @@ from edgeai.api.specs import (
 from edgeai.api.status import Conditions, Metric, Time
 from edgeai.api.workers import Parameter, Transport, WorkerForm
 
-_Form = Literal["number", "whole number", "text"]
-PARAMETERS: Final[Mapping[str, Mapping[str, _Form]]] = {
+ParameterForm = Literal["number", "whole number", "text"]
+PARAMETERS: Final[Mapping[str, Mapping[str, ParameterForm]]] = {
     "BertRouter": {"threshold": "number", "model": "text"},
     "CloudOnly": {},
     "CrossEntropy": {"threshold_cross_entropy": "number"},

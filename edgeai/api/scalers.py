@@ -56,7 +56,7 @@ class ToDelete(msgspec.Struct, frozen=True, rename="camel"):
     """The pods of the workers that go."""
 
 
-class _ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     selector: Selector
     """The job that the scaler changes."""
     script: Annotated[str, msgspec.Meta(max_length=MAX_SCRIPT_CHARS)] = ""
@@ -71,12 +71,12 @@ class _ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Has no effect, as in the et-operator."""
 
 
-class ScaleOutSpec(_ScalerSpec, frozen=True, kw_only=True, rename="camel"):
+class ScaleOutSpec(ScalerSpec, frozen=True, kw_only=True, rename="camel"):
     to_add: ToAdd
     """How many workers come."""
 
 
-class ScaleInSpec(_ScalerSpec, frozen=True, kw_only=True, rename="camel"):
+class ScaleInSpec(ScalerSpec, frozen=True, kw_only=True, rename="camel"):
     to_delete: ToDelete
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import Object, ResourceType
-from edgeai.api.scalers import DEFAULT_TIMEOUT_S, ScaleInSpec, ScaleOutSpec, _ScalerSpec
+from edgeai.api.scalers import DEFAULT_TIMEOUT_S, ScaleInSpec, ScaleOutSpec, ScalerSpec
 from edgeai.api.specs import InvalidSpec, check_object_name, parse_spec, shown
 from edgeai.api.status import mapping
 
@@ -71,12 +71,12 @@ def job_of(scaler: Object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _job(spec: _ScalerSpec) -> str:
+def _job(spec: ScalerSpec) -> str:
     check_object_name(spec.selector.name, "spec.selector.name", "TrainingJob")
     return spec.selector.name
 
 
-def _script(spec: _ScalerSpec) -> Script:
+def _script(spec: ScalerSpec) -> Script:
     # The text becomes one line of a shell program. A second line would run without the timeout.
     if "\n" in spec.script or "\0" in spec.script:
         problem = f"{shown(spec.script)} is more than one line"

@@ -4,10 +4,10 @@ from typing import Final
 
 from edgeai.api.resources import Object
 
-_LABEL: Final = "training.kubeflow.org/"
+LABEL_PREFIX: Final = "training.kubeflow.org/"
 
 
-OPERATOR_NAME: Final = f"{_LABEL}operator-name"
+OPERATOR_NAME: Final = f"{LABEL_PREFIX}operator-name"
 
 
 ATTEMPT: Final = "edgeai.io/attempt"

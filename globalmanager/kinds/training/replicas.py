@@ -14,15 +14,15 @@ from edgeai.ids import WorkerName
 from edgeai.labels import LABEL_WORKER
 from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.shared import children, objects
-from globalmanager.kinds.shared.attempts import _LABEL, ATTEMPT, OPERATOR_NAME
+from globalmanager.kinds.shared.attempts import ATTEMPT, LABEL_PREFIX, OPERATOR_NAME
 from globalmanager.kinds.shared.replication import replica_labels, replica_name
 from globalmanager.kinds.training import edge_placement
 from globalmanager.kinds.training.framework import EnvVar, Framework, KubeflowJob, Replicas
 
-JOB_NAME: Final = f"{_LABEL}job-name"
-REPLICA_TYPE: Final = f"{_LABEL}replica-type"
-REPLICA_INDEX: Final = f"{_LABEL}replica-index"
-JOB_ROLE: Final = f"{_LABEL}job-role"
+JOB_NAME: Final = f"{LABEL_PREFIX}job-name"
+REPLICA_TYPE: Final = f"{LABEL_PREFIX}replica-type"
+REPLICA_INDEX: Final = f"{LABEL_PREFIX}replica-index"
+JOB_ROLE: Final = f"{LABEL_PREFIX}job-role"
 # A job that an operator began goes on with the operator's pods, so the engine watches these, too.
 # The controller reference still decides whose they are.
 _OF_OPERATORS: Final = (

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from edgeai.api.jointinferenceservice import PARAMETERS, Mining, _Form
+from edgeai.api.jointinferenceservice import PARAMETERS, Mining, ParameterForm
 from edgeai.api.specs import InvalidSpec, shown
 
-_EXAMPLES: Final[Mapping[_Form, str]] = {"number": "0.5", "whole number": "7"}
+_EXAMPLES: Final[Mapping[ParameterForm, str]] = {"number": "0.5", "whole number": "7"}
 
 
 def check(
@@ -42,7 +42,7 @@ def _check(mining: Mining, path: str) -> None:
             raise InvalidSpec(where, problem, f'write it like "{_EXAMPLES[form]}"')
 
 
-def _has_form(text: str, form: _Form) -> bool:
+def _has_form(text: str, form: ParameterForm) -> bool:
     if form == "text":
         return True
     try:
