@@ -27,9 +27,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import ResourceType
-from edgeai.api.specs import (
-    NonEmpty,
-)
+from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Metric, Time
 from edgeai.api.workers import Transport, WorkerForm
 

@@ -34,9 +34,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import DEPLOYMENTS, ResourceType
-from edgeai.api.specs import (
-    NonEmpty,
-)
+from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Metric, Time
 from edgeai.api.workers import Parameter, Transport, WorkerForm
 

@@ -10,10 +10,7 @@ import msgspec
 from edgeai.api.definitions import Definition
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.specs import NonEmpty
-from edgeai.api.status import (
-    LIST_BY_TYPE,
-    Time,
-)
+from edgeai.api.status import LIST_BY_TYPE, Time
 from edgeai.api.training import JobCondition
 
 DEFAULT_TIMEOUT_S: Final = 60

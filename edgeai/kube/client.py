@@ -19,15 +19,7 @@ from edgeai.ids import Uid
 from edgeai.kube import errors, execution
 from edgeai.kube.guard import Guard
 from edgeai.kube.lines import lines_of, log_lines
-from edgeai.kube.objects import (
-    Form,
-    NotReadable,
-    Page,
-    Unreadable,
-    decode,
-    items_of,
-    read,
-)
+from edgeai.kube.objects import Form, NotReadable, Page, Unreadable, decode, items_of, read
 from edgeai.kube.rate import Share
 from edgeai.kube.sender import (
     ApiRequest,

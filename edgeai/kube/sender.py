@@ -7,12 +7,7 @@ failure becomes an ApiError. This module decodes no object, retries nothing and 
 import asyncio
 import http
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import aiohttp

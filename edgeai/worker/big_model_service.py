@@ -17,12 +17,7 @@ from typing import Any, Final
 from edgeai.errors import SettingsError
 from edgeai.worker import estimator as estimators
 from edgeai.worker import tensors
-from edgeai.worker.bounded_server import (
-    BoundedHandler,
-    BoundedServer,
-    RequestRefused,
-    ServerLimits,
-)
+from edgeai.worker.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
 from edgeai.worker.cloud_client import HEALTH_PATH, PREDICT_PATH, TIMEOUT_HEADER
 from edgeai.worker.environment import Address, WorkerEnvironment, from_environ
 from edgeai.worker.errors import TensorError

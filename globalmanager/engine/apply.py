@@ -19,14 +19,7 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.api.status import WAITING
 from edgeai.errors import EdgeAIError
-from edgeai.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Forbidden,
-    Invalid,
-    NotFound,
-    TooLarge,
-)
+from edgeai.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, TooLarge
 from edgeai.kube.patches import merged
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of

@@ -22,12 +22,7 @@ from edgeai import times
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger import attempts
-from localcontroller.ledger.attempts import (
-    MaySpeak,
-    WorkerMessage,
-    WorkerRecord,
-    may_always_speak,
-)
+from localcontroller.ledger.attempts import MaySpeak, WorkerMessage, WorkerRecord, may_always_speak
 from localcontroller.ledger.file import LedgerFile, random_id
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import (

@@ -27,12 +27,7 @@ from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
-from localcontroller.link.conversation import (
-    RETRY_COMMIT_S,
-    SEND_S,
-    Conversation,
-    SessionEnded,
-)
+from localcontroller.link.conversation import RETRY_COMMIT_S, SEND_S, Conversation, SessionEnded
 from localcontroller.link.credentials import (
     CredentialError,
     CredentialLost,

@@ -32,14 +32,7 @@ from edgeai.labels import LABEL_UID, LABEL_WORKER
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import NotGranted
 from localcontroller.workers.heartbeats import Heartbeats
-from localcontroller.workers.pods import (
-    Verdict,
-    WorkerKey,
-    WorkerPod,
-    age,
-    facts,
-    judge,
-)
+from localcontroller.workers.pods import Verdict, WorkerKey, WorkerPod, age, facts, judge
 
 log = get_logger(__name__)
 

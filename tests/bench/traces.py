@@ -29,15 +29,7 @@ from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.traces import TaskTraces
-from tests.globalmanager.edge.world import (
-    A,
-    Statuses,
-    assignment,
-    key,
-    report_body,
-    serving,
-    uid,
-)
+from tests.globalmanager.edge.world import A, Statuses, assignment, key, report_body, serving, uid
 
 ROUNDS: Final = 5
 TASKS: Final = 600  # their spans, three of each, are what waits for a collector at most

@@ -9,15 +9,7 @@ import pytest
 
 from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
-from tests.browser.conftest import (
-    SERVICES,
-    SIZES,
-    Visitor,
-    create,
-    playwright,
-    report,
-    window,
-)
+from tests.browser.conftest import SERVICES, SIZES, Visitor, create, playwright, report, window
 from tests.browser.jobs import joint_inference, of_every_kind
 from tests.support.waiting import eventually
 from tests.system.manager import kill_manager

@@ -15,15 +15,7 @@ from edgeai.cli.api import Object
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import Unavailable
 from tests.cluster.images import BASE, CHECKOUT
-from tests.support.cluster import (
-    CLOUD,
-    EDGES,
-    NODES,
-    PREFIX,
-    Cluster,
-    NotStarted,
-    remove_leftovers,
-)
+from tests.support.cluster import CLOUD, EDGES, NODES, PREFIX, Cluster, NotStarted, remove_leftovers
 from tests.support.waiting import eventually
 
 # Preparation may take minutes the first time, and has bounds of its own.

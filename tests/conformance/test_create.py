@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.client import Object
-from tests.conformance.objects import (
-    configmap,
-    deployment,
-    pod,
-    widget,
-)
+from tests.conformance.objects import configmap, deployment, pod, widget
 from tests.conformance.space import Space
 
 FORGED = {"uid": "forged", "creationTimestamp": "1999-01-01T00:00:00Z", "generation": 7}

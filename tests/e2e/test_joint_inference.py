@@ -9,14 +9,7 @@ import pytest
 
 from edgeai.cli.api import path_of
 from edgeai.demo.joint_inference.train import Figures
-from tests.e2e.service import (
-    DIFFERENCES,
-    Service,
-    check_figure,
-    counts_of,
-    services,
-    slower,
-)
+from tests.e2e.service import DIFFERENCES, Service, check_figure, counts_of, services, slower
 from tests.support.cluster import EDGES, Cluster
 from tests.support.waiting import eventually
 

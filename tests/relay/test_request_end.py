@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localcontroller.workers.proxy_request import (
-    MAX_HEAD_BYTES,
-    Framing,
-    MalformedRequest,
-    parse,
-)
+from localcontroller.workers.proxy_request import MAX_HEAD_BYTES, Framing, MalformedRequest, parse
 from tests.relay.world import HOST, RelayWorld
 from tests.support.waiting import async_eventually
 

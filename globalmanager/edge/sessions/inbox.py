@@ -31,13 +31,7 @@ from edgeai.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
-from globalmanager.edge.sessions.entries import (
-    Entry,
-    Receipt,
-    Sender,
-    WorkerKey,
-    is_stale_after,
-)
+from globalmanager.edge.sessions.entries import Entry, Receipt, Sender, WorkerKey, is_stale_after
 from globalmanager.edge.sessions.pauses import Pauses
 from globalmanager.edge.sessions.ready import Ready
 from globalmanager.traces import TaskTraces

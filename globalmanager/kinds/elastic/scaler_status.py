@@ -14,13 +14,7 @@ from edgeai.api.elastic import MAY_SCALE, SCALER_ENDS, TRAINING_JOBS, ScalerStat
 from edgeai.api.objects import controllers, is_being_deleted
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.schemas import Column, Schema
-from edgeai.api.status import (
-    MAX_MESSAGE_CHARS,
-    Truth,
-    condition_of,
-    mapping,
-    mappings,
-)
+from edgeai.api.status import MAX_MESSAGE_CHARS, Truth, condition_of, mapping, mappings
 from edgeai.faults.faults import STALLED
 from edgeai.text import printable
 from edgeai.times import rfc3339

@@ -42,12 +42,7 @@ from globalmanager.rest.console.answers import (
 from globalmanager.rest.console.board import Board, Sight, path_of
 from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
-from globalmanager.rest.console.login import (
-    Logins,
-    check_origin,
-    is_from_this_machine,
-    local_path,
-)
+from globalmanager.rest.console.login import Logins, check_origin, is_from_this_machine, local_path
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.console.theme import POLICY, theme

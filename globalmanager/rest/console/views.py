@@ -15,13 +15,7 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.faults.faults import Fault
 from edgeai.faults.remedies import is_good, remedy_of
-from edgeai.faults.summary import (
-    REPLICA_STATES,
-    conditions_of,
-    metrics_of,
-    numbers_of,
-    waits_of,
-)
+from edgeai.faults.summary import REPLICA_STATES, conditions_of, metrics_of, numbers_of, waits_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.rest.console.board import (

@@ -11,14 +11,7 @@ import yaml
 
 from edgeai.api.model import ModelSpec
 from edgeai.api.resources import DEPLOYMENTS, NODES, Object, ObjectRef
-from edgeai.client import (
-    AsyncClient,
-    Event,
-    JointInferenceService,
-    Model,
-    ObjectGone,
-    WaitTimeout,
-)
+from edgeai.client import AsyncClient, Event, JointInferenceService, Model, ObjectGone, WaitTimeout
 from edgeai.client.changes import Change, Selection, follow
 from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine

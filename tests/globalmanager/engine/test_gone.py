@@ -9,14 +9,7 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
 from edgeai.kube.errors import NotFound
 from globalmanager.ha.fence import Fence
-from tests.globalmanager.cluster import (
-    TOKEN,
-    LocalApi,
-    Manager,
-    User,
-    key_of,
-    run_manager,
-)
+from tests.globalmanager.cluster import TOKEN, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.late_watch import Created, LateWatch, serve_late_watch
 from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget

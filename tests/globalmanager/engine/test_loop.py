@@ -14,14 +14,7 @@ from edgeai.backoff import Backoff
 from edgeai.ids import NodeName, Uid
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.settings import EngineSettings
-from tests.globalmanager.cluster import (
-    FAST,
-    LocalApi,
-    Manager,
-    User,
-    key_of,
-    run_manager,
-)
+from tests.globalmanager.cluster import FAST, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.marker import lose_child, make_marker, pass_marker
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, counting, gadget
 from tests.globalmanager.objects import GADGETS, make

@@ -12,14 +12,7 @@ import pytest
 from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
-from tests.localcontroller.builders import (
-    UID,
-    WORKER,
-    assign,
-    body,
-    withdraw,
-    worker_message,
-)
+from tests.localcontroller.builders import UID, WORKER, assign, body, withdraw, worker_message
 from tests.support.clock import Clock
 from tests.support.waiting import PATIENCE_S, async_eventually
 

@@ -5,12 +5,7 @@ from typing import Final
 
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec, TrainingWorker, Transmitter
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.specs import (
-    InvalidSpec,
-    check_object_name,
-    check_service_name,
-    parse_spec,
-)
+from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec
 from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs

@@ -4,11 +4,7 @@ from typing import Final
 
 from edgeai.api.jointinferenceservice import CloudWorker, EdgeWorker, JointInferenceServiceSpec
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.specs import (
-    check_object_name,
-    check_service_name,
-    parse_spec,
-)
+from edgeai.api.specs import check_object_name, check_service_name, parse_spec
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.jointinferenceservice import mining

@@ -12,11 +12,7 @@ from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec, shown
 from edgeai.api.status import mapping
 from edgeai.api.templates import Template
-from edgeai.api.training import (
-    MAX_REPLICAS,
-    CleanPods,
-    RestartPolicy,
-)
+from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy
 from edgeai.api.trainingjob import (
     AttachMode,
     ElasticForm,

@@ -34,14 +34,7 @@ from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
 from tests.edgeai.cli.command import edgeai
-from tests.edgeai.cli.doctor.installation import (
-    NAMESPACE,
-    NOW,
-    TLS,
-    Installation,
-    claims_of,
-    lease,
-)
+from tests.edgeai.cli.doctor.installation import NAMESPACE, NOW, TLS, Installation, claims_of, lease
 from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.certificates import Authority

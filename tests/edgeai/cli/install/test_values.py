@@ -6,14 +6,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.install.errors import ValuesError
-from edgeai.cli.install.values import (
-    COMPONENTS,
-    GROUPS,
-    Values,
-    assign_all,
-    read_values,
-    values_of,
-)
+from edgeai.cli.install.values import COMPONENTS, GROUPS, Values, assign_all, read_values, values_of
 from globalmanager.manifests import rbac
 from tests.cluster.kustomize import DEPLOY
 

@@ -6,18 +6,9 @@ from typing import Any
 import pytest
 
 from edgeai.localcluster.objects.patches import PatchType
-from edgeai.localcluster.objects.resources import (
-    CUSTOMRESOURCEDEFINITIONS,
-    PODS,
-    Object,
-)
+from edgeai.localcluster.objects.resources import CUSTOMRESOURCEDEFINITIONS, PODS, Object
 from edgeai.localcluster.objects.store import Store
-from tests.edgeai.localcluster.conftest import (
-    Client,
-    pod,
-    widget,
-    widget_crd,
-)
+from tests.edgeai.localcluster.conftest import Client, pod, widget, widget_crd
 
 CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
 WIDGETS_PATH = "/apis/edgeai.io/v1alpha1/namespaces/default/widgets"

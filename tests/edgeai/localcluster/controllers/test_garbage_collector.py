@@ -1,10 +1,7 @@
 """The garbage collector: the limit of Events, and its start. tests/conformance tests the rest."""
 
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
-from edgeai.localcluster.objects.resources import (
-    CONFIGMAPS,
-    EVENTS,
-)
+from edgeai.localcluster.objects.resources import CONFIGMAPS, EVENTS
 from edgeai.localcluster.objects.store import Store
 from tests.edgeai.localcluster.conftest import configmap
 

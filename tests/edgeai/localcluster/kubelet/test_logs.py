@@ -8,9 +8,7 @@ import pytest
 
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
 from edgeai.localcluster.objects.containers import LogQuery
-from tests.edgeai.localcluster.running import (
-    collected,
-)
+from tests.edgeai.localcluster.running import collected
 from tests.support.waiting import PATIENCE_S
 
 

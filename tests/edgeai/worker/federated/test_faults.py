@@ -27,9 +27,7 @@ from tests.edgeai.worker.federated.conftest import (
     running,
     sender_of,
 )
-from tests.edgeai.worker.federated.conftest import (
-    headers as headers_of,
-)
+from tests.edgeai.worker.federated.conftest import headers as headers_of
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
 from tests.support.ports import free_port

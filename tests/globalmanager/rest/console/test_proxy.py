@@ -17,13 +17,7 @@ from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import RestSide
 from tests.globalmanager.rest.console.conftest import Browser
-from tests.globalmanager.rest.console.test_actions import (
-    API_PATH,
-    DIGITS,
-    JOB,
-    OWNER,
-    changes,
-)
+from tests.globalmanager.rest.console.test_actions import API_PATH, DIGITS, JOB, OWNER, changes
 from tests.globalmanager.scripted_api import ScriptedApi
 
 HEADER = "X-Forwarded-Access-Token"
