@@ -8,7 +8,7 @@ its workers out of `targetWorkers` before it says that it has failed.
 from collections.abc import Sequence
 from typing import Final
 
-from edgeai.api.elastic import WORKER, ScalerState
+from edgeai.api.elastic import ScalerState
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.status import mapping
 from edgeai.api.training import MAX_REPLICAS
@@ -19,7 +19,6 @@ from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
 from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.shared import lifecycle, status
 from globalmanager.kinds.shared.lifecycle import Timers
-from globalmanager.kinds.shared.replication import index_of
 
 _MADE_AGAIN_AFTER_S: Final = 5.0
 """Least age of a failed new worker that is made again under its name. The launcher has never seen
@@ -34,7 +33,7 @@ def step(view: View, current: ScalerView) -> Step:
     if not (current.has_begun and names):
         return _choose(view, current)
     # The job has not given out the last of the indices: its status does not know the workers yet.
-    if view.known_index <= _index(view, names[-1]):
+    if not view.has_enlisted(names):
         return _enlist(view, current, names)
     # An earlier plan took some of them out of the job again.
     if not view.table.workers.keys() >= frozenset(names):
@@ -182,9 +181,3 @@ def _obstacle(view: View, names: Sequence[str]) -> str:
     return (
         str(status.condition(view.job.observed, STALLED).get("message") or "") if has_no_pod else ""
     )
-
-
-def _index(view: View, name: str) -> int:
-    index = index_of(view.job.observed.ref.name, WORKER, name)
-    assert index is not None  # the names were read with this rule
-    return index

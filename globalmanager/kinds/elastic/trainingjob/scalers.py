@@ -332,8 +332,9 @@ def _expected(view: View, unfinished_scalers: Sequence[ScalerView]) -> int:
         )
         if scaler.kind == "ScaleIn":
             number -= len(names & target) if names else scaler.scaler.count if scaler.scaler else 0
-        elif not names:
-            number += scaler.scaler.count if scaler.scaler else 0
+        # A ScaleOut names its workers one plan before the table has them.
+        elif scaler.scaler and not view.has_enlisted(names):
+            number += scaler.scaler.count
     return number
 
 

@@ -43,7 +43,7 @@ class View(NamedTuple):
     table: Table
     hosts: Collection[str]
     """The list of hosts that the launcher has."""
-    known_index: int
+    next_index: int
     """The index of the next new worker, as the status has it."""
 
     @property
@@ -52,6 +52,14 @@ class View(NamedTuple):
         # A launcher that pends or ends runs no command.
         is_running = present.launcher_of(self.job) is Launcher.RUNNING
         return present.launcher_pod(self.job.observed) if is_running else None
+
+    def has_enlisted(self, names: Collection[str]) -> bool:
+        """Whether the job's status knows the workers of a ScaleOut: it has given out their indices.
+        False for no names.
+        """
+        job = self.job.observed.ref.name
+        indices = [index_of(job, WORKER, name) for name in names]
+        return bool(indices) and self.next_index > max(index or 0 for index in indices)
 
     def hope(self, current: "ScalerView") -> Timers:
         """The wait until the scaler gives up."""

@@ -634,6 +634,17 @@ def test_kubectl_scale_counts_the_scalers_that_are_under_way() -> None:
     assert len(world.workers()) == 6
 
 
+@pytest.mark.parametrize("plans", range(7))
+def test_kubectl_scale_counts_a_scale_out_after_each_of_its_plans(plans: int) -> None:
+    world = training().scale_out(2)
+    for _ in range(plans):
+        world.apply(world.plan())
+    scaled(world, 4)
+    for _ in range(3):
+        world.settle().pods_become("Running")
+    assert world.settle().workers() == [0, 1, 2, 3]
+
+
 def test_kubectl_scale_beyond_the_limits_fails_the_scaler_and_not_the_job() -> None:
     world = scaled(training(), 50).settle()
     assert world.state(f"{JOB}-scale-2")["phase"] == "ScaleFailed"
