@@ -23,8 +23,8 @@ def lacking(field: str) -> Callable[[Object], Object]:
 
 def with_server(url: str) -> Callable[[Object], Object]:
     def change(content: Object) -> Object:
-        cluster = {**content["clusters"][0]["cluster"], "server": url}
-        return {**content, "clusters": [{"name": "test", "cluster": cluster}]}
+        (entry,) = content["clusters"]
+        return {**content, "clusters": [{**entry, "cluster": {**entry["cluster"], "server": url}}]}
 
     return change
 
