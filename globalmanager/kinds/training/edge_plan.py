@@ -9,7 +9,8 @@ it decides nothing by contact:
   contact. For the grace time of the job the replica counts as what it was. Nothing is deleted or
   made again. The condition EdgeConnected names the replica on an edge node.
 - After the grace time the replica counts as lost, which is a failure without an exit code. Its pod
-  is deleted by force, because no kubelet confirms the deletion.
+  is deleted by force, because no kubelet confirms the deletion and the next pod needs its name. An
+  ended job needs no next pod, so its pods wait for their kubelets.
 
 .status.outOfContact has the time at which a GlobalManager first saw a replica out of contact. So a
 restart of the GlobalManager neither shortens nor prolongs the grace time.
