@@ -223,7 +223,7 @@ def traces_of(settings: Settings) -> Traces | None:
 
 
 def past_of(settings: Settings) -> Past | None:
-    """Who knows the curves of jobs; None: nobody. Raises: SettingsError"""
+    """The client of the Prometheus with curves of jobs; None: none. Raises: SettingsError"""
     if not settings.console_prometheus_url:
         return None
     if not settings.job_metrics:
@@ -241,7 +241,7 @@ def job_metrics_of(settings: Settings) -> int:
 
 
 def access_of(settings: Settings, reviews: KubernetesAccess) -> Access:
-    """Who may read the REST API. Raises: SettingsError"""
+    """The check of the callers of the REST API. Raises: SettingsError"""
     if settings.http_auth == "kubernetes":
         return reviews
     host, _ = split_address(settings.http_address, "setting httpAddress")

@@ -63,7 +63,7 @@ class SchedulingPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RestartScope(enum.StrEnum):
-    """Which pods start anew when one replica has failed in a way that is retried."""
+    """Which pods start again when one replica has failed in a way that is retried."""
 
     REPLICA = "Replica"
     JOB = "Job"

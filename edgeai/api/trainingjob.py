@@ -69,7 +69,7 @@ class ElasticForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The number of workers follows the room in the cluster, from minReplicas to maxReplicas."""
 
     max_queued: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
-    """So many workers wait for room at the same time. 1 when the field is missing."""
+    """Number of workers that may wait for room at the same time. 1 when the field is missing."""
 
 
 class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

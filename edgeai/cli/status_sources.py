@@ -27,7 +27,7 @@ _REMEDY_OF_URL: Final = "check --url, which is its HTTP port, and whether the Gl
 
 
 def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[], Status]:
-    """What reads the status, each time anew.
+    """A reader of the status.
 
     Args: url: of the REST; "" for the REST of the local cluster if that is meant, else the API
     Raises: EdgeAIError when there is nothing to read from

@@ -44,7 +44,7 @@ async def wait_for(
     uid: str = "",
     on_change: Callable[[Object], None] = lambda _object: None,
 ) -> Object | None:
-    """The object as soon as `check` says so; None when it is gone, as was wanted.
+    """The object as soon as `check` says so; None when it is gone and `check` wants that.
 
     Args:
         what: the event, for errors: "condition Running"

@@ -77,7 +77,7 @@ class Owners:
         if observed.uid in self._confirmed:
             return
         # The uid of the job counts as confirmed from before the GET. If a child of the job is
-        # deleted during the GET, `lost_child` removes the uid again, and the next plan asks anew.
+        # deleted during the GET, `lost_child` removes the uid again, and the next plan asks again.
         self._confirmed.add(observed.uid)
         try:
             job = await self._live.get(observed.ref, uid=observed.uid)

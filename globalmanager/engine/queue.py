@@ -109,7 +109,7 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """Start the backoff of the key anew, because the key has succeeded."""
+        """Reset the backoff of the key, because the key has succeeded."""
         self._backoffs.pop(key, None)
 
     def failures(self, key: K) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 BATCH: Final = 60
 """Images of one step, of all workers together."""
 COMMIT_EVERY: Final = 5
-"""Steps between two commits; the loss of a worker costs at most so many."""
+"""Steps between two commits; the loss of a worker costs at most this number."""
 
 Images = tuple[Tensor, Tensor]
 

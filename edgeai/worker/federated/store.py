@@ -134,7 +134,7 @@ class RoundStore:
             if not part.exists() or not offer.exists() or offer.read_text() != checksum:
                 part.parent.mkdir(exist_ok=True)
                 part.write_bytes(b"")
-                # Not synced: without it, or with a part of it, the update begins anew.
+                # Not synced: without it, or with a part of it, the update begins again.
                 offer.write_text(checksum)
             return self._cut_to_whole_pieces(part)
 

@@ -80,8 +80,8 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
 
 
 def _with_final_words(observed: Observed) -> Observed:
-    """The pods of a job that has ended. A pod that has ended by the word of its node stays, where
-    the job keeps such pods.
+    """The pods of a job that has ended. A pod whose node reports its end stays, where the job
+    keeps such pods.
     """
     corrections = {
         ref: _with_reported_end(pod, word)

@@ -96,7 +96,7 @@ def counts(job: Present) -> dict[str, Counts]:
 
 
 def has_enough(job: Present) -> bool:
-    """Whether so many replicas of an elastic job run that others may wait for room."""
+    """Whether enough replicas of an elastic job run, so that others may wait for room."""
     elastic = job.spec.elastic
     return elastic is not None and counts(job)[elastic.type].active >= elastic.least
 
@@ -149,7 +149,7 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
 
 def no_longer_elastic(job: Present) -> dict[str, Any]:
     """The field elastic of .status of a job that has no replicas, or that is not elastic."""
-    # A merge patch keeps a field that it does not name, so the numbers of before would stay.
+    # A merge patch keeps a field that it does not name, so the earlier numbers would stay.
     return {"elastic": None} if "elastic" in status.status_of(job.observed) else {}
 
 

@@ -35,7 +35,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where trainers belong or run, sorted."""
-    # A Dataset can name anything. What is no name of a node never connects.
+    # A Dataset can name anything, and only the name of a node ever connects.
     names = {node for node in _node_names(observed) if is_subdomain(node)}
     return [NodeName(node) for node in sorted(names)]
 

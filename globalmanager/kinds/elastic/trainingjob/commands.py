@@ -58,7 +58,7 @@ def script(launcher: Object, user_script: Script, workers: Sequence[str], slots:
 def idle(launcher: Object, workers: Sequence[str], timeout_s: int) -> Iterator[Execution]:
     """Commands that end with 0 as soon as no process of the launcher works with these workers."""
     for start in range(0, len(workers), _HOSTS_IN_CHECK):
-        # With the commas the argument of the check itself is no name.
+        # With the commas the argument of the check itself is not a name.
         names = f",{','.join(workers[start : start + _HOSTS_IN_CHECK])},"
         yield _in(launcher, ("sh", "-c", _IDLE, "idle", names, str(timeout_s)), timeout_s)
 

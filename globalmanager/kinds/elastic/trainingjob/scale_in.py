@@ -76,7 +76,7 @@ def _choose(view: View, current: ScalerView) -> Step:
 
 
 def _beyond_limits(view: View, number: int) -> str:
-    """Why so many workers cannot go; "" when they can."""
+    """Why this number of workers cannot go; "" when it can."""
     job, total, least = view.job, len(view.table.workers), view.least
     if view.limits_problem:
         return view.limits_problem

@@ -79,7 +79,7 @@ def _choose(view: View, current: ScalerView) -> Step:
 
 
 def _enlist(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
-    """The job does not know the new workers yet. The choice is made anew when it is not the next
+    """The job does not know the new workers yet. The ScaleOut chooses again when it is not the next
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
     """

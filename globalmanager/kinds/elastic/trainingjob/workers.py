@@ -97,7 +97,7 @@ def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
 
 
 def are_too_large(observed: Observed, spec: TrainingJob, count: int) -> bool:
-    """Whether so many workers together would be larger than a job may be."""
+    """Whether this number of workers exceeds the size limit of a job."""
     return count * spec.worker_bytes > observed.settings.job_template_bytes
 
 

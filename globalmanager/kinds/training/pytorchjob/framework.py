@@ -92,7 +92,7 @@ def _of_torchrun(observed: Observed, spec: KubeflowJob) -> list[EnvVar]:
 
 def _world_warnings(observed: Observed) -> Iterator[Event]:
     """A warning after an edit of the number of replicas. A pod keeps the number with which it
-    started, as with the Kubeflow operator. The agents of an elastic job find each other anew.
+    started, as with the Kubeflow operator. The agents of an elastic job find each other again.
     """
     spec: KubeflowJob = observed.spec
     # The agents of torchrun agree on another number by themselves.
