@@ -6,7 +6,7 @@ key. So each key has at most one waiting value, and a slow peer gets the newest 
 earlier states.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -59,6 +59,9 @@ class SendWindow(Generic[K, V]):
         """The newest sent value of `key`; None: every sent value of `key` is acknowledged."""
         report = self._in_flight.get(key)
         return None if report is None else report[max(report)]
+
+    def all_in_flight(self) -> Iterator[V]:
+        return (report.value for report in self._unacknowledged.values())
 
     def discard(self, key: K) -> None:
         """Forget the waiting value of `key`. A value that was sent already stays sent."""

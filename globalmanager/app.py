@@ -16,7 +16,6 @@ import msgspec
 
 from common.settings import is_loopback, split_address
 from common.tasks import TaskGroup
-from common.traces import Traces
 from common.version import VERSION
 from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
@@ -43,7 +42,7 @@ from globalmanager.rest.server import RestServer
 from globalmanager.rootkey import get_root_key
 from globalmanager.settings import Settings
 from globalmanager.tokenreviews import TokenReviews
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskSpans, TaskTraces
 
 MAX_JOB_METRICS: Final = 20_000  # 5 MB of text at each scrape, in half a second
 _LIST_DEADLINES: Final = 3  # the deadline of a list page is this many request deadlines
@@ -74,8 +73,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         stopping.cancel()
         serving.cancel()
         collecting.cancel()
-    if traces is not None:
-        await traces.close()
+    await traces.close()
 
 
 class Manager:
@@ -93,7 +91,7 @@ class Manager:
         callers: KubeClient,
         door: DoorConfiguration,
         metrics: Metrics,
-        traces: Traces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -103,7 +101,7 @@ class Manager:
             identity=Identity.of_this_process(settings.replica_name),
             metrics=metrics.engine,
             edge_metrics=metrics.edge,
-            traces=None if traces is None else TaskTraces(traces),
+            traces=traces,
         )
         engine = self._core.engine
         relays = Relays(
@@ -214,12 +212,12 @@ async def end(task: asyncio.Task[None]) -> None:
 # ---- each part's slice of the settings ----
 
 
-def traces_of(settings: Settings) -> Traces | None:
-    """Where traces go; None: nowhere. Raises: SettingsError"""
+def traces_of(settings: Settings) -> TaskTraces:
+    """Raises: SettingsError"""
     if not settings.traces_endpoint:
-        return None
+        return NO_TRACES
     instance = Identity.of_this_process(settings.replica_name).replica
-    return Traces(settings.traces_endpoint, service="globalmanager", instance=instance)
+    return TaskSpans(settings.traces_endpoint, instance)
 
 
 def past_of(settings: Settings) -> Past | None:

@@ -40,7 +40,7 @@ from globalmanager.ha.membership import Membership
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.settings import Settings
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 
 class Core:
@@ -48,7 +48,6 @@ class Core:
     Args:
         identity: the name of this replica in Leases
         clock: the event loop's clock must go as fast as this one
-        traces: None when no traces are sent
 
     Raises: SettingsError
     """
@@ -62,7 +61,7 @@ class Core:
         metrics: EngineMetrics,
         edge_metrics: EdgeMetrics,
         clock: Clock = SYSTEM_CLOCK,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._edge_url = settings.edge_url
         self.fence = fence = Fence(clock)
@@ -96,7 +95,7 @@ class Core:
         self.membership.elector.subscribe(self.engine.leadership_changed)
 
     def _build_edge_side(
-        self, settings: Settings, metrics: EdgeMetrics, clock: Clock, traces: TaskTraces | None
+        self, settings: Settings, metrics: EdgeMetrics, clock: Clock, traces: TaskTraces
     ) -> None:
         """The parts that pass reports on to the engine's status writer, and spread the sessions."""
         contacts, desired = self.contacts, self.desired

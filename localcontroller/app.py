@@ -15,7 +15,6 @@ from common.http_connections import BoundedConnections, BoundedListener, Divert,
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
-from common.traces import Traces
 from edgeai.backoff import Backoff
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
@@ -31,7 +30,7 @@ from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi
 from localcontroller.settings import Settings
-from localcontroller.traces import TaskTraces
+from localcontroller.traces import NO_TRACES, TaskSpans, TaskTraces
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
@@ -117,8 +116,7 @@ async def _run_with(
 ) -> None:
     metrics = Metrics()
     traces = traces_of(settings)
-    if traces is not None:
-        stack.push_async_callback(traces.close)
+    stack.push_async_callback(traces.close)
     ledger.on_commit, ledger.on_refusal = metrics.count_commit, metrics.count_refusal
     heartbeats = Heartbeats(silence_factor=settings.worker_silence_factor, clock=LoopClock())
     link, relay = _links(settings, ledger, metrics, traces)
@@ -147,15 +145,15 @@ async def _run_with(
             task.cancel()
 
 
-def traces_of(settings: Settings) -> Traces | None:
-    """Where traces go; None: nowhere. Raises: SettingsError"""
+def traces_of(settings: Settings) -> TaskTraces:
+    """Raises: SettingsError"""
     if not settings.traces_endpoint:
-        return None
-    return Traces(settings.traces_endpoint, service="localcontroller", instance=settings.node_name)
+        return NO_TRACES
+    return TaskSpans(settings.traces_endpoint, settings.node_name)
 
 
 def _links(
-    settings: Settings, ledger: Ledger, metrics: Metrics, traces: Traces | None
+    settings: Settings, ledger: Ledger, metrics: Metrics, traces: TaskTraces
 ) -> tuple[Link, RelayLink]:
     endpoint = Endpoint(
         addresses=Addresses(settings.global_manager_urls),
@@ -178,7 +176,7 @@ def _links(
         credential_check_s=settings.credential_check_s,
         credential_lost_s=settings.credential_lost_s,
         relay=relay,
-        traces=None if traces is None else TaskTraces(traces, NodeName(settings.node_name)),
+        traces=traces,
     )
     return link, relay
 

@@ -15,13 +15,13 @@ The store can forget the uid when the watch delivers the deletion, or after a li
 requested later.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
+from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 
 log = logs.get_logger(__name__)
@@ -111,9 +111,9 @@ class Store:
         self._index: dict[str, dict[str, set[ObjectRef]]] = {name: {} for name in indexers}
         self._listeners: list[Listener] = []
         # uid -> when the deletion was noted, the newest last
-        self._deleted: OrderedDict[str, float] = OrderedDict()
+        self._deleted = NewestKeys[str, float](_MAX_DELETED)
         # uid -> its absence count, the newest last
-        self._absence_by_uid: OrderedDict[str, int] = OrderedDict()
+        self._absence_by_uid = NewestKeys[str, int](_MAX_GONE)
         self._absences = 0  # number of absences that answers have reported so far
         self._list_version = ""  # resourceVersion of the last list
 
@@ -163,8 +163,6 @@ class Store:
         """Record the API's answer that the object with this name and uid no longer exists."""
         self._absences += 1
         self._absence_by_uid[uid] = self._absences
-        self._absence_by_uid.move_to_end(uid)
-        _trim(self._absence_by_uid, _MAX_GONE)
         old = self._objects.get(ref)
         if old is not None and uid_of(old) == uid:
             self._drop(ref)
@@ -292,10 +290,8 @@ class Store:
     def _mark_deleted(self, uid: str) -> None:
         now = self._clock.elapsed()
         self._deleted[uid] = now
-        self._deleted.move_to_end(uid)
         while next(iter(self._deleted.values())) < now - _DELETED_S:
             self._deleted.popitem(last=False)
-        _trim(self._deleted, _MAX_DELETED)
 
     def _sorted(self, refs: Iterable[ObjectRef]) -> tuple[Object, ...]:
         ordered = sorted(refs, key=attrgetter("namespace", "name"))
@@ -304,12 +300,6 @@ class Store:
 
 StoreOf = Callable[[ResourceType], Store]
 """Type -> the store with the objects of this type."""
-
-
-def _trim(uids: OrderedDict[str, Any], at_most: int) -> None:
-    """Forget the oldest uids until at most `at_most` are left."""
-    while len(uids) > at_most:
-        uids.popitem(last=False)
 
 
 def _with_shared_spec(object_: Object, old: Object) -> Object:

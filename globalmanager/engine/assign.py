@@ -23,7 +23,7 @@ from globalmanager.engine.ports import AssignmentSink
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = logs.get_logger(__name__)
 
@@ -41,7 +41,6 @@ class Assigner:
 
     Args:
         sink: gets the assignments
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Assigner:
         sink: AssignmentSink,
         *,
         metrics: EngineMetrics,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._jobs = readers.jobs
@@ -94,8 +93,7 @@ class Assigner:
 
     def changed(self, ref: ObjectRef) -> None:
         """Note that the job, or a child of it, has changed or was deleted."""
-        if self._traces is not None:
-            self._traces.seen(task_key(ref))
+        self._traces.seen(ref)
         self._queue.add(ref)
 
     def reference_changed(self, source: Hashable, jobs: Iterable[ObjectRef]) -> None:
@@ -142,8 +140,7 @@ class Assigner:
         self._nodes.set(ref, by_node)
         self._sink.assign(task_key(ref), by_node)
         self._uids[ref] = observed.uid
-        if self._traces is not None:
-            self._traces.assigned(task_key(ref))
+        self._traces.assigned(ref)
 
     def _fail(self, ref: ObjectRef) -> None:
         job = self._jobs.get(ref)

@@ -26,7 +26,7 @@ from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.writers import build_writers
 from globalmanager.ha.contacts import Contacts
 from globalmanager.ha.fence import Fence
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 _JOBS_PER_SLICE: Final = 1  # of a fan-out; a plan takes 1 to 2 ms
 
@@ -42,7 +42,7 @@ def build_engine(
     settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
     metrics: EngineMetrics | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    traces: TaskTraces | None = None,
+    traces: TaskTraces = NO_TRACES,
 ) -> Engine:
     """An engine that serves `kinds`.
 
@@ -53,7 +53,6 @@ def build_engine(
         fence: open while this replica leads
         metrics: the metrics in the registry that /metrics serves
         clock: the time of day for plans, and the age of changes that somebody else made
-        traces: None when no traces are sent
     """
     metrics = metrics or EngineMetrics(CollectorRegistry())
     types = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)

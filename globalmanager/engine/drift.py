@@ -13,13 +13,13 @@ It notes each child that the engine writes, and the answer of the API server. A 
 process forgets all corrections, which costs one or two more attempts for each such child.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from common.clock import Clock
+from common.newest import NewestKeys
 from edgeai.api.resources import Object
 from globalmanager.cache.store import uid_of
 from globalmanager.kinds.shared.objects import content_hash, differences
@@ -62,7 +62,7 @@ class Drift:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # child's uid -> corrections, newest last
-        self._children: OrderedDict[str, _Corrections] = OrderedDict()
+        self._children = NewestKeys[str, _Corrections](_MAX_CHILDREN)
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
         """Seconds until the engine may replace `existing` by `desired`; 0 for now. None means
@@ -120,8 +120,6 @@ class Drift:
         corrections.left, corrections.in_order_since = (), None
         if corrections.answered or corrections.restored:
             self._children[uid_of(answer)] = corrections
-        if len(self._children) > _MAX_CHILDREN:
-            self._children.popitem(last=False)
 
 
 def _is_left_alone(corrections: _Corrections, path: str, value: Any) -> bool:

@@ -12,7 +12,7 @@ from common.traces import now as traced_now
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.kube.errors import TooLarge
-from globalmanager.contract import Event, Kind, Observed, Plan, Severity, task_key
+from globalmanager.contract import Event, Kind, Observed, Plan, Severity
 from globalmanager.engine.apply import StillTerminating, refusal_of
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.writers import Writers
@@ -24,7 +24,6 @@ class JobReconciler:
     """
     Args:
         fence: open while this replica leads
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class JobReconciler:
         *,
         fence: Fence,
         clock: Clock,
-        traces: TaskTraces | None,
+        traces: TaskTraces,
     ) -> None:
         self._jobs = readers.jobs
         self._fence = fence
@@ -117,9 +116,7 @@ class JobReconciler:
             # children leads to a new plan.
             self._tell_full(observed, error)
             return plan.requeue_after_s
-        if self._traces is not None:
-            key, version = task_key(observed.ref), observed.generation
-            self._traces.planned(key, observed.uid, version, since=began_s)
+        self._traces.planned(observed.ref, observed.uid, observed.generation, since=began_s)
         return pause_s
 
     async def _carry_out(self, kind: Kind, observed: Observed, plan: Plan) -> float | None:

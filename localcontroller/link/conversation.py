@@ -18,12 +18,11 @@ from common import wire
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
-from common.traces import Version, now
 from edgeai.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from localcontroller.ledger.ledger import CloudFrame, Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed
-from localcontroller.traces import TaskTraces
+from localcontroller.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
 
@@ -61,7 +60,6 @@ class Conversation:
     Args:
         send_s: limit for sending one message; a peer that does not read exceeds this limit
         retry_commit_s: delay from a failed commit to the next try
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -73,10 +71,9 @@ class Conversation:
         timing: Timing,
         send_s: float = SEND_S,
         retry_commit_s: float = RETRY_COMMIT_S,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._traces = traces
-        self._arrived: dict[int, float] = {}  # by seq: when a frame that is traced arrived
         self._ws = ws
         self._ledger = ledger
         self._listener = listener
@@ -142,8 +139,8 @@ class Conversation:
                     self._enqueue(event)
 
     def _enqueue(self, frame: CloudFrame) -> None:
-        if self._traces is not None and isinstance(frame, wire.Assign):
-            self._arrived[frame.seq] = now()
+        if isinstance(frame, wire.Assign):
+            self._traces.arrived(frame)
         try:
             self._inbox.put_nowait(frame)
         except asyncio.QueueFull:
@@ -180,17 +177,12 @@ class Conversation:
                 continue
             if refusal:
                 log.error("frame refused", frame=type(frame).__name__, reason=refusal)
-            if self._traces is not None and isinstance(frame, wire.Assign):
-                self._trace_stored(self._traces, frame, refusal)
+            if isinstance(frame, wire.Assign):
+                self._traces.settled(frame, refusal)
             self._session.acknowledge(frame.seq, refusal=refusal)
             if isinstance(frame, wire.Synced):
                 self._listener.on_synced()
         self._outgoing.set()
-
-    def _trace_stored(self, traces: TaskTraces, frame: wire.Assign, refusal: str) -> None:
-        since = self._arrived.pop(frame.seq)
-        if not refusal:
-            traces.stored(Version(frame.key, frame.uid, frame.version), since=since)
 
     # ---- send -----------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
-from localcontroller.traces import TaskTraces
+from localcontroller.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
 
@@ -108,7 +108,6 @@ class Link:
         send_s, retry_commit_s: see Conversation
         relay: may open while a session is open; None: there is no relay
         uniform: draws a float in [low, high]
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Link:
         relay: RelayLink | None = None,
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._traces = traces
         self._endpoint = endpoint
@@ -410,7 +409,7 @@ class Link:
         if report.refusal:
             uid, worker = report.report.uid, report.report.worker
             log.warning("report refused", uid=uid, worker=worker, reason=report.refusal)
-        elif self._traces is not None:
+        else:
             self._traces.reported(report.report.uid, report.report.worker)
 
     def _on_disconnected(self, error: Exception, delay_s: float) -> None:

@@ -23,12 +23,11 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from common import wire
-from common.traces import Traces
 from edgeai.ids import WorkerName
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskSpans
 from tests.globalmanager.edge.world import A, Statuses, assignment, key, report_body, serving, uid
 
 ROUNDS: Final = 5
@@ -83,8 +82,7 @@ class _Sender:
 
 
 async def _measure(endpoint: str) -> dict[str, float]:
-    sent = Traces(endpoint, service="bench", instance="one") if endpoint else None
-    traces = TaskTraces(sent) if sent else None
+    traces = TaskSpans(endpoint, "bench") if endpoint else NO_TRACES
     desired, statuses = DesiredSets(), Statuses()
     inbox = Inbox(
         desired=desired,
@@ -95,18 +93,16 @@ async def _measure(endpoint: str) -> dict[str, float]:
     for number in range(TASKS):
         desired.assign(key(number), {A: assignment(number, workers=(WORKER,))})
         statuses.by_uid[uid(number)] = {}
-        if traces:
-            binding = desired.binding_of(A, uid(number))
-            assert binding is not None
-            traces.wanted(A, key(number), uid(number), binding.version)
+        binding = desired.binding_of(A, uid(number))
+        assert binding is not None
+        traces.wanted(A, key(number), uid(number), binding.version)
     sender = _Sender()
     spent_s = time.process_time()  # also of the thread that sends
     async with serving(inbox):
         first = await _report(inbox, sender, 1)
         later = [await _report(inbox, sender, 2 + turn) for turn in range(LATER)]
     spent_s = time.process_time() - spent_s
-    if sent:
-        await sent.close()
+    await traces.close()
     times = [each for turn in later for each in turn]
     return {
         "first_report_us": statistics.median(first),

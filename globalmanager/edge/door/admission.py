@@ -8,12 +8,13 @@ a fleet that reconnects comes in as fast as the processor can.
 
 import math
 import random
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from common.newest import NewestKeys
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket, TokenBuckets
 from edgeai.addresses import network_of
@@ -131,16 +132,13 @@ class FreeHandshakes:
     """
 
     def __init__(self) -> None:
-        self._last: OrderedDict[NodeName, float] = OrderedDict()  # the longest ago first
+        self._last = NewestKeys[NodeName, float](REMEMBERED_NODES)
 
     def take(self, node: NodeName, now: float) -> bool:
         """Returns: whether this handshake of `node` is free. Args: now: monotonic seconds"""
         if now < self._last.get(node, -math.inf) + FREE_AGAIN_S:
             return False
         self._last[node] = now
-        self._last.move_to_end(node)
-        if len(self._last) > REMEMBERED_NODES:
-            self._last.popitem(last=False)
         return True
 
 

@@ -5,11 +5,11 @@ share one answer.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from common.clock import Clock
+from common.newest import NewestKeys
 
 T = TypeVar("T")
 
@@ -28,9 +28,8 @@ class Remembered(Generic[T]):
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
-        self._size = size
         self._clock = clock
-        self._answers: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
+        self._answers = NewestKeys[bytes, tuple[T, float]](size)
         self._under_way: dict[bytes, asyncio.Event] = {}  # questions that have no answer yet
 
     def __len__(self) -> int:
@@ -42,9 +41,6 @@ class Remembered(Generic[T]):
 
     def put(self, key: bytes, answer: Answer[T]) -> None:
         self._answers[key] = answer.value, self._clock.elapsed() + answer.keep_s
-        self._answers.move_to_end(key)
-        if len(self._answers) > self._size:
-            self._answers.popitem(last=False)
 
     async def answer(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T:
         """The remembered answer, or else the answer of `ask`. Raises: what `ask` raises"""

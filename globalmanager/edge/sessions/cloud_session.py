@@ -5,7 +5,7 @@ of this set. The session sends the fewest frames that bring the LocalController 
 HelloReceived, EdgeSynced, TaskAcked, Reported, and Closed.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -104,10 +104,10 @@ class CloudSession(Session):
             return None
         return wire.Assign(0, key, task.uid, task.version, task.body)
 
-    def is_in_flight(self, key: TaskKey, version: int) -> bool:
-        """Whether this version of the task was sent and is not acknowledged yet."""
-        frame = self._window.in_flight(key)
-        return isinstance(frame, wire.Assign) and frame.version == version
+    def assigns_in_flight(self) -> Iterator[wire.Assign]:
+        """What was sent and is not acknowledged yet."""
+        frames = self._window.all_in_flight()
+        return (frame for frame in frames if isinstance(frame, wire.Assign))
 
     def _held_after_flight(self, key: TaskKey) -> wire.TaskVersion | None:
         match self._window.in_flight(key):

@@ -34,7 +34,7 @@ from globalmanager.edge.sessions.cloud_session import (
 )
 from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.flag import Flag
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
 
@@ -88,7 +88,6 @@ class SessionDriver:
     Args:
         owner: called within `run`
         frames: the rate of the node's frames. All sessions of the node share the bucket
-        traces: None when no traces are sent
         release: of the LocalController, as it tells
         certificate_end: as in Claim
     """
@@ -103,14 +102,13 @@ class SessionDriver:
         timing: DriverTiming,
         frames: TokenBucket,
         metrics: EdgeMetrics,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
         release: str = "",
         certificate_end: int = 0,
     ) -> None:
         self.release = release
         self.certificate_end = certificate_end
         self._traces = traces
-        self._unsent: dict[TaskKey, Desired] = {}  # changes whose sending a trace waits for
         self.node = node
         self.session_id = session_id
         self.ledger_id = ""  # identity of the node's ledger; "" until the Hello
@@ -303,7 +301,7 @@ class SessionDriver:
         if ack.refusal:
             self._metrics.assignments_refused.inc()
             log.warning("node refused a task", node=self.node, task=ack.key, reason=ack.refusal)
-        if self._traces is not None and ack.version is not None:
+        if ack.version is not None:
             self._traces.held(self.node, ack.key, ack.uid, ack.version)
         change = self._unacknowledged.get(ack.key)
         if change is None or version_of(change[0]) != ack.version:
@@ -317,18 +315,10 @@ class SessionDriver:
         edge = self.task_versions.get(key)
         if (edge.version if edge else None) != version_of(task):
             self._unacknowledged[key] = (task, self._loop.time())
-            if self._traces is not None:
-                self._trace_wanted(key, task)
+            if task is not None:
+                self._traces.wanted(self.node, key, task.uid, task.version)
         else:
             self._unacknowledged.pop(key, None)
-            self._unsent.pop(key, None)
-
-    def _trace_wanted(self, key: TaskKey, task: Desired | None) -> None:
-        if task is None or self._traces is None:
-            self._unsent.pop(key, None)
-            return
-        self._unsent[key] = task
-        self._traces.wanted(self.node, key, task.uid, task.version)
 
     # ---- time ----
 
@@ -406,25 +396,12 @@ class SessionDriver:
         self._answers_taken.set()
         try:
             data = self._session.data_to_send(self._loop.time())
-            if self._unsent:
-                self._trace_sent()
+            self._traces.sent(self.node, self._session.assigns_in_flight())
             return data
         except ValueError as error:  # the desired set has more tasks than one Synced can name
             log.error("node cannot be served", node=self.node, problem=str(error))
             self.close(wire.Close.TOO_BIG, "desired set too large")
             return []
-
-    def _trace_sent(self) -> None:
-        """Tell the traces which changes the session has just put into messages."""
-        changes = [
-            (key, task)
-            for key, task in self._unsent.items()
-            if self._session.is_in_flight(key, task.version)
-        ]
-        for key, task in changes:
-            del self._unsent[key]
-            if self._traces is not None:
-                self._traces.sent(self.node, key, task.uid, task.version)
 
     async def _send(self, message: bytes) -> None:
         if not self.is_live:

@@ -34,7 +34,7 @@ from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
 from globalmanager.edge.sessions.entries import Entry, Receipt, Sender, WorkerKey, is_stale_after
 from globalmanager.edge.sessions.pauses import Pauses
 from globalmanager.edge.sessions.ready import Ready
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
 
@@ -112,7 +112,6 @@ class Inbox:
 
     Args:
         desired: knows which workers are bound to which node
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Inbox:
         metrics: EdgeMetrics,
         limits: InboxLimits = InboxLimits(),  # noqa: B008 - frozen
         clock: Clock = SYSTEM_CLOCK,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._traces = traces
         self._desired = desired
@@ -351,8 +350,8 @@ class Inbox:
             fields = {"task": entry.task, "worker": key.worker, "outcome": name, "reason": reason}
             log.warning("report not written", **fields)
         self._metrics.reports.labels(name).inc(len(entry.receipts))
-        if self._traces is not None and isinstance(outcome, Done):
-            self._trace_written(self._traces, key, entry)
+        if isinstance(outcome, Done):
+            self._trace_written(key, entry)
         for sender, seq in entry.receipts:
             if isinstance(outcome, Dropped):
                 sender.close(wire.Close.GOING_AWAY, reason)
@@ -361,12 +360,12 @@ class Inbox:
         if key in self._waiting:
             self._schedule(key)
 
-    def _trace_written(self, traces: TaskTraces, key: WorkerKey, entry: Entry) -> None:
+    def _trace_written(self, key: WorkerKey, entry: Entry) -> None:
         binding = self._bound(key)
         if binding is not None:
             way = Version(binding.key, key.uid, binding.version)
             waited_s = self._clock.elapsed() - entry.since
-            traces.written(key.node, way, key.worker, arrived_s_ago=waited_s)
+            self._traces.written(key.node, way, key.worker, waited_s)
 
     def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
         newer = self._waiting.get(key)

@@ -29,7 +29,7 @@ from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, fram
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, day_of, fingerprint
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
-from globalmanager.traces import TaskTraces
+from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
 
@@ -114,7 +114,6 @@ class Sessions(ContactSubscriber):
     Args:
         contacts: gets a claim for each session here, and reports newer claims of other replicas
         elector: knows the GlobalManager's fencing epoch, for each Welcome
-        traces: None when no traces are sent
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Sessions(ContactSubscriber):
         metrics: EdgeMetrics,
         timing: DriverTiming = DriverTiming(),  # noqa: B008 - frozen
         clock: Clock = SYSTEM_CLOCK,
-        traces: TaskTraces | None = None,
+        traces: TaskTraces = NO_TRACES,
     ) -> None:
         self._desired = desired
         self._traces = traces

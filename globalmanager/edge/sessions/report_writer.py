@@ -8,11 +8,11 @@ A report without room in the job is refused at once, because the same report wou
 Event tells the user of the job, at most once in TELL_EVERY_S.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
+from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.errors import EdgeAIError, Gone, TooLarge
@@ -79,7 +79,7 @@ class JobReportWriter:
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
-        self._told_at: OrderedDict[Uid, float] = OrderedDict()  # the oldest Event first
+        self._told_at = NewestKeys[Uid, float](_MAX_TOLD)
 
     async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
         job = self._jobs.find(key)
@@ -118,9 +118,6 @@ class JobReportWriter:
         now = self._clock.elapsed()
         if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
             self._told_at[uid] = now
-            self._told_at.move_to_end(uid)
-            if len(self._told_at) > _MAX_TOLD:
-                self._told_at.popitem(last=False)
             message = (
                 f"a report of worker {report.worker} on node {report.node} has no place in "
                 f".status: {error}; make the spec smaller, or let the workers report less"

@@ -12,13 +12,13 @@ import hmac
 import http
 import os
 import secrets
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import web
 
 from common.clock import SYSTEM_CLOCK, Clock
+from common.newest import NewestKeys
 from common.settings import is_loopback
 from globalmanager.rest.errors import RequestError
 
@@ -47,7 +47,7 @@ class Logins:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._key = b""
-        self._codes: OrderedDict[str, tuple[float, str]] = OrderedDict()  # code -> (end, token)
+        self._codes = NewestKeys[str, tuple[float, str]](MAX_CODES)  # code -> (end, token)
 
     def use_key(self, root_key: bytes) -> None:
         """From now on there can be sessions. Args: root_key: the same at every replica"""
@@ -110,8 +110,6 @@ class Logins:
     def new_code(self, token: str) -> str:
         """A code that begins a session once, within CODE_S, from this machine alone."""
         code = secrets.token_urlsafe(24)
-        while len(self._codes) >= MAX_CODES:
-            self._codes.popitem(last=False)
         self._codes[_digest(code)] = (self._clock.elapsed() + CODE_S, token)
         return code
 
