@@ -33,48 +33,25 @@ from tests.bench import (
 )
 from tests.cluster.binaries import Unavailable
 
-SECTIONS = {
-    "local": local.measure,
-    "cluster": cluster.measure,
-    "console": console.measure,
-    "federated": federated.measure,
-    "worker-http": worker_http.measure,
-    "manager-memory": manager_memory.measure,
-    "edge-memory": edge_memory.measure,
-    "edge-node": edge_node.measure,
-    "elastic": elastic.measure,
-    "relay": relay.measure,
-    "traces": traces.measure,
-    "hostile": hostile.measure,
-    "churn": churn.measure,
-    "training": training.measure,
-    "scale": scale.measure,
-}
 USUAL = (
-    "local",
-    "cluster",
-    "console",
-    "federated",
-    "worker-http",
-    "manager-memory",
-    "edge-memory",
-    "edge-node",
-    "elastic",
-    "relay",
-    "traces",
-    "hostile",
+    *(local, cluster, console, federated, worker_http, manager_memory, edge_memory, edge_node),
+    *(elastic, relay, traces, hostile),
 )
+SECTIONS = {
+    module.__name__.rpartition(".")[2].replace("_", "-"): module
+    for module in (*USUAL, churn, training, scale)
+}
 
 
-def figures_of(section: str) -> dict[str, Any]:
+def figures_of(section: str) -> Any:
     try:
-        return SECTIONS[section]()
+        return SECTIONS[section].measure()
     except Unavailable as error:
         return {"unavailable": str(error)}
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(USUAL)
+    wanted = sys.argv[1:] or list(SECTIONS)[: len(USUAL)]
     unknown = set(wanted) - set(SECTIONS)
     if unknown:
         sys.exit(f"unknown section {sorted(unknown)[0]!r}; there are {', '.join(SECTIONS)}")

@@ -9,17 +9,16 @@ line between GlobalManager and API server sees each creation and each answer tha
 
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.cluster import NAMESPACE
-from tests.cluster import binaries
+from tests.bench.plane import install, running_plane
+from tests.bench.samples import NAMESPACE
 from tests.cluster.churn import ChurnJob, come_and_go, created_after_gone, created_for
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine, Passed
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 
 JOBS: Final = 2000
 RATE: Final = 2.0  # created, and deleted, a second
@@ -28,15 +27,12 @@ COLLECTED_S: Final = 60.0  # the collector's longest pause is 30 s
 
 
 def measure(count: int = JOBS) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
-        control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        with control_plane.running():
-            return _measure(control_plane, Path(directory), count)
+    with running_plane() as (control_plane, directory):
+        return _measure(control_plane, directory, count)
 
 
 def _measure(control_plane: ControlPlane, directory: Path, count: int) -> dict[str, Any]:
-    control_plane.install_crds()
-    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    install(control_plane)
     control_plane.client.create_named("Node", "edge0")
     with ApiLine(control_plane.url, ca=control_plane.ca) as line:
         kubeconfig = line.write_kubeconfig(directory / "line", token=control_plane.token)

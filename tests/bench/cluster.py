@@ -5,31 +5,25 @@ GlobalManager, and the load, each in processes of its own. The controller manage
 and pods of each Deployment that the GlobalManager creates; no kubelet runs the pods.
 """
 
-import contextlib
 import json
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.certificates import Certificates
-from tests.bench.creator import PLURAL
 from tests.bench.manager_memory import settled_kib
 from tests.bench.nodes import Fleet, fleet
-from tests.bench.onlooker import wait, watched
-from tests.bench.samples import MODEL, config_map, node_name, token_of
+from tests.bench.onlooker import watched
+from tests.bench.plane import connection, deployed, prepare, running_plane
+from tests.bench.process import DEADLINE_S, start
+from tests.bench.samples import NAMESPACE, config_map, node_name, path_of
 from tests.bench.spread import spread
-from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.samples import model
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
-NAMESPACE: Final = "default"
 SESSIONS: Final = 500
 OBJECTS: Final = 500
 RATE: Final = 50  # objects created per second
@@ -37,28 +31,25 @@ REPORTS: Final = 5
 REPORT_EVERY_S: Final = 1.0
 SETTLE_S: Final = 10.0
 WATCHED_S: Final = 20.0  # that a settled system is watched for a write
-# As deploy/containers sets it for the GlobalManager.
-AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "A real API server"."""
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
-        control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        with control_plane.running():
-            return _measure(control_plane, Path(directory))
+    with running_plane() as (control_plane, directory):
+        return _measure(control_plane, directory)
 
 
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
-    prepare(control_plane)
+    prepare(control_plane, nodes=SESSIONS)
+    kubeconfig = control_plane.kubeconfig
     figures: dict[str, Any] = {"sessions": SESSIONS}
     # Both kinds of session are weighed while the API holds no object that they would be assigned.
     certificates = Certificates(directory / "certificates", map(node_name, range(SESSIONS)))
-    with _manager(control_plane, directory, *certificates.flags) as manager:
+    with deployed(kubeconfig, directory, *certificates.flags).running() as manager:
         before_kib = settled_kib(manager)
         with fleet(manager, SESSIONS, *certificates.of_nodes) as nodes:
             figures["kib_per_mtls_session"] = _kib_per_session(manager, nodes, before_kib)
-    with _manager(control_plane, directory) as manager:
+    with deployed(kubeconfig, directory, nodes=SESSIONS).running() as manager:
         before_kib = settled_kib(manager)
         with fleet(manager, SESSIONS) as nodes:
             figures["kib_per_plain_session"] = _kib_per_session(manager, nodes, before_kib)
@@ -72,31 +63,6 @@ def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
 def _kib_per_session(manager: GlobalManager, nodes: Fleet, before_kib: float) -> float:
     nodes.synced_at()
     return round((settled_kib(manager) - before_kib) / SESSIONS, 1)
-
-
-def prepare(control_plane: ControlPlane, *, nodes: int = SESSIONS) -> None:
-    """The CRDs, the Nodes and the Model that the objects need."""
-    control_plane.install_crds()
-    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
-    create_node = partial(control_plane.client.create_named, "Node")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(create_node, map(node_name, range(nodes))))
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-    wait(lambda: control_plane.client.find(account), "no pod can be made without its account")
-    control_plane.client.create(model(MODEL, NAMESPACE))
-
-
-@contextlib.contextmanager
-def _manager(control_plane: ControlPlane, directory: Path, *flags: str) -> Iterator[GlobalManager]:
-    manager = GlobalManager(
-        kubeconfig=control_plane.kubeconfig,
-        directory=directory,
-        tokens={name: token_of(name) for name in map(node_name, range(SESSIONS))},
-        flags=flags,
-        environment=AS_DEPLOYED,
-    )
-    with manager.running():
-        yield manager
 
 
 # ---- from object to edge ------------------------------------------------------------------------
@@ -114,19 +80,17 @@ def assignments(
 
     Args: assigned: uid -> time of its assignment; grows meanwhile
     """
-    arguments = (*connection(control_plane, directory), NAMESPACE)
+    arguments = (*connection(control_plane, directory), objects, RATE, nodes)
     answers = directory / "created.json"
     with answers.open("w") as output:
-        creator = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.bench.creator", *arguments),
-                *(str(objects), str(RATE), str(nodes)),
-            ],
-            stdout=output,
-        )
+        creator = start("creator", *arguments, stdout=output)
     bare_ms = list(_bare_requests(control_plane, creator))
     created: dict[str, list[float]] = json.loads(answers.read_text())
-    wait(lambda: created.keys() <= assigned.keys(), "not every object was assigned")
+    eventually(
+        "the assignment of every object",
+        lambda: created.keys() <= assigned.keys(),
+        timeout_s=DEADLINE_S,
+    )
     to_edge = [(assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
     to_watch = [(seen - told) * 1000 for _, told, seen in created.values()]
     own = [(assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
@@ -143,21 +107,8 @@ def assignments(
     }
 
 
-def jobs_path() -> str:
-    """Of the collection."""
-    return f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/{PLURAL}"
-
-
-def connection(control_plane: ControlPlane, directory: Path) -> tuple[str, str, str]:
-    """URL CA TOKEN_FILE of who may do everything."""
-    token_file = directory / "admin-token"
-    token_file.touch(mode=0o600)
-    token_file.write_text(control_plane.token)
-    return control_plane.url, str(control_plane.ca), str(token_file)
-
-
 def _bare_requests(
-    control_plane: ControlPlane, meanwhile: subprocess.Popen[bytes]
+    control_plane: ControlPlane, meanwhile: "subprocess.Popen[str]"
 ) -> Iterator[float]:
     """What one request that concerns nobody costs while the other process lives."""
     number = 0
@@ -185,7 +136,7 @@ def _made(control_plane: ControlPlane) -> dict[str, int]:
 def _reports(control_plane: ControlPlane, nodes: Fleet, directory: Path) -> dict[str, Any]:
     """How long after the last report every last value stands in its object."""
     count = len(nodes.assigned)
-    with watched(connection(control_plane, directory), jobs=jobs_path()) as onlooker:
+    with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
         nodes.ask(
             reporting=REPORTS * REPORT_EVERY_S,
             every=REPORT_EVERY_S,

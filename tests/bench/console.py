@@ -7,22 +7,19 @@ open pages.
 """
 
 import asyncio
-import json
 import re
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import yaml
 
-from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, prepare
 from tests.bench.manager_memory import settled_kib
+from tests.bench.plane import deployed, prepare, running_plane
+from tests.bench.samples import NAMESPACE, path_of
 from tests.bench.spread import spread
-from tests.cluster import binaries
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.samples import service
 from tests.support.manager import GlobalManager
@@ -43,25 +40,16 @@ PAGES: Final = (
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "The console"."""
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as name:
-        directory = Path(name)
-        users = {AUDITED: "system:masters", VIEWER: "system:masters"}
-        control_plane = ControlPlane(binaries.obtain(), directory, users=users)
-        with control_plane.running():
-            prepare(control_plane, nodes=NODES)
-            _make_jobs(control_plane)
-            kubeconfig, viewer = directory / "manager", directory / "viewer"
-            control_plane.write_kubeconfig(kubeconfig, user=AUDITED)
-            control_plane.write_kubeconfig(viewer, user=VIEWER)
-            manager = GlobalManager(
-                kubeconfig=kubeconfig,
-                directory=directory,
-                flags=("--http-auth", "kubernetes"),
-                environment=AS_DEPLOYED,
-            )
-            with manager.running():
-                token = yaml.safe_load(viewer.read_text())["users"][0]["user"]["token"]
-                return asyncio.run(_Bench(control_plane, manager, token).figures())
+    users = {AUDITED: "system:masters", VIEWER: "system:masters"}
+    with running_plane(users) as (control_plane, directory):
+        prepare(control_plane, nodes=NODES)
+        _make_jobs(control_plane)
+        kubeconfig, viewer = directory / "manager", directory / "viewer"
+        control_plane.write_kubeconfig(kubeconfig, user=AUDITED)
+        control_plane.write_kubeconfig(viewer, user=VIEWER)
+        with deployed(kubeconfig, directory, "--http-auth", "kubernetes").running() as manager:
+            token = yaml.safe_load(viewer.read_text())["users"][0]["user"]["token"]
+            return asyncio.run(_Bench(control_plane, manager, token).figures())
 
 
 def _make_jobs(control_plane: ControlPlane) -> None:
@@ -172,12 +160,11 @@ class _Bench:
         }
 
     def _change_jobs(self) -> int:
-        path = f"/apis/edgeai.io/v1alpha1/namespaces/{NAMESPACE}/jointinferenceservices/job-"
         end_s, number = time.monotonic() + OPEN_S, 0
         while time.monotonic() < end_s:
             # The model is missing, too, and the page of the job and the first rows say which it is.
             patch = {"spec": {"edgeWorker": {"model": {"name": f"missing-{number}"}}}}
-            self._control_plane.client.patch(f"{path}{10 ** (number % 3)}", patch)
+            self._control_plane.client.patch(f"{path_of()}/job-{10 ** (number % 3)}", patch)
             number += 1
             time.sleep(1 / CHANGES_PER_S)
         return number
@@ -186,7 +173,3 @@ class _Bench:
 def _is_seen(event: dict[str, Any]) -> bool:
     """Leases are renewed, whoever looks."""
     return "objectRef" in event and event["objectRef"]["resource"] != "leases"
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure()))

@@ -17,11 +17,12 @@ import aiohttp
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
+from tests.bench.pace import paced
 from tests.bench.spread import spread
-from tests.cluster.programs import processor_s
 from tests.localcontroller.builders import UID, assign, body, desired, key
 from tests.localcontroller.cloud import running_cloud
 from tests.localcontroller.test_process import Controller, running
+from tests.support.processes import processor_s
 
 WORKERS: Final = tuple(f"worker-{number}" for number in range(20))
 POSTS_PER_S: Final = (10, 25, 45)  # of the whole node
@@ -70,9 +71,7 @@ async def _post(controller: Controller, rate: float, workers: tuple[str, ...]) -
         took_ms.append((time.perf_counter() - started_s) * 1000)
 
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-        begin_s = time.monotonic()
-        for number in range(round(rate * POSTING_S)):
-            await asyncio.sleep(max(0.0, begin_s + number / rate - time.monotonic()))
+        async for number in paced(1 / rate, POSTING_S):
             group.create_task(post(number))
     return took_ms
 

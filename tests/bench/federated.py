@@ -7,7 +7,6 @@ One case is measured beside Flower, too, where FLOWER names a Python that has it
 while a busy process for each core wants the machine for itself.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -16,9 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any, Final
 
 import numpy as np
@@ -28,13 +26,14 @@ from edgeai.worker.federated.layout import Weights
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.rounds import RoundSettings
 from edgeai.worker.federated.server import AggregationServer
+from tests.bench.process import DEADLINE_S, answer_of, start
 from tests.support.ports import free_port
+from tests.support.processes import memory_kib
 
 CASES: Final = [(10**6, 2), (10**6, 8), (10**7, 2), (10**7, 8), (10**8, 2), (10**8, 8)]
 ROUNDS: Final = 3
 HOST: Final = "127.0.0.1"
 SECRET: Final = "bench"
-DEADLINE_S: Final = 300.0
 FLOWER: Final = "EDGEAI_BENCH_FLOWER"
 FLOWER_PROGRAM: Final = Path(__file__).with_name("flower.py")
 SIDE_BY_SIDE: Final = (10**7, 8)
@@ -56,7 +55,7 @@ def side_by_side() -> dict[str, Any]:
     parameters, trainers = SIDE_BY_SIDE
     figures: dict[str, Any] = {"parameters": parameters, "trainers": trainers}
     for name, busy in (("alone", 0), ("beside_busy_processes", os.cpu_count() or 1)):
-        with _busy(busy):
+        with _ended(*(subprocess.Popen(BUSY) for _ in range(busy))):
             figures[name] = {
                 "busy_processes": busy,
                 "edgeai": _case(parameters, trainers),
@@ -66,14 +65,14 @@ def side_by_side() -> dict[str, Any]:
 
 
 @contextmanager
-def _busy(count: int) -> Iterator[None]:
-    processes = [subprocess.Popen(BUSY) for _ in range(count)]
+def _ended(*processes: "subprocess.Popen[Any]") -> Iterator[None]:
+    """At the end they are killed: one that failed leaves the others waiting for ever."""
     try:
         yield
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def _flower(parameters: int, trainers: int) -> dict[str, Any]:
@@ -86,27 +85,18 @@ def _flower(parameters: int, trainers: int) -> dict[str, Any]:
         [*command, "aggregator", address, str(trainers), str(ROUNDS)],
         *[[*command, "trainer", address, str(parameters)]] * trainers,
     ]
-    with tempfile.TemporaryFile("w+") as log, ExitStack() as stack:
+    with tempfile.TemporaryFile("w+") as log:
         processes = [
-            subprocess.Popen(each, stdout=PIPE, stderr=log, text=True) for each in commands
+            subprocess.Popen(each, stdout=subprocess.PIPE, stderr=log, text=True)
+            for each in commands
         ]
-        for process in processes:
-            stack.enter_context(_killed_at_end(process))
-        told = processes[0].communicate(timeout=DEADLINE_S)[0]
+        with _ended(*processes):
+            told = processes[0].communicate(timeout=DEADLINE_S)[0]
         if processes[0].returncode:
             log.seek(0)
             return {"failed": log.read()[-1000:]}
     seconds, peak_kib = json.loads(told)
     return _figures(seconds, peak_kib)
-
-
-@contextmanager
-def _killed_at_end(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def _figures(seconds: list[float], aggregator_kib: int) -> dict[str, Any]:
@@ -117,18 +107,18 @@ def _figures(seconds: list[float], aggregator_kib: int) -> dict[str, Any]:
 
 
 def _case(parameters: int, trainers: int) -> dict[str, Any]:
-    with (
-        tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory,
-        _aggregator(directory, trainers) as (process, port),
-    ):
-        workers = [_start("trainer", directory, n, port, parameters) for n in range(trainers)]
-        try:
-            told = [json.loads(worker.communicate(timeout=DEADLINE_S)[0]) for worker in workers]
-        finally:
-            for worker in workers:  # one that failed leaves the others waiting for ever
-                worker.kill()
-                worker.wait()
-        seconds, peak_kib = json.loads(process.communicate(timeout=DEADLINE_S)[0])
+    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
+        aggregator = start("federated", "aggregator", directory, trainers)
+        with _ended(aggregator):
+            assert aggregator.stdout is not None
+            port = int(aggregator.stdout.readline())
+            workers = [
+                start("federated", "trainer", number, port, parameters)
+                for number in range(trainers)
+            ]
+            with _ended(*workers):
+                told = [answer_of(worker) for worker in workers]
+            seconds, peak_kib = answer_of(aggregator)
     # One of the trainers has also sent the weights that all started from.
     sent = min(each["sent"] for each in told)
     return {
@@ -152,24 +142,6 @@ def _json() -> dict[str, Any]:
         "bytes_per_parameter": round(len(text) / JSON_NUMBERS, 1),
         "seconds_to_write_and_read": round(time.monotonic() - started_s, 2),
     }
-
-
-@contextmanager
-def _aggregator(directory: str, trainers: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    process = _start("aggregator", directory, trainers)
-    try:
-        assert process.stdout is not None
-        yield process, int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _start(role: str, directory: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.bench.federated", role, directory]
-    return subprocess.Popen(
-        [*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True, stderr=sys.stderr
-    )
 
 
 # ---- processes ----------------------------------------------------------------------------------
@@ -218,15 +190,16 @@ def _aggregate(directory: str, trainers: str) -> None:
     server.serve()
     # The first round has no beginning of its own: trainers join and seed before it.
     seconds = [after - before for before, after in itertools.pairwise(ends)]
-    print(json.dumps([seconds, _peak_kib()]), flush=True)
+    print(json.dumps([seconds, memory_kib()["VmHWM"]]), flush=True)
 
 
-def _train(_directory: str, number: str, port: str, parameters: str) -> None:
+def _train(number: str, port: str, parameters: str) -> None:
     _environment(WORKER_NAME=f"trainer-{number}", AGG_IP=HOST, AGG_PORT=port, MODEL_URL="nowhere")
     learning = FederatedLearning(Plain(int(parameters)))
     learning.train([0])
     sent, received = learning.transferred_bytes
-    print(json.dumps({"sent": sent, "received": received, "peak_kib": _peak_kib()}), flush=True)
+    told = {"sent": sent, "received": received, "peak_kib": memory_kib()["VmHWM"]}
+    print(json.dumps(told), flush=True)
 
 
 def _environment(**variables: str) -> None:
@@ -235,15 +208,6 @@ def _environment(**variables: str) -> None:
     )
 
 
-def _peak_kib() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=["aggregator", "trainer"])
-    parser.add_argument("arguments", nargs="*")
-    chosen = parser.parse_args()
-    role = _aggregate if chosen.role == "aggregator" else _train
-    role(*chosen.arguments)
+    role = _aggregate if sys.argv[1] == "aggregator" else _train
+    role(*sys.argv[2:])

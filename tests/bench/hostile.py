@@ -12,27 +12,29 @@ computes: an attacker takes a processor from all others, whatever it attacks.
 import json
 import subprocess
 import sys
-import tempfile
-import time
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from edgeai.cli.api import Object
 from globalmanager.kinds.edge.jointinferenceservice.workers import secret_name, worker_name
-from tests.bench.cluster import AS_DEPLOYED, connection
-from tests.bench.creator import PLURAL
-from tests.bench.samples import MODEL, service
+from tests.bench.plane import (
+    connection,
+    deployed,
+    install,
+    running_plane,
+    wait_for_account,
+    wait_for_calm,
+)
+from tests.bench.process import DEADLINE_S, answer_of, start
+from tests.bench.samples import MODEL, path_of, service
 from tests.bench.spread import spread
 from tests.bench.worker_http import cloud_worker
-from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.samples import model
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 
 SECONDS: Final = 60.0  # of each attack
@@ -49,19 +51,16 @@ FAT: Final = "fat"  # the namespace of large objects
 FAT_REPLICAS: Final = 110
 SHARED_MODEL: Final = "shared"
 SHARERS: Final = 1000  # services of the attacker that name it
-CALM_S: Final = 3.0
-DEADLINE_S: Final = 300.0
+TIMES: Final = (
+    *("cr_to_edge_ms", "cr_to_watch_ms", "report_ms"),
+    *("worker_api_ms", "big_model_ms", "health_ms"),
+)
 
 
 def measure(seconds: float = SECONDS, only: Sequence[str] = ()) -> dict[str, Any]:
     """Figures of docs/performance.md, "Beside attackers"."""
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
-        control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        with (
-            control_plane.running(),
-            _Bench(control_plane, Path(directory)).running() as bench,
-        ):
-            return bench.figures(seconds, only)
+    with running_plane() as where, _Bench(*where).running() as bench:
+        return bench.figures(seconds, only)
 
 
 class _Bench:
@@ -70,12 +69,7 @@ class _Bench:
         self._client = control_plane.client
         self._directory = directory
         self._connection = connection(control_plane, directory)
-        self._manager = GlobalManager(
-            kubeconfig=control_plane.kubeconfig,
-            directory=directory,
-            tokens=TOKENS,
-            environment=AS_DEPLOYED,
-        )
+        self._manager = deployed(control_plane.kubeconfig, directory, tokens=TOKENS)
         self._edge = Edge(
             NEIGHBOUR,
             token=TOKENS[NEIGHBOUR],
@@ -115,8 +109,8 @@ class _Bench:
         token = self._control_plane.token
         api = {"connection": [*self._connection[:2], token]}
         tenant = {**api, "namespace": FAT}
-        shared = f"{_path_of(ATTACKER, 'models')}/{SHARED_MODEL}"
-        honest = self._client.get(f"{_path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
+        shared = f"{path_of(ATTACKER, 'models')}/{SHARED_MODEL}"
+        honest = self._client.get(f"{path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
         return {
             "nobody": None,
             "busy process": ("spin", {}),
@@ -138,14 +132,12 @@ class _Bench:
     # ---- what is there ----
 
     def _prepare(self) -> None:
-        self._control_plane.install_crds()
-        self._client.create_named("Namespace", SYSTEM_NAMESPACE, NEIGHBOUR, ATTACKER, FAT)
-        account = f"/api/v1/namespaces/{FAT}/serviceaccounts/default"
-        eventually("the account of pods", partial(self._client.find, account))
+        install(self._control_plane)
+        self._client.create_named("Namespace", NEIGHBOUR, ATTACKER, FAT)
+        for name in (NEIGHBOUR, ATTACKER, FAT):
+            wait_for_account(self._client, name)
         for name in (NEIGHBOUR, ATTACKER):
             self._client.create_named("Node", name)
-            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-            eventually("the account of pods", partial(self._client.find, account))
             self._client.create(model(MODEL, name))
         for name in WORKERS:
             self._client.create(_named(service(0, NEIGHBOUR, NEIGHBOUR, model=MODEL), name))
@@ -167,29 +159,24 @@ class _Bench:
 
     def _make_many_tasks(self) -> None:
         """Tasks with long names for the attacker's node."""
-        path = _path_of(ATTACKER, "datasets")
+        path = path_of(ATTACKER, "datasets")
         self._send(["POST", path, _dataset(n)] for n in range(MANY_TASKS))
 
     def _make_sharers(self) -> None:
         """Services that name one Model. They start nothing, because another Model is missing."""
         self._client.create(model(SHARED_MODEL, ATTACKER))
-        self._send(["POST", _path_of(ATTACKER), _sharer(n)] for n in range(SHARERS))
+        self._send(["POST", path_of(ATTACKER), _sharer(n)] for n in range(SHARERS))
 
     def _delete_sharers(self) -> None:
         names = (_sharer(n)["metadata"]["name"] for n in range(SHARERS))
-        self._send(["DELETE", f"{_path_of(ATTACKER)}/{name}", {}] for name in names)
+        self._send(["DELETE", f"{path_of(ATTACKER)}/{name}", {}] for name in names)
 
     def _send(self, requests: Iterable[Sequence[Any]]) -> None:
         """Send [method, path, body] each, and wait until the machine is calm."""
         file = self._directory / "requests"
         file.write_text("\n".join(json.dumps(each) for each in requests))
-        _said_by(_start("sender", *self._connection, str(file), "8"))
-        eventually("the end of the work about them", self._is_calm, timeout_s=DEADLINE_S)
-
-    def _is_calm(self) -> bool:
-        before_s = self._manager.processor_s()
-        time.sleep(CALM_S)
-        return self._manager.processor_s() - before_s < CALM_S / 20
+        answer_of(start("sender", *self._connection, file, 8))
+        wait_for_calm(self._manager)
 
     # ---- one attack ----
 
@@ -205,22 +192,17 @@ class _Bench:
         spent_s = self._manager.processor_s()
         lost = self._leases_lost()
         if attack is not None:
-            process = _start("attackers", attack[0], str(seconds), json.dumps(attack[1]))
-        seen = json.loads(_said_by(self._neighbour(seconds)))
+            process = start("attackers", attack[0], seconds, json.dumps(attack[1]))
+        seen = answer_of(self._neighbour(seconds))
         figures = {
-            "cr_to_edge_ms": spread(seen.pop("cr_to_edge_ms")),
-            "cr_to_watch_ms": spread(seen.pop("cr_to_watch_ms")),
-            "report_ms": spread(seen.pop("report_ms")),
-            "worker_api_ms": spread(seen.pop("worker_api_ms")),
-            "big_model_ms": spread(seen.pop("big_model_ms")),
-            "health_ms": spread(seen.pop("health_ms")),
+            **{name: spread(seen.pop(name)) for name in TIMES},
             **seen,
             "manager_peak_mib": round(self._manager.peak_kib() / 1024, 1),
             "manager_processor_s": round(self._manager.processor_s() - spent_s, 1),
             "leases_lost": self._leases_lost() - lost,
         }
         if process is not None:
-            figures["attacker"] = json.loads(_said_by(process))
+            figures["attacker"] = answer_of(process)
         if attack is not None and attack[1].get("namespace") == FAT:
             figures["manager_peak_after_restart_mib"] = self._restarted_peak_mib()
         if name == "model-changes":
@@ -237,16 +219,16 @@ class _Bench:
         # the API server takes a second of processor time for a list of large custom resources
         eventually("readiness", lambda: self._manager.readyz()[0], timeout_s=DEADLINE_S)
         eventually("the tasks of the workers", self._has_tasks)
-        eventually("the end of the work after a restart", self._is_calm, timeout_s=DEADLINE_S)
+        wait_for_calm(self._manager)
         return round(self._manager.peak_kib() / 1024, 1)
 
-    def _neighbour(self, seconds: float) -> subprocess.Popen[str]:
+    def _neighbour(self, seconds: float) -> "subprocess.Popen[str]":
         urls = [self._worker_url(NEIGHBOUR, name) for name in WORKERS]
         health = f"http://127.0.0.1:{self._manager.http_port}/healthz"
-        return _start(
+        return start(
             "neighbour",
             *(*self._connection, NEIGHBOUR, NEIGHBOUR, self._edge.status_url, health),
-            *(str(seconds), str(self._big_model_port), *urls),
+            *(seconds, self._big_model_port, *urls),
         )
 
     def _worker_url(self, namespace: str, name: str) -> str:
@@ -254,10 +236,6 @@ class _Bench:
         path = f"/api/v1/namespaces/{namespace}/secrets/{secret_name(name)}"
         (value,) = self._client.get(path)["data"].values()
         return self._edge.worker_url(worker_name(name, "edge"), secret=b64decode(value).decode())
-
-
-def _path_of(namespace: str, plural: str = PLURAL) -> str:
-    return f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{plural}"
 
 
 def _dataset(number: int) -> Object:
@@ -295,17 +273,6 @@ def _federation(trainers: int) -> Object:
 
 def _named(object_: Object, name: str) -> Object:
     return {**object_, "metadata": {**object_["metadata"], "name": name}}
-
-
-def _start(module: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"tests.bench.{module}", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def _said_by(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, f"{process.args!r} ended with {process.returncode}"
-    return said
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import aiohttp
 
 from edgeai.api.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
 from edgeai.cli.api import Object
-from tests.bench.neighbour import paced
 from tests.bench.onlooker import api_session
+from tests.bench.pace import paced
 
 Told = Counter[str]
 

@@ -17,7 +17,6 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,9 +27,9 @@ import uvloop
 from edgeai.worker.cloud_client import CloudClient
 from edgeai.worker.environment import Address
 from edgeai.worker.results import Reason
-from tests.bench.creator import PLURAL
 from tests.bench.onlooker import Status, api_session, events
-from tests.bench.samples import MODEL, service
+from tests.bench.pace import paced
+from tests.bench.samples import MODEL, path_of, service
 
 JOB_EVERY_S: Final = 0.25
 REPORT_EVERY_S: Final = 0.5  # of one worker
@@ -222,19 +221,11 @@ class Samples:
             client.close()
 
 
-async def paced(every_s: float, seconds: float) -> AsyncIterator[int]:
-    """0, 1, 2, … each at its time, for `seconds`."""
-    begin_s = time.monotonic()
-    for number in range(int(seconds / every_s)):
-        await asyncio.sleep(max(0.0, begin_s + number * every_s - time.monotonic()))
-        yield number
-
-
 async def run(
     url: str, ca: str, token: str, *where: str, seconds: float, big_model: int, urls: list[str]
 ) -> dict[str, Any]:
     namespace, node, status_url, health_url = where
-    path = f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{PLURAL}"
+    path = path_of(namespace)
     async with api_session(url, ca, token) as api:
         jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
         samples, health = Samples(big_model), Health(health_url)

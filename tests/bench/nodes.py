@@ -3,15 +3,13 @@
 import contextlib
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from queue import Empty, Queue
-from typing import Any, Final
+from typing import Any
 
+from tests.bench.process import DEADLINE_S, start
 from tests.support.manager import GlobalManager
-
-DEADLINE_S: Final = 300.0
 
 
 class Fleet:
@@ -21,12 +19,7 @@ class Fleet:
         host, _, port = manager.edge_address.rpartition(":")
         self.count = count
         self.assigned: dict[str, float] = {}  # uid -> time of its assignment
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.fleet", host, port, str(count), *certificates],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = start("fleet", host, port, count, *certificates, stdin=subprocess.PIPE)
         self._answers: Queue[dict[str, Any]] = Queue()
         threading.Thread(target=self._listen, name="fleet", daemon=True).start()
 

@@ -13,20 +13,21 @@ import asyncio
 import contextlib
 import json
 import ssl
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
 import uvloop
 
+from tests.bench.process import DEADLINE_S, start
+from tests.support.waiting import eventually
+
 LINE_BYTES: Final = 2**20
-DEADLINE_S: Final = 300.0
 
 
 class Onlooker:
@@ -35,13 +36,9 @@ class Onlooker:
     def __init__(self, connection: Sequence[str], paths: Mapping[str, str]) -> None:
         self.paths = paths
         self._seen: dict[str, dict[tuple[str, str], float]] = {p: {} for p in paths.values()}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.onlooker", *connection, *paths.values()],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = start("onlooker", *connection, *paths.values())
         threading.Thread(target=self._listen, name="onlooker", daemon=True).start()
-        wait(lambda: all(self.times(each, "watched") for each in paths), "nothing is watched")
+        eventually("all watches", lambda: all(self.times(each, "watched") for each in paths))
 
     @property
     def pid(self) -> int:
@@ -65,11 +62,12 @@ class Onlooker:
         return found
 
     def wait_for(self, resource: str, what: str, count: int) -> dict[str, float]:
-        wait(
-            lambda: len(self.times(resource, what)) >= count,
-            f"not {count} {resource} are seen {what!r}",
-        )
-        return self.times(resource, what)
+        def check() -> dict[str, float]:
+            times = self.times(resource, what)
+            assert len(times) >= count, f"{len(times)} of {count}"
+            return times
+
+        return eventually(f"{resource} that are {what!r}", check, timeout_s=DEADLINE_S)
 
     def stop(self) -> None:
         self._process.terminate()
@@ -83,15 +81,6 @@ def watched(connection: Sequence[str], **paths: str) -> Iterator[Onlooker]:
         yield onlooker
     finally:
         onlooker.stop()
-
-
-def wait(is_so: Callable[[], Any], otherwise: str, poll_s: float = 0.02) -> None:
-    """Raises: SystemExit"""
-    end_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        if time.monotonic() > end_s:
-            raise SystemExit(f"{otherwise} after {DEADLINE_S:g} s")
-        time.sleep(poll_s)
 
 
 # ---- the process --------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from globalmanager.contract import Assignment, ServicePort
 from tests.bench.spread import spread
 from tests.globalmanager.edge.world import A, EdgeSide, token
 from tests.localcontroller.test_process import Controller, running
+from tests.support.processes import memory_kib
 from tests.support.waiting import async_eventually
 
 HOST: Final = "127.0.0.1"
@@ -169,9 +170,7 @@ class Worker:
 
 
 def resident_mib(process: int | str = "self") -> float:
-    text = Path(f"/proc/{process}/status").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("VmRSS"))
-    return round(int(line.split()[1]) / 1024, 1)
+    return round(memory_kib(process)["VmRSS"] / 1024, 1)
 
 
 def receive(connection: socket.socket, size: int) -> None:

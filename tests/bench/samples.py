@@ -5,6 +5,7 @@ from typing import Final
 
 from edgeai.cli.api import Object
 
+NAMESPACE: Final = "default"
 MODEL: Final = "bench"
 
 
@@ -14,6 +15,11 @@ def node_name(number: int) -> str:
 
 def token_of(node: str) -> str:
     return hashlib.sha256(f"bench {node}".encode()).hexdigest()
+
+
+def path_of(namespace: str = NAMESPACE, plural: str = "jointinferenceservices") -> str:
+    """Of a collection in the API."""
+    return f"/apis/edgeai.io/v1alpha1/namespaces/{namespace}/{plural}"
 
 
 def service(number: int, namespace: str, node: str, *, model: str = "none") -> Object:

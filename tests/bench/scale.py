@@ -9,30 +9,29 @@ with client certificates, and those of nodes that get jobs. STATUSES of the jobs
 times a second. 0 leaves a part out.
 """
 
-import contextlib
 import json
 import os
 import platform
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from tests.bench.certificates import Certificates
-from tests.bench.cluster import AS_DEPLOYED, NAMESPACE, assignments, prepare
+from tests.bench.cluster import assignments
 from tests.bench.manager_memory import settled_kib
-from tests.bench.nodes import DEADLINE_S, Fleet, fleet
+from tests.bench.nodes import Fleet, fleet
+from tests.bench.plane import deployed, prepare, running_plane, wait_for_calm
 from tests.bench.samples import node_name, token_of
 from tests.bench.status_cost import status_cost
 from tests.bench.statuses import statuses as statuses_of
-from tests.cluster import binaries
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.edge import Edge
 from tests.support.manager import GlobalManager
@@ -45,36 +44,27 @@ STATUSES: Final = 1_000
 # Two beats of each session. The GlobalManager's full garbage collection comes once in 3 minutes.
 IDLE_S: Final = 30.0
 IDLE_TIMES: Final = 6
-CALM_S: Final = 5.0
 
 
 def measure(
     plain: int = PLAIN, mtls: int = MTLS, busy: int = BUSY, statuses: int = STATUSES
 ) -> dict[str, Any]:
     """Figures of docs/performance.md, "Scale"."""
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as name:
-        directory = Path(name)
-        control_plane = ControlPlane(
-            binaries.obtain(), directory, users={AUDITED: "system:masters"}
-        )
-        try:
-            control_plane.start()
-            prepare(control_plane, nodes=busy)
-            bench = _Bench(control_plane, directory)
-            figures: dict[str, Any] = {"machine": machine(control_plane)}
-            if plain:
-                figures["plain"] = bench.plain(plain)
-            if mtls:
-                figures["mtls"] = bench.mtls(mtls)
-            if plain or mtls:
-                figures["localcontroller"] = bench.localcontroller()
-            if statuses:
-                figures["status_cost"] = status_cost(control_plane, NAMESPACE)
-            if busy:
-                figures |= bench.busy(busy, min(statuses, busy))
-            return figures
-        finally:
-            control_plane.stop()
+    with running_plane({AUDITED: "system:masters"}) as (control_plane, directory):
+        prepare(control_plane, nodes=busy)
+        bench = _Bench(control_plane, directory)
+        figures: dict[str, Any] = {"machine": machine(control_plane)}
+        if plain:
+            figures["plain"] = bench.plain(plain)
+        if mtls:
+            figures["mtls"] = bench.mtls(mtls)
+        if plain or mtls:
+            figures["localcontroller"] = bench.localcontroller()
+        if statuses:
+            figures["status_cost"] = status_cost(control_plane)
+        if busy:
+            figures |= bench.busy(busy, min(statuses, busy))
+        return figures
 
 
 def machine(control_plane: ControlPlane) -> dict[str, Any]:
@@ -97,20 +87,8 @@ class _Bench:
         self._kubeconfig = directory / "manager-kubeconfig"
         control_plane.write_kubeconfig(self._kubeconfig, user=AUDITED)
 
-    @contextlib.contextmanager
-    def _manager(self, count: int, *flags: str) -> Iterator[GlobalManager]:
-        manager = GlobalManager(
-            kubeconfig=self._kubeconfig,
-            directory=self._directory,
-            tokens={name: token_of(name) for name in map(node_name, range(count))},
-            flags=flags,
-            environment=AS_DEPLOYED,
-        )
-        try:
-            manager.start()
-            yield manager
-        finally:
-            manager.stop()
+    def _manager(self, count: int, *flags: str) -> AbstractContextManager[GlobalManager]:
+        return deployed(self._kubeconfig, self._directory, *flags, nodes=count).running()
 
     def plain(self, count: int) -> dict[str, Any]:
         """Sessions without TLS: their memory, their idle cost, and how they come back."""
@@ -161,7 +139,7 @@ class _Bench:
                 }
             }
             if statuses:
-                _wait_until_calm(manager)
+                wait_for_calm(manager)
                 figures["statuses"] = statuses_of(
                     *(self._control_plane, manager, nodes, self._directory), count=statuses
                 )
@@ -190,17 +168,6 @@ class _Bench:
                 line for line in manager.log_lines() if "list or watch failed" in line
             ],
         }
-
-
-def _wait_until_calm(manager: GlobalManager) -> None:
-    """Until the work about the jobs is done."""
-    end_s = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end_s:
-        spent_s = manager.processor_s()
-        time.sleep(CALM_S)
-        if manager.processor_s() - spent_s < CALM_S / 10:
-            return
-    raise SystemExit(f"the GlobalManager has work for more than {DEADLINE_S:g} s")
 
 
 def _idle(manager: GlobalManager, nodes: Fleet, before_kib: float) -> dict[str, Any]:

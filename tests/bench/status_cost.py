@@ -12,28 +12,27 @@ import aiohttp
 import msgspec
 
 from tests.bench.onlooker import api_session
-from tests.bench.samples import node_name, service
+from tests.bench.samples import NAMESPACE, node_name, path_of, service
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.programs import processor_s
+from tests.support.processes import processor_s
 
 JOBS: Final = 20
 WRITES: Final = 400
 LANES: Final = 4
-_PATH: Final = "/apis/edgeai.io/v1alpha1/namespaces/{}/jointinferenceservices"
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _CONDITIONS: Final = ("Accepted", "ResolvedRefs", "Running", "EdgeConnected")
 
 
-def status_cost(control_plane: ControlPlane, namespace: str) -> dict[str, Any]:
+def status_cost(control_plane: ControlPlane) -> dict[str, Any]:
     """Milliseconds of processor time for one write, by process."""
-    return asyncio.run(_measure(control_plane, namespace))
+    return asyncio.run(_measure(control_plane))
 
 
-async def _measure(control_plane: ControlPlane, namespace: str) -> dict[str, Any]:
+async def _measure(control_plane: ControlPlane) -> dict[str, Any]:
     url, ca, token = control_plane.url, str(control_plane.ca), control_plane.token
     async with api_session(url, ca, token) as session:
-        jobs = _Jobs(session, _PATH.format(namespace))
-        await jobs.create(namespace)
+        jobs = _Jobs(session)
+        await jobs.create()
         await jobs.write(WRITES)  # so that the API server is warm
         tracked = await _cost(control_plane, jobs)
         await jobs.forget_managers()
@@ -55,17 +54,16 @@ async def _cost(control_plane: ControlPlane, jobs: "_Jobs") -> dict[str, float]:
 class _Jobs:
     """Jobs without workers, since their Model does not exist."""
 
-    def __init__(self, session: aiohttp.ClientSession, path: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._path = path
         self._versions: dict[str, str] = {}  # name -> resourceVersion
         self._value = 0
 
-    async def create(self, namespace: str) -> None:
+    async def create(self) -> None:
         for number in range(JOBS):
-            job = service(number, namespace, node_name(0))
+            job = service(number, NAMESPACE, node_name(0))
             job["metadata"]["name"] = name = f"cost-{number}"
-            async with self._session.post(self._path, json=job) as answer:
+            async with self._session.post(path_of(), json=job) as answer:
                 await self._note(name, answer)
             await self._patch(name, {"status": _whole_status()}, "/status")
 
@@ -86,13 +84,13 @@ class _Jobs:
 
     async def delete(self) -> None:
         for name in self._versions:
-            async with self._session.delete(f"{self._path}/{name}") as answer:
+            async with self._session.delete(f"{path_of()}/{name}") as answer:
                 answer.raise_for_status()
 
     async def _patch(self, name: str, patch: dict[str, Any], subresource: str = "") -> None:
         metadata = {**patch.get("metadata", {}), "resourceVersion": self._versions[name]}
         body = msgspec.json.encode({**patch, "metadata": metadata})
-        path = f"{self._path}/{name}{subresource}"
+        path = f"{path_of()}/{name}{subresource}"
         async with self._session.patch(path, data=body, headers=_MERGE) as answer:
             await self._note(name, answer)
 

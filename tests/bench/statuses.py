@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.bench.cluster import connection, jobs_path
 from tests.bench.nodes import Fleet
 from tests.bench.onlooker import Onlooker, watched
+from tests.bench.plane import connection
+from tests.bench.samples import path_of
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.programs import processor_s
 from tests.support.manager import GlobalManager
+from tests.support.processes import processor_s
 
 REPORTING_S: Final = 30.0
 REPORT_EVERY_S: Final = 0.1
@@ -30,7 +31,7 @@ def statuses(
     count: int,
 ) -> dict[str, Any]:
     """`count` nodes report ten times a second each."""
-    with watched(connection(control_plane, directory), jobs=jobs_path()) as onlooker:
+    with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
         processes = {
             **control_plane.pids(),
             "globalmanager": manager.pid,

@@ -11,7 +11,6 @@ import asyncio
 import json
 import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -28,12 +27,12 @@ from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.desired_sets import DesiredSets
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.traces import NO_TRACES, TaskSpans
+from tests.bench.process import answer_of, start
 from tests.globalmanager.edge.world import A, Statuses, assignment, key, report_body, serving, uid
 
 ROUNDS: Final = 5
 TASKS: Final = 600  # their spans, three of each, are what waits for a collector at most
 LATER: Final = 10  # reports of each task after its first one
-DEADLINE_S: Final = 120.0
 NOBODY: Final = "http://127.0.0.1:1"
 WORKER: Final = WorkerName("w")
 
@@ -42,7 +41,10 @@ def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Traces"."""
     with _answering() as answering, _silent() as silent:
         modes = {"off": "", "answers": answering, "silent": silent, "nobody": NOBODY}
-        rounds = [{name: _run(url) for name, url in modes.items()} for _ in range(ROUNDS)]
+        rounds = [
+            {name: answer_of(start("traces", url)) for name, url in modes.items()}
+            for _ in range(ROUNDS)
+        ]
     return {
         name: {
             figure: round(statistics.median(each[name][figure] for each in rounds), 1)
@@ -50,13 +52,6 @@ def measure() -> dict[str, Any]:
         }
         for name in modes
     }
-
-
-def _run(endpoint: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.bench.traces", endpoint]
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=DEADLINE_S, check=True)
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
 
 
 # ---- one process --------------------------------------------------------------------------------

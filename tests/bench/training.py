@@ -11,19 +11,19 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.cluster import connection, written_once_settled
-from tests.bench.onlooker import DEADLINE_S, Onlooker, wait, watched
+from tests.bench.cluster import written_once_settled
+from tests.bench.onlooker import Onlooker, watched
+from tests.bench.plane import connection, install, running_plane, wait_for_account
+from tests.bench.process import DEADLINE_S, answer_of, start
 from tests.bench.spread import spread
-from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
+from tests.support.waiting import eventually
 
 JOBS: Final = 300
 REPLICAS: Final = 2
@@ -40,10 +40,8 @@ Object = dict[str, Any]
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Training jobs"."""
-    with tempfile.TemporaryDirectory(prefix="edgeai-bench-") as directory:
-        control_plane = ControlPlane(binaries.obtain(), Path(directory))
-        with control_plane.running():
-            return _Bench(control_plane, Path(directory)).figures()
+    with running_plane() as where:
+        return _Bench(*where).figures()
 
 
 class _Bench:
@@ -67,45 +65,35 @@ class _Bench:
         }
 
     def _prepare(self) -> None:
-        self._control_plane.install_crds()
-        self._namespace(SYSTEM_NAMESPACE)
+        install(self._control_plane)
         for number in range(NODES):
             self._client.create(node(number))
 
     def _namespace(self, name: str) -> None:
-        metadata = {"name": name}
-        self._client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        wait(lambda: self._client.find(account), "no pod can be made without its account")
+        self._client.create_named("Namespace", name)
+        wait_for_account(self._client, name)
 
     def _delete_namespace(self, name: str) -> None:
         """Until it is gone, so that the garbage collector does not work beside the next measure."""
         path = f"/api/v1/namespaces/{name}"
         self._client.delete(path)
-        wait(lambda: self._client.find(path) is None, f"namespace {name} is still there", 0.5)
+        eventually(
+            f"the end of namespace {name}",
+            lambda: self._client.find(path) is None,
+            timeout_s=DEADLINE_S,
+            poll_s=0.5,
+        )
 
     def _send(
         self, requests: list[tuple[str, str, Object]], concurrency: int
-    ) -> subprocess.Popen[str]:
+    ) -> "subprocess.Popen[str]":
         file = self._directory / "requests"
         file.write_text("\n".join(json.dumps(each) for each in requests))
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.bench.sender", *self._connection),
-                *(str(file), str(concurrency)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        return start("sender", *self._connection, file, concurrency)
 
-    @contextlib.contextmanager
-    def _manager(self) -> Iterator[GlobalManager]:
-        manager = GlobalManager(
-            kubeconfig=self._control_plane.kubeconfig,
-            directory=self._directory,
-        )
-        with manager.running():
-            yield manager
+    def _manager(self) -> contextlib.AbstractContextManager[GlobalManager]:
+        kubeconfig = self._control_plane.kubeconfig
+        return GlobalManager(kubeconfig=kubeconfig, directory=self._directory).running()
 
     @contextlib.contextmanager
     def _watched(self, namespace: str) -> Iterator[Onlooker]:
@@ -314,9 +302,7 @@ def last_of_each(*seen: dict[str, float]) -> dict[str, float]:
     return last
 
 
-def _times(sender: subprocess.Popen[str]) -> tuple[float, float]:
+def _times(sender: "subprocess.Popen[str]") -> tuple[float, float]:
     """When a sender began, and the seconds that it took."""
-    told, _ = sender.communicate(timeout=DEADLINE_S)
-    assert sender.returncode == 0, "not every request was sent"
-    said = json.loads(told)
+    said = answer_of(sender)
     return said["began"], said["ended"] - said["began"]

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,10 +21,11 @@ from edgeai.worker.hard_example_mining import CloudOnly
 from edgeai.worker.joint_inference import JointInference
 from edgeai.worker.results import AnsweredBy
 from edgeai.worker.tensors import Array
+from tests.bench.process import answer_of, start
 from tests.bench.spread import spread
+from tests.support.processes import memory_kib
 
 HOST: Final = "127.0.0.1"
-DEADLINE_S: Final = 300.0
 READY_S: Final = 30.0
 WARM_UP: Final = 20  # samples before the measured ones
 CASES: Final = [
@@ -40,25 +40,15 @@ CASES: Final = [
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Workers of joint inference"."""
     with cloud_worker() as (cloud, port):
-        edge = subprocess.run(
-            _command("edge"),
-            env=os.environ | {"BIG_MODEL_IP": HOST, "BIG_MODEL_PORT": str(port)},
-            stdout=subprocess.PIPE,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-        told: dict[str, Any] = json.loads(edge.stdout)
-        return told | {"cloud": _memory(cloud.pid)}
+        address = {"BIG_MODEL_IP": HOST, "BIG_MODEL_PORT": str(port)}
+        edge = start("worker_http", "edge", env=os.environ | address)
+        return {**answer_of(edge), "cloud": _memory(cloud.pid)}
 
 
 @contextmanager
-def cloud_worker() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    process = subprocess.Popen(
-        _command("cloud"),
-        env=os.environ | {"BIG_MODEL_BIND_IP": HOST, "BIG_MODEL_BIND_PORT": "0"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def cloud_worker() -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    address = {"BIG_MODEL_BIND_IP": HOST, "BIG_MODEL_BIND_PORT": "0"}
+    process = start("worker_http", "cloud", env=os.environ | address)
     try:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -67,14 +57,9 @@ def cloud_worker() -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.communicate()
 
 
-def _command(role: str) -> list[str]:
-    return [sys.executable, "-m", "tests.bench.worker_http", role]
-
-
 def _memory(pid: int | str) -> dict[str, float]:
     """MiB of a process: resident now, and at most so far."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
+    kib = memory_kib(pid)
     resident, peak = kib["VmRSS"] / 1024, kib["VmHWM"] / 1024
     return {"resident_mib": round(resident, 1), "peak_mib": round(peak, 1)}
 

@@ -1,7 +1,6 @@
 """An edge node without a kubelet: its LocalController as a process, and a worker's words."""
 
 import json
-import signal
 import sys
 import urllib.request
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.support.waiting import eventually
 _HOST: Final = "127.0.0.1"
 
 
-class Edge:
+class Edge(Program):
     """Args:
     node: its name
     token: what the GlobalManagers know it by
@@ -39,23 +38,10 @@ class Edge:
             *("--reconnect-min-s", "0.3", "--reconnect-max-s", "0.6"),
             *flags,
         ]
-        self._program = Program(argv, log=directory / f"localcontroller-{node}.log")
-
-    def start(self) -> None:
-        self._program.start()
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        return self._program.stop(how)
-
-    def resident_kib(self) -> float:
-        return self._program.resident_kib()
-
-    def processor_s(self) -> float:
-        """Seconds of processor time since the start."""
-        return self._program.processor_s()
+        super().__init__(argv, log=directory / f"localcontroller-{node}.log")
 
     def logs(self) -> str:
-        return self._program.last_words()
+        return self.last_words()
 
     @property
     def status_url(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from tests.support.processes import memory_kib, processor_s
 from tests.support.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T")
@@ -99,11 +100,11 @@ class Program:
 
     def resident_kib(self) -> float:
         """Its memory: the resident set."""
-        return self._memory_kib("VmRSS")
+        return memory_kib(self.pid)["VmRSS"]
 
     def peak_kib(self) -> float:
         """The largest resident set since the start, or since `forget_peak`."""
-        return self._memory_kib("VmHWM")
+        return memory_kib(self.pid)["VmHWM"]
 
     def forget_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # proc(5): resets VmHWM
@@ -112,21 +113,9 @@ class Program:
         """Seconds of processor time since the start."""
         return processor_s(self.pid)
 
-    def _memory_kib(self, which: str) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(rf"{which}:\s+(\d+) kB", status)
-        assert found is not None, status
-        return float(found.group(1))
-
     def last_words(self) -> str:
         """The end of its log, without what Kubernetes' programs say for information only."""
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         lines = log.partition(f"\n{_TRACE}")[0].splitlines()
         telling = [line for line in lines if not _INFORMATION.match(line)]
         return "\n".join(telling[-_SHOWN_LINES:])
-
-
-def processor_s(pid: int) -> float:
-    """Seconds of processor time of a process since its start."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime

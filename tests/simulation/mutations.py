@@ -30,11 +30,11 @@ class Edit(NamedTuple):
     new: str
 
 
-class Mutation(NamedTuple):
-    name: str
-    promises: str
-    """The promises that it breaks; a run may show any of them."""
-    edits: tuple[Edit, ...]
+class Mutation:
+    """Args: promises: those that it breaks; a run may show any of them"""
+
+    def __init__(self, name: str, promises: str, *edits: Edit) -> None:
+        self.name, self.promises, self.edits = name, promises, edits
 
 
 INBOX: Final = "globalmanager/edge/sessions/inbox.py"
@@ -46,298 +46,250 @@ MUTATIONS: Final = (
     Mutation(
         "the cloud acknowledges a report before the API has it",
         "I3 I5",
-        (
-            Edit(
-                INBOX,
-                "return await self._writer.write(entry.task, key.uid, report)",
-                "self._late = asyncio.ensure_future(\n"
-                "                    self._writer.write(entry.task, key.uid, report)\n"
-                "                )\n"
-                "                return Done()",
-            ),
+        Edit(
+            INBOX,
+            "return await self._writer.write(entry.task, key.uid, report)",
+            "self._late = asyncio.ensure_future(\n"
+            "                    self._writer.write(entry.task, key.uid, report)\n"
+            "                )\n"
+            "                return Done()",
         ),
     ),
     Mutation(
         "an edge acknowledges a frame before its commit",
         "I5",
-        (
-            Edit(
-                CONVERSATION,
-                "            refusals = await self._apply(frames)\n"
-                "            self._acknowledge(frames, refusals)",
-                '            self._acknowledge(frames, ["" for _ in frames])\n'
-                "            await self._apply(frames)",
-            ),
+        Edit(
+            CONVERSATION,
+            "            refusals = await self._apply(frames)\n"
+            "            self._acknowledge(frames, refusals)",
+            '            self._acknowledge(frames, ["" for _ in frames])\n'
+            "            await self._apply(frames)",
         ),
     ),
     Mutation(
         "a commit of the ledger is not synced",
         "I5",
-        (
-            Edit(
-                "localcontroller/ledger/file.py",
-                '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
-                '    db.execute("PRAGMA synchronous = NORMAL")\n'
-                '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
-            ),
+        Edit(
+            "localcontroller/ledger/file.py",
+            '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
+            '    db.execute("PRAGMA synchronous = NORMAL")\n'
+            '    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")',
         ),
     ),
     Mutation(
         "a report of an older attempt replaces a newer one",
         "I4",
-        (
-            Edit(
-                "globalmanager/kinds/shared/worker_status.py",
-                "    return report.attempt < attempt",
-                "    return False",
-            ),
+        Edit(
+            "globalmanager/kinds/shared/worker_status.py",
+            "    return report.attempt < attempt",
+            "    return False",
         ),
     ),
     Mutation(
         "an older version of a task replaces a newer one",
         "I2",
-        (
-            Edit(
-                CLOUD_SESSION,
-                "edge.uid == task.uid and edge.version >= task.version",
-                "edge.uid == task.uid and edge.version == task.version",
-            ),
-            Edit(
-                TABLES,
-                "task.uid == frame.uid and task.version >= frame.version",
-                "task.uid == frame.uid and task.version == frame.version",
-            ),
+        Edit(
+            CLOUD_SESSION,
+            "edge.uid == task.uid and edge.version >= task.version",
+            "edge.uid == task.uid and edge.version == task.version",
+        ),
+        Edit(
+            TABLES,
+            "task.uid == frame.uid and task.version >= frame.version",
+            "task.uid == frame.uid and task.version == frame.version",
         ),
     ),
     Mutation(
         "Synced withdraws too little",
         "I1",
-        (Edit(TABLES, "            if key not in names:", "            if not names:"),),
+        Edit(TABLES, "            if key not in names:", "            if not names:"),
     ),
     Mutation(
         "Synced withdraws too much",
         "I1",
-        (
-            Edit(
-                CLOUD_SESSION,
-                "wire.parts_of(self._desired)",
-                "wire.parts_of(self._desired.keys() & self.task_versions.keys())",
-            ),
+        Edit(
+            CLOUD_SESSION,
+            "wire.parts_of(self._desired)",
+            "wire.parts_of(self._desired.keys() & self.task_versions.keys())",
         ),
     ),
     Mutation(
         "an older session stays when a newer one of the node begins",
         "I8",
-        (
-            Edit(
-                "globalmanager/edge/sessions/registry.py",
-                "        self._replace(older, newer.node)",
-                "        self._replace(None, newer.node)",
-            ),
+        Edit(
+            "globalmanager/edge/sessions/registry.py",
+            "        self._replace(older, newer.node)",
+            "        self._replace(None, newer.node)",
         ),
     ),
     Mutation(
         "an edge does not look at the epoch",
         "I8",
-        (
-            Edit(
-                "localcontroller/link/edge_session.py",
-                "        if frame.epoch < self._epoch:",
-                "        if frame.epoch < 0:",
-            ),
+        Edit(
+            "localcontroller/link/edge_session.py",
+            "        if frame.epoch < self._epoch:",
+            "        if frame.epoch < 0:",
         ),
     ),
     Mutation(
         "a report of another node is folded",
         "I9",
-        (
-            Edit(
-                "globalmanager/edge/sessions/desired_sets.py",
-                "        return self._bindings.get((node, uid))",
-                "        known = self._bindings.items()\n"
-                "        return next((each for (_, its), each in known if its == uid), None)",
-            ),
+        Edit(
+            "globalmanager/edge/sessions/desired_sets.py",
+            "        return self._bindings.get((node, uid))",
+            "        known = self._bindings.items()\n"
+            "        return next((each for (_, its), each in known if its == uid), None)",
         ),
     ),
     Mutation(
         "a report of the former node replaces that of the present node",
         "I4",
-        (
-            Edit(
-                "globalmanager/kinds/shared/worker_status.py",
-                "if report.is_former and entry",
-                "if False and entry",
-            ),
+        Edit(
+            "globalmanager/kinds/shared/worker_status.py",
+            "if report.is_former and entry",
+            "if False and entry",
         ),
     ),
     Mutation(
         "a report of a lost ledger replaces one of the node's new ledger",
         "I3",
-        (
-            Edit(
-                "globalmanager/edge/sessions/report_writer.py",
-                "        raise _UnknownOrder(report)",
-                "        pass",
-            ),
+        Edit(
+            "globalmanager/edge/sessions/report_writer.py",
+            "        raise _UnknownOrder(report)",
+            "        pass",
         ),
     ),
     Mutation(
         "a report is written whatever spec the job has now",
         "I4 I9",
-        (
-            Edit(
-                "globalmanager/edge/sessions/report_writer.py",
-                "generation=report.version",
-                "generation=None",
-            ),
+        Edit(
+            "globalmanager/edge/sessions/report_writer.py",
+            "generation=report.version",
+            "generation=None",
         ),
     ),
     Mutation(
         "what a replica has published counts as known when the answer of the API is lost",
         "I13",
-        (
-            Edit(
-                "globalmanager/ha/presence.py",
-                'before = self._published = (owner["uid"], _UNKNOWN)',
-                "before = self._published",
-            ),
+        Edit(
+            "globalmanager/ha/presence.py",
+            'before = self._published = (owner["uid"], _UNKNOWN)',
+            "before = self._published",
         ),
     ),
     Mutation(
         "a worker that belongs to a node again is not reported again",
         "I3",
-        (
-            Edit(
-                TABLES,
-                "        self._resend_states(frame.uid, only_final=",
-                "        self._resend_states(frame.uid, only_final=True or ",
-            ),
+        Edit(
+            TABLES,
+            "        self._resend_states(frame.uid, only_final=",
+            "        self._resend_states(frame.uid, only_final=True or ",
         ),
     ),
     Mutation(
         "the acknowledgement of an older report takes the newer one along",
         "I3",
-        (
-            Edit(
-                TABLES,
-                '            " WHERE uid = ? AND worker = ? AND revision = ?",\n'
-                "            *(report.uid, report.worker, report.revision),",
-                '            " WHERE uid = ? AND worker = ? AND revision >= ?",\n'
-                "            *(report.uid, report.worker, report.revision),",
-            ),
+        Edit(
+            TABLES,
+            '            " WHERE uid = ? AND worker = ? AND revision = ?",\n'
+            "            *(report.uid, report.worker, report.revision),",
+            '            " WHERE uid = ? AND worker = ? AND revision >= ?",\n'
+            "            *(report.uid, report.worker, report.revision),",
         ),
     ),
     Mutation(
         "a repeated creation makes a second worker",
         "I6",
-        (
-            Edit(
-                "globalmanager/engine/apply.py",
-                "        ref = ref_of(action.type, action.object)\n"
-                "        try:\n"
-                "            object_ = await self._live.create(",
-                "        name = f\"{action.object['metadata']['name']}-{id(action) % 9973}\"\n"
-                '        action.object["metadata"]["name"] = name\n'
-                "        ref = ref_of(action.type, action.object)\n"
-                "        try:\n"
-                "            object_ = await self._live.create(",
-            ),
+        Edit(
+            "globalmanager/engine/apply.py",
+            "        ref = ref_of(action.type, action.object)\n"
+            "        try:\n"
+            "            object_ = await self._live.create(",
+            "        name = f\"{action.object['metadata']['name']}-{id(action) % 9973}\"\n"
+            '        action.object["metadata"]["name"] = name\n'
+            "        ref = ref_of(action.type, action.object)\n"
+            "        try:\n"
+            "            object_ = await self._live.create(",
         ),
     ),
     Mutation(
         "a status is written without looking at what it replaces",
         "I3 I4",
-        (
-            Edit(
-                "globalmanager/engine/status.py",
-                'body = {"metadata": {"resourceVersion": version}, "status": patch}',
-                'body = {"metadata": {}, "status": patch}',
-            ),
+        Edit(
+            "globalmanager/engine/status.py",
+            'body = {"metadata": {"resourceVersion": version}, "status": patch}',
+            'body = {"metadata": {}, "status": patch}',
         ),
     ),
     Mutation(
         "a leader leads on after its Lease",
         "I8",
-        (
-            Edit(
-                "globalmanager/ha/elector.py",
-                "self._fence.open_until(asked_at + self._timing.renew_deadline_s)",
-                "self._fence.open_until(asked_at + 4 * self._timing.duration_s)",
-            ),
+        Edit(
+            "globalmanager/ha/elector.py",
+            "self._fence.open_until(asked_at + self._timing.renew_deadline_s)",
+            "self._fence.open_until(asked_at + 4 * self._timing.duration_s)",
         ),
     ),
     Mutation(
         "an edge forgets the unsent reports of its last session",
         "I3",
-        (
-            Edit(
-                CONVERSATION,
-                "        self._last_revision = 0  #",
-                "        self._last_revision = self._view.revision  #",
-            ),
+        Edit(
+            CONVERSATION,
+            "        self._last_revision = 0  #",
+            "        self._last_revision = self._view.revision  #",
         ),
     ),
     Mutation(
         "the counts of an ended process are lost",
         "I5",
-        (
-            Edit(
-                "localcontroller/ledger/attempts.py",
-                "        past_counts = _plus(past_counts, processes.pop(oldest).counts)",
-                "        processes.pop(oldest)",
-            ),
+        Edit(
+            "localcontroller/ledger/attempts.py",
+            "        past_counts = _plus(past_counts, processes.pop(oldest).counts)",
+            "        processes.pop(oldest)",
         ),
     ),
     Mutation(
         "the inbox takes reports without a limit",
         "I10",
-        (
-            Edit(
-                INBOX,
-                "            and self._reports_of[sender.node] < self._limits.reports_per_node\n",
-                "",
-            ),
+        Edit(
+            INBOX,
+            "            and self._reports_of[sender.node] < self._limits.reports_per_node\n",
+            "",
         ),
     ),
     Mutation(
         "the ledger keeps every process that a worker ever had",
         "I10",
-        (
-            Edit(
-                "localcontroller/ledger/attempts.py",
-                "    while len(processes) >= MAX_WORKER_PROCESSES:",
-                "    while len(processes) >= 99 * MAX_WORKER_PROCESSES:",
-            ),
+        Edit(
+            "localcontroller/ledger/attempts.py",
+            "    while len(processes) >= MAX_WORKER_PROCESSES:",
+            "    while len(processes) >= 99 * MAX_WORKER_PROCESSES:",
         ),
     ),
     Mutation(
         "a spec counts as carried out before it is, and is then not looked at again",
         "I14",
-        (
-            Edit(
-                "globalmanager/engine/apply.py",
-                "        for stage in plan.stages:",
-                "        await self.tell(observed, plan)\n        for stage in plan.stages:",
-            ),
-            Edit(
-                "globalmanager/kinds/shared/children.py",
-                "        elif is_being_deleted(existing):\n            continue",
-                "        elif is_being_deleted(existing) or observed.generation == (\n"
-                '            observed.object.get("status") or {}\n'
-                '        ).get("observedGeneration"):\n'
-                "            continue",
-            ),
+        Edit(
+            "globalmanager/engine/apply.py",
+            "        for stage in plan.stages:",
+            "        await self.tell(observed, plan)\n        for stage in plan.stages:",
+        ),
+        Edit(
+            "globalmanager/kinds/shared/children.py",
+            "        elif is_being_deleted(existing):\n            continue",
+            "        elif is_being_deleted(existing) or observed.generation == (\n"
+            '            observed.object.get("status") or {}\n'
+            '        ).get("observedGeneration"):\n'
+            "            continue",
         ),
     ),
     Mutation(
         "an informer goes on from a version that the API has forgotten",
         "I1",
-        (
-            Edit(
-                "globalmanager/cache/informer.py",
-                "makes the store equal to the API again.\n        self._resource_version",
-                "makes the store equal to the API again.\n        self._ignored",
-            ),
+        Edit(
+            "globalmanager/cache/informer.py",
+            "makes the store equal to the API again.\n        self._resource_version",
+            "makes the store equal to the API again.\n        self._ignored",
         ),
     ),
 )

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.bench.cluster import AS_DEPLOYED
+from tests.bench.plane import AS_DEPLOYED
 from tests.bench.samples import node_name, token_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane

@@ -14,6 +14,7 @@ import aiohttp
 from edgeai.cli.api import Object, collection_of, path_of
 from edgeai.ids import Uid
 from globalmanager.kinds.shared.secrets import worker_secret
+from tests.bench.pace import paced
 from tests.bench.samples import node_name
 from tests.cluster.samples import service
 
@@ -121,9 +122,7 @@ class Load:
                 )
             ]
             async with asyncio.TaskGroup() as group:
-                begin_s = time.monotonic()
-                for number in range(int(seconds * per_s)):
-                    await asyncio.sleep(max(0.0, begin_s + number / per_s - time.monotonic()))
+                async for number in paced(1 / per_s, seconds):
                     group.create_task(self._live(number))
             for task in tasks:
                 task.cancel()

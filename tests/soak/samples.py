@@ -6,12 +6,12 @@ import statistics
 import time
 from collections import defaultdict
 from itertools import combinations
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.support.processes import memory_kib
 
 MINUTE_S: Final = 60.0
 LEAST_SAMPLES: Final = 8
-_MEMORY: Final = ("VmRSS", "RssAnon")
 
 
 class Sample(NamedTuple):
@@ -34,7 +34,9 @@ class Samples:
     def take(self, name: str, pid: int, *, sessions: int = 0, objects: int = 0) -> None:
         """Raises: OSError, where the process has ended"""
         files = len(os.listdir(f"/proc/{pid}/fd")) - sessions
-        memory = _memory_kib(pid)
+        memory = memory_kib(pid)
+        if not memory:
+            raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
         self._of[name, pid].append(
             Sample(time.monotonic(), memory["VmRSS"], files, memory["RssAnon"], objects)
         )
@@ -85,13 +87,3 @@ def _slope(samples: list[Sample]) -> float:
         (later.resident_kib - earlier.resident_kib) / (later.at_s - earlier.at_s)
         for earlier, later in combinations(samples, 2)
     )
-
-
-def _memory_kib(pid: int) -> dict[str, float]:
-    """VmRSS and RssAnon, see proc(5)."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    fields = [line.partition(":") for line in lines]
-    found = {name: float(text.split()[0]) for name, _, text in fields if name in _MEMORY}
-    if not found:
-        raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
-    return found

@@ -21,7 +21,7 @@ SYSTEM_NAMESPACE: Final = "edgeai-system"
 TOKENS: Final = {"edge0": "secret of edge0"}
 
 
-class GlobalManager:
+class GlobalManager(Program):
     """Args:
     kubeconfig: of the control plane
     system_namespace: exists
@@ -55,9 +55,8 @@ class GlobalManager:
             *("--framework-images", "tensorflow:1.18=registry.test/tensorflow:1.18"),
             *flags,
         ]
-        self._log = directory / "globalmanager.log"
+        super().__init__(argv, log=directory / "globalmanager.log", environment=environment)
         self._lines_before = 0  # lines of the log from before the last start
-        self._program = Program(argv, log=self._log, environment=environment)
 
     def start(self) -> None:
         self.launch()
@@ -77,14 +76,11 @@ class GlobalManager:
         """Without waiting until it is ready."""
         if self._log.exists():
             self._lines_before = self._log.read_bytes().count(b"\n")
-        self._program.start()
+        super().start()
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+    def stop(self, how: signal.Signals = signal.SIGTERM, *, within_s: float = _GRACE_S) -> int:
         """Its exit status; -SIGKILL where it does not end within Kubernetes' grace period."""
-        return self._program.stop(how, within_s=_GRACE_S)
-
-    def send(self, number: signal.Signals) -> None:
-        self._program.send(number)
+        return super().stop(how, within_s=within_s)
 
     def wait_until_ready(self) -> None:
         def check() -> bool:
@@ -92,7 +88,7 @@ class GlobalManager:
             assert is_ready, f"/readyz says {reasons}"
             return True
 
-        self._program.eventually("readiness", check)
+        self.eventually("readiness", check)
 
     def readyz(self) -> tuple[bool, list[str]]:
         """Whether it is ready, and what it says about that."""
@@ -116,31 +112,13 @@ class GlobalManager:
         found = re.findall(rf"^{name}({{.*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return {labels: float(value) for labels, value in found}
 
-    @property
-    def pid(self) -> int:
-        return self._program.pid
-
-    def resident_kib(self) -> float:
-        return self._program.resident_kib()
-
-    def peak_kib(self) -> float:
-        """The largest resident set since the start, or since `forget_peak`."""
-        return self._program.peak_kib()
-
-    def forget_peak(self) -> None:
-        self._program.forget_peak()
-
-    def processor_s(self) -> float:
-        """Seconds of processor time since the start."""
-        return self._program.processor_s()
-
     def log_lines(self) -> list[str]:
         """What it has said since its last start."""
         lines = self._log.read_text(errors="replace").splitlines()
         return lines[self._lines_before :]
 
     def logs(self) -> str:
-        return self._program.last_words()
+        return self.last_words()
 
 
 def _bearer(token: str) -> dict[str, str]:
