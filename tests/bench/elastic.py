@@ -5,17 +5,11 @@ import time
 from typing import Any, Final
 
 from globalmanager.kinds.elastic.trainingjob import KIND
-from tests.globalmanager.kinds.elastic.world import ElasticWorld, example
+from tests.globalmanager.kinds.elastic.world import example, training
 from tests.support.world import NOW
 
 WORKERS: Final = (10, 100, 1000)
 _ROUNDS: Final = 25
-
-
-def settled(workers: int) -> ElasticWorld:
-    """A job whose workers and launcher run."""
-    world = ElasticWorld(example(worker={"replicas": workers, "maxReplicas": 1000})).settle()
-    return world.pods_become("Running").settle().pods_become("Running").settle()
 
 
 def measure() -> dict[str, Any]:
@@ -24,7 +18,8 @@ def measure() -> dict[str, Any]:
 
 
 def _plan_ms(workers: int) -> dict[str, float]:
-    observed = settled(workers).observed()
+    job = example(worker={"replicas": workers, "maxReplicas": 1000})
+    observed = training(job).observed()
     times = []
     for _ in range(_ROUNDS):
         began = time.process_time()

@@ -33,6 +33,7 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
@@ -241,9 +242,5 @@ async def run_manager(
             metrics=EngineMetrics(registry),
             clock=clock,
         )
-        task = asyncio.create_task(engine.run(root_key=bytes(32)), name="engine")
-        try:
+        async with beside(engine.run(root_key=bytes(32)), "engine"):
             yield Manager(engine, edge, requests, registry)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)

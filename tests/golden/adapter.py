@@ -20,6 +20,7 @@ from globalmanager.contract import (
     Create,
     Delete,
     Event,
+    Job,
     Kind,
     Observed,
     PatchStatus,
@@ -53,20 +54,13 @@ def is_job(object_: Object) -> bool:
 
 def references(job: Object) -> list[Object]:
     """What the job refers to, as objects that have a name only, in order."""
-    type_ = _type_of(job)
-    assert type_ is not None
-    kind = _kind_of(job)
-    named = (_named(ref) for ref in kind.references(kind.decode(type_, job)))
-    return sorted(named, key=identity)
+    return sorted(map(_named, _kind_of(job).references(_decoded(job))), key=identity)
 
 
 def indirect_references(job: Object, others: Iterable[Object]) -> list[Object]:
     """What the job refers to through `others`, as `references` gives it."""
-    type_ = _type_of(job)
-    assert type_ is not None
-    found = {ref_of(other_type, one): one for one in others if (other_type := _type_of(one))}
-    named = (_named(ref) for ref in _kind_of(job).indirect_references(found))
-    return sorted(named, key=identity)
+    found = _kind_of(job).indirect_references(_by_ref(others))
+    return sorted(map(_named, found), key=identity)
 
 
 def plan(world: Snapshot) -> dict[str, Json]:
@@ -114,20 +108,23 @@ def _kind_of(job: Object) -> Kind:
     return next(kind for kind in KINDS if _type_of(job) in kind.types)
 
 
-def _ref(object_: Object) -> ObjectRef:
-    type_ = _type_of(object_)
-    assert type_ is not None, object_["kind"]
-    return ref_of(type_, object_)
+def _decoded(job: Object) -> Job:
+    type_ = _type_of(job)
+    assert type_ is not None
+    return _kind_of(job).decode(type_, job)
+
+
+def _by_ref(objects: Iterable[Object]) -> dict[ObjectRef, Object]:
+    """Those of known types."""
+    return {ref_of(type_, one): one for one in objects if (type_ := _type_of(one))}
 
 
 def _observed(world: Snapshot) -> Observed:
     """In the order in which the engine lists: children by type and name, pods by name."""
-    kind, type_ = _kind_of(world.job), _type_of(world.job)
-    assert type_ is not None
-    children = {_ref(child): child for child in world.children}
+    kind, job = _kind_of(world.job), _decoded(world.job)
+    children, others = _by_ref(world.children), _by_ref(world.others)
+    assert len(children) == len(world.children)
     order = sorted(children, key=lambda ref: (list(kind.owns).index(ref.type), ref.name))
-    job = kind.decode(type_, world.job)
-    others = {_ref(other): other for other in world.others if _type_of(other)}
     wanted = kind.references(job)
     named = {ref: other for ref, other in others.items() if ref in wanted}
     wanted |= kind.indirect_references(named)

@@ -434,22 +434,10 @@ def _default_reports(base: Snapshot) -> list[dict[str, Any]]:
             lost_ = {**first, "status": "lost", "reason": "no word for 90 s", "taskInfo": fewer}
             end = {**first, "status": "completed", "phase": "done"}
             told += [
-                _report(node, worker, "ledger-1", 1, first),
-                _report(node, worker, "ledger-1", 1, first),
-                _report(node, worker, "ledger-2", 1, lost_),
-                _report(node, worker, "ledger-2", 2, end),
-                _report(node, worker, "ledger-2", 2, first),
+                {"node": node, "worker": worker, "instance": ledger, "attempt": n, "body": body}
+                for ledger, n, body in (
+                    *(("ledger-1", 1, first), ("ledger-1", 1, first), ("ledger-2", 1, lost_)),
+                    *(("ledger-2", 2, end), ("ledger-2", 2, first)),
+                )
             ]
     return told[:10]
-
-
-def _report(
-    node: str, worker: str, instance: str, attempt: int, body: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "node": node,
-        "worker": worker,
-        "instance": instance,
-        "attempt": attempt,
-        "body": dict(body),
-    }

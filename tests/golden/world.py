@@ -138,11 +138,12 @@ class Snapshot:
             case {"delete": named}:
                 return self._delete(named)
             case {"patchStatus": named}:
-                return self._patch_status(named)
+                return self._patched(named, {"status": named["status"]})
             case {"adopt": named}:
-                return self._adopt(named)
+                owner = {"uid": self.job["metadata"]["uid"], "controller": True}
+                return self._patched(named, {"metadata": {"ownerReferences": [owner]}})
             case {"annotate": named}:
-                return self._annotate(named)
+                return self._patched(named, {"metadata": {"annotations": named["annotations"]}})
         raise AssertionError(f"unknown action {action}")
 
     def _create(self, object_: Object) -> "Snapshot":
@@ -181,31 +182,14 @@ class Snapshot:
         assert len(kept) == len(self.children) - 1, named
         return replace(self, children=kept)
 
-    def _patch_status(self, given: Mapping[str, Json]) -> "Snapshot":
-        def told(other: Object) -> Object:
-            if other["metadata"].get("uid") != given["uid"]:
-                return other
-            return {**other, "status": merged(other.get("status"), given["status"])}
+    def _patched(self, named: Mapping[str, str], patch: Mapping[str, Json]) -> "Snapshot":
+        """The object with this uid gets a merge patch."""
 
-        return self.changed_others(told)
+        def change(one: Object) -> Object:
+            return patched(one, patch) if one["metadata"].get("uid") == named["uid"] else one
 
-    def _adopt(self, named: Mapping[str, str]) -> "Snapshot":
-        owner = {"uid": self.job["metadata"]["uid"], "controller": True}
-
-        def owned(other: Object) -> Object:
-            if other["metadata"].get("uid") != named["uid"]:
-                return other
-            return patched(other, {"metadata": {"ownerReferences": [owner]}})
-
-        return self.changed_others(owned)
-
-    def _annotate(self, given: Mapping[str, Json]) -> "Snapshot":
-        def annotated(child: Object) -> Object:
-            if child["metadata"]["uid"] != given["uid"]:
-                return child
-            return patched(child, {"metadata": {"annotations": given["annotations"]}})
-
-        return self.changed_children(given["kind"], annotated)
+        others, children = map(change, self.others), map(change, self.children)
+        return replace(self, others=tuple(others), children=tuple(children))
 
     # ---- controllers and kubelet ------------------------------------------------------------
 

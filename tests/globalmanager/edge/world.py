@@ -6,7 +6,7 @@ The status of objects is a dict that does what the engine's writer does, failure
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any
@@ -43,6 +43,7 @@ from globalmanager.edge.sessions.relay import RelayLimits, Relays
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.link.edge_session import EdgeSession, Welcomed
+from tests.support.tasks import beside
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
 A, B, C = NODES
@@ -75,18 +76,6 @@ def assignment(
 
 def report_body(status: wire.WorkerStatus = "running", **task_info: float) -> bytes:
     return wire.pack(wire.ReportBody(phase="inference", status=status, task_info=task_info))
-
-
-@contextlib.asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[asyncio.Task[None]]:
-    """Run `work` for as long as the block lasts; what it raises fails the test."""
-    task = asyncio.create_task(work, name=name)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @contextlib.asynccontextmanager

@@ -26,6 +26,7 @@ from tests.globalmanager.gadgets import GADGET, PARTS, assignments, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 MANY = range(30)  # more than there are reconcilers
@@ -254,10 +255,8 @@ class Assigning:
         self.assigner.changed(ref_of(GADGETS, job))
 
     async def during(self, test: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.create_task(self.assigner.run(), name="assigner")
-        await test()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with beside(self.assigner.run(), "assigner"):
+            await test()
 
 
 def job(name: str, *, version: int = 1, uid: str = "", **spec: str) -> Object:

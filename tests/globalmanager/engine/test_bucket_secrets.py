@@ -1,6 +1,5 @@
 """What the engine reads of the Secrets of users: their names and two annotations, nothing else."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ from tests.globalmanager.cluster import CRDS, FAST, LocalApi, Manager, User, run
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.globalmanager.scripted_api import serve_scripted
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 MODELS: Final = MODEL_KIND.resources[0]
@@ -99,13 +99,11 @@ async def test_the_lists_and_watches_of_secrets_ask_for_metadata_alone(tmp_path:
         api.lists = [api.listing(version=1)]
         api.watches = [api.hang()]
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
-        async with await KubeClient.from_kubeconfig(kubeconfig) as client:
-            running = asyncio.create_task(informer_of_secrets(client).run(), name="informer")
-            try:
-                await api.wait_for("watch", 1)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+        async with (
+            await KubeClient.from_kubeconfig(kubeconfig) as client,
+            beside(informer_of_secrets(client).run(), "informer"),
+        ):
+            await api.wait_for("watch", 1)
         asked = [request.headers["Accept"] for request in api.seen]
     assert asked == [METADATA_LIST, METADATA]
 
@@ -118,8 +116,7 @@ async def test_the_keys_of_a_secret_reach_neither_the_wire_nor_the_store(
     (listed,) = (each for each in listing.items if each["metadata"]["name"] == "keys")
     assert "data" not in listed
     informer = informer_of_secrets(kube)
-    running = asyncio.create_task(informer.run(), name="informer")
-    try:
+    async with beside(informer.run(), "informer"):
         for given in ("first", "second"):
             patch = {"metadata": {"annotations": {"s3-endpoint": given}}}
             await user.client.merge_patch(REF, patch)
@@ -132,6 +129,3 @@ async def test_the_keys_of_a_secret_reach_neither_the_wire_nor_the_store(
                 return True
 
             await async_eventually("the annotation", check)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)

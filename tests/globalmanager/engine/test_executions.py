@@ -36,6 +36,7 @@ from tests.globalmanager.gadgets import GADGET
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import Answer, ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 
@@ -110,13 +111,9 @@ class AnyPod(Stores):
 @asynccontextmanager
 async def running(client: KubeClient) -> AsyncIterator[EngineExecutions]:
     world = EngineExecutions(client)
-    task = asyncio.create_task(world.executions.run())
-    await asyncio.sleep(0)
-    try:
+    async with beside(world.executions.run(), "executions"):
+        await asyncio.sleep(0)
         yield world
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """An object that cannot be read is set aside: list and watch go on, and what was known stays."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -19,6 +17,7 @@ from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS, make
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 SETTINGS = InformerSettings(watch_s=60.0, backoff_base_s=0.02, backoff_max_s=0.05)
@@ -55,16 +54,8 @@ def version_of(object_: Object | None) -> str | None:
 @pytest.fixture
 async def running(scripted_client: KubeClient) -> AsyncIterator[Running]:
     running = Running(scripted_client)
-    async with run(running.informer):
+    async with beside(running.informer.run(), "informer"):
         yield running
-
-
-@asynccontextmanager
-async def run(informer: Informer) -> AsyncIterator[None]:
-    task = asyncio.create_task(informer.run(), name="informer")
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def odd(name: str, version: int, **metadata: str) -> Object:

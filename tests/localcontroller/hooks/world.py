@@ -13,6 +13,7 @@ from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import Outgoing
 from tests.localcontroller.builders import report_of
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 UID = Uid("uid-d")
@@ -112,10 +113,5 @@ async def watching(
     pauses = Pauses(timeouts)
     given = options or DatasetOptions(networks=LOOPBACK)  # where the servers of tests are
     hook = DatasetHook(ledger, given, timeouts=timeouts, pause=pauses)
-    task = asyncio.create_task(hook.run(), name="datasets")
-    try:
+    async with beside(hook.run(), "datasets"):
         yield DatasetChecks(ledger, pauses)
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

@@ -1,6 +1,5 @@
 """Several addresses of the GlobalManager: configured ones, and the one that a replica names."""
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.localcontroller.builders import TIMING
 from tests.localcontroller.cloud import Cloud, running_cloud
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 A, B, C = "wss://a:9000", "wss://b:9000", "wss://c:9000"
@@ -64,14 +64,9 @@ async def linked(ledger: Ledger, *urls: str, usual: Backoff = AT_ONCE) -> AsyncI
         delays=Delays(usual=usual, rival=usual, credential_s=30),
         uniform=lambda low, _high: low,
     )
-    task = asyncio.create_task(link.run(), name="link")
-    try:
+    async with beside(link.run(), "link") as task:
         yield link
         assert not task.done()
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture

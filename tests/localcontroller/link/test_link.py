@@ -43,6 +43,7 @@ from tests.localcontroller.builders import (
 )
 from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.full_disk import full_disk
+from tests.support.tasks import beside
 from tests.support.waiting import PATIENCE_S, async_eventually
 
 
@@ -67,14 +68,9 @@ async def linked(ledger: Ledger, cloud: Cloud, **fields: Any) -> AsyncIterator[L
         addresses=Addresses([cloud.url]), node="edge-1", credentials=Credentials(**fields)
     )
     link = Link(endpoint, ledger, Metrics(), timing=timing, delays=delays, **limits)
-    task = asyncio.create_task(link.run(), name="link")
-    try:
+    async with beside(link.run(), "link") as task:
         yield link
         assert not task.done()  # the link survived
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_the_desired_set_is_held_and_acknowledged(ledger: Ledger, cloud: Cloud) -> None:

@@ -14,6 +14,7 @@ from localcontroller.link.credentials import Presented
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.relay_link import RelayLink
 from tests.localcontroller.builders import TIMING
+from tests.support.tasks import beside
 
 
 class Broken(Endpoint, frozen=True, kw_only=True):
@@ -25,13 +26,8 @@ class Broken(Endpoint, frozen=True, kw_only=True):
 async def running(endpoint: Endpoint) -> AsyncIterator[RelayLink]:
     link = RelayLink(endpoint, timing=TIMING, max_streams=1)
     link.is_allowed = True
-    task = asyncio.create_task(link.run())
-    try:
+    async with beside(link.run(), "link"):
         yield link
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_an_unexpected_error_refuses_the_stream_and_ends_nothing() -> None:

@@ -23,10 +23,11 @@ from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.globalmanager.edge.door.test_tls import reviewed
-from tests.globalmanager.edge.world import EdgeSide, beside, token
+from tests.globalmanager.edge.world import EdgeSide, token
 from tests.localcontroller.builders import TIMING
 from tests.localcontroller.link.test_link import quick_delays
 from tests.support.certificates import Authority, Pair
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 NODE = "node-0"

@@ -16,6 +16,7 @@ from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.pod_watch import PodsSource, PodWatch
 from tests.localcontroller.builders import UID, WORKER
 from tests.support.clock import Clock
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 Manifest = dict[str, Any]
@@ -141,14 +142,9 @@ async def watching(
     heartbeats = heartbeats or Heartbeats(silence_factor=3.0, clock=Clock())
     backoff = limits.pop("backoff", None) or Backoff(base_s=0.01, max_s=0.02)
     watch = PodWatch(source, ledger, heartbeats, backoff, **limits)
-    task = asyncio.create_task(watch.run(), name="pods")
-    try:
+    async with beside(watch.run(), "pods") as task:
         yield
         assert not task.done()  # the watch survived
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 REPLICA_SET = {

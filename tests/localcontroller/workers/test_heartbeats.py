@@ -14,6 +14,7 @@ from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.heartbeats import MAX_SLEEP_S, Heartbeats, watch_heartbeats
 from tests.localcontroller.builders import UID, WORKER, assign, body, withdraw, worker_message
 from tests.support.clock import Clock
+from tests.support.tasks import beside
 from tests.support.waiting import PATIENCE_S, async_eventually
 
 OTHER = WorkerName("other")
@@ -64,17 +65,11 @@ class Watch:
 @contextlib.asynccontextmanager
 async def watching(ledger: Ledger, **arguments: float) -> AsyncIterator[Watch]:
     watch = Watch(ledger)
-    task = asyncio.create_task(
-        watch_heartbeats(ledger, watch.heartbeats, **arguments), name="heartbeats"
-    )
-    try:
+    work = watch_heartbeats(ledger, watch.heartbeats, **arguments)
+    async with beside(work, "heartbeats") as task:
         await watch.until_checked()
         yield watch
         assert not task.done()  # the watch survived
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.sessions.driver import FRAME_BYTES, DriverTiming
 from globalmanager.edge.sessions.inbox import InboxLimits, Retry
 from globalmanager.edge.sessions.quota import NodeLimits
-from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, beside, key, report_body, uid
+from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, key, report_body, uid
+from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 

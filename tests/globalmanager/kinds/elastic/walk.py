@@ -7,8 +7,7 @@ from typing import Any, Final
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import Action, Adopt, Create, Delete, Result
-from globalmanager.kinds.shared.objects import owner_reference
+from globalmanager.contract import Action, Create, Delete, Result
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
 from tests.support.world import at, merged
 
@@ -64,28 +63,13 @@ class Walk(ElasticWorld):
 
     def _act(self, action: Action) -> None:
         match action:
-            case Create(type_, object_) if type_ in (SCALE_OUTS, SCALE_INS):
-                ref = ObjectRef(type_, "default", object_["metadata"]["name"])
-                if ref not in self.scalers:
-                    made = merged(object_, {"metadata": {"creationTimestamp": rfc3339(self.clock)}})
-                    self.made += 1
-                    made["metadata"]["uid"] = f"scaler-{self.made}"
-                    self.scalers[ref] = made
-            case Adopt():
-                scaler = self.scalers[action.ref]
-                assert scaler["metadata"]["uid"] == action.uid
-                assert not scaler["metadata"].get("ownerReferences")
-                owners = {"ownerReferences": [owner_reference(self.observed())]}
-                self.scalers[action.ref] = merged(scaler, {"metadata": owners})
             case Delete() if action.ref.type == PODS:
                 pod = self.children[action.ref]
-                assert pod["metadata"]["uid"] == action.uid
-                if pod.get("status", {}).get("phase") in ("Failed", "Succeeded", None):
+                is_over = pod.get("status", {}).get("phase") in ("Failed", "Succeeded", None)
+                assert is_over or "deletionTimestamp" not in pod["metadata"], "deleted twice"
+                super()._act(action)
+                if is_over:
                     del self.children[action.ref]
-                else:
-                    assert "deletionTimestamp" not in pod["metadata"], "deleted twice"
-                    marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
-                    self.children[action.ref] = merged(pod, marked)
             case Create(type_, object_) if type_ == PODS:
                 super()._act(action)
                 ref = ObjectRef(type_, "default", object_["metadata"]["name"])

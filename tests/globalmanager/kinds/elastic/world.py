@@ -182,6 +182,7 @@ class ElasticWorld(World):
             case Adopt():
                 scaler = self.scalers[action.ref]
                 assert scaler["metadata"]["uid"] == action.uid
+                assert not scaler["metadata"].get("ownerReferences")
                 owners = {"ownerReferences": [owner_reference(self.observed())]}
                 self.scalers[action.ref] = merged(scaler, {"metadata": owners})
             case PatchStatus() if action.ref in self.scalers:
@@ -189,8 +190,9 @@ class ElasticWorld(World):
                 assert scaler["metadata"]["uid"] == action.uid
                 self.scalers[action.ref] = merged(scaler, {"status": action.status})
             case Create(type_, object_) if type_ in (SCALE_OUTS, SCALE_INS):
-                made = merged(object_, {"metadata": {"creationTimestamp": rfc3339(NOW)}})
-                made["metadata"]["uid"] = f"uid-of-{made['metadata']['name']}"
+                self._uids += 1
+                created = {"creationTimestamp": rfc3339(self._planned_at)}
+                made = merged(object_, {"metadata": {**created, "uid": f"scaler-{self._uids}"}})
                 self.scalers.setdefault(ref_of(type_, made), made)
             case _:
                 super()._act(action)
