@@ -177,12 +177,12 @@ def path_of(object_: Object) -> str:
 
 
 class TimedOut(EdgeAIError):
-    def __init__(self, what: str, timeout_s: float, last: str) -> None:
-        super().__init__(f"{what} did not happen within {timeout_s:g} s; last seen: {last}")
+    def __init__(self, event: str, timeout_s: float, last: str) -> None:
+        super().__init__(f"{event} did not happen within {timeout_s:g} s; last seen: {last}")
 
 
 def wait_until(
-    what: str,
+    event: str,
     is_done: Callable[[], str],
     *,
     timeout_s: float,
@@ -191,12 +191,12 @@ def wait_until(
     """Call `is_done` again and again, until it returns "".
 
     Args:
-        what: the event that the caller waits for, for the error's text
+        event: that the caller waits for, for the error's text
         is_done: returns "" or a text that says what is still missing
     Raises: TimedOut, whose text has `what` and the last result of `is_done`
     """
     deadline = time.monotonic() + timeout_s
-    while missing := is_done():
+    while problem := is_done():
         if time.monotonic() >= deadline:
-            raise TimedOut(what, timeout_s, missing)
+            raise TimedOut(event, timeout_s, problem)
         time.sleep(poll_s)

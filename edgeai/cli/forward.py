@@ -32,7 +32,7 @@ class Forward:
         self._say = say
         self._pod: ObjectRef | None = None
         self._port = HTTP_PORT
-        self._told = ""
+        self._last_error = ""
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def choose(self) -> None:
@@ -57,9 +57,9 @@ class Forward:
         try:
             await self._carry(reader, writer)
         except (EdgeAIError, ConnectionError) as error:
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 self._say(printable(str(error)))
-            self._told = str(error)
+            self._last_error = str(error)
         finally:
             self._under_way.discard(task)
             writer.close()

@@ -199,14 +199,14 @@ class _UncutTable(Table):
 def table(title: str, headers: tuple[str, ...], rows: Sequence[Row]) -> Table:
     """A table whose columns are as wide as their content, except for the columns in FOLDED."""
     table = _UncutTable(title=title, box=None)
-    shown = [tuple(map(_cell, row)) for row in rows]
-    for header, *cells in zip(headers, *shown, strict=True):
+    texts = [tuple(map(_cell, row)) for row in rows]
+    for header, *cells in zip(headers, *texts, strict=True):
         width = max(cell_len(str(cell)) for cell in (header, *cells))
         if header in FOLDED:
             table.add_column(header, overflow="fold", min_width=min(width, FOLDED_WIDTH))
         else:
             table.add_column(header, no_wrap=True, min_width=width)
-    for row in shown:
+    for row in texts:
         table.add_row(*row)
     return table
 

@@ -79,7 +79,7 @@ async def from_api(kubeconfig: Path) -> Status:
         leases, config_maps, *objects = await asyncio.gather(
             of(LEASES, NAMESPACE), of(CONFIG_MAPS, NAMESPACE), *map(of, kinds)
         )
-    has_sessions = not any(str(each) in text for text in unknown for each in (LEASES, CONFIG_MAPS))
+    has_sessions = not any(str(kind) in text for text in unknown for kind in (LEASES, CONFIG_MAPS))
     sessions = _served(leases, config_maps, unknown) if has_sessions else None
     items = [object_ for group in objects for object_ in group]
     scalers = [one for one in items if one["kind"] in _SCALERS]

@@ -146,7 +146,7 @@ class AsyncClient:
         self, type_: ResourceType, object_: Object, *, is_forced: bool
     ) -> Object:
         """Raises: InvalidObject for a field that the API server refuses, or would drop"""
-        what = f"{type_.kind} {object_['metadata']['namespace']}/{object_['metadata']['name']}"
+        subject = f"{type_.kind} {object_['metadata']['namespace']}/{object_['metadata']['name']}"
 
         async def apply(*, is_dry: bool = False) -> Object:
             return await self.kube.apply(
@@ -158,19 +158,19 @@ class AsyncClient:
                 is_strict=True,
             )
 
-        await self._check_templates(object_, what)
+        await self._check_templates(object_, subject)
         if not await self._is_strict():
             answer = await apply(is_dry=True)
             if fields := list(dropped(object_.get("spec"), answer.get("spec"), "spec")):
-                raise spec_refusal(type_, what, fields)
+                raise spec_refusal(type_, subject, fields)
         try:
             return await apply()
         except ApiError as error:
             if fields := unknown_fields(error):
-                raise spec_refusal(type_, what, fields) from error
+                raise spec_refusal(type_, subject, fields) from error
             raise
 
-    async def _check_templates(self, object_: Object, what: str) -> None:
+    async def _check_templates(self, object_: Object, subject: str) -> None:
         """Raises: InvalidObject for a field of a pod template that no pod has
 
         A dry run of a pod shows it. Where the API server refuses the pod for another reason, such
@@ -186,7 +186,7 @@ class AsyncClient:
             else:
                 fields = list(dropped(pod["spec"], answer.get("spec"), "spec"))
             if fields:
-                raise template_refusal(what, [f"{path}.{field}" for field in fields])
+                raise template_refusal(subject, [f"{path}.{field}" for field in fields])
 
     async def _is_strict(self) -> bool:
         """Whether the API server refuses unknown fields where a request says so."""
@@ -217,12 +217,12 @@ class AsyncClient:
         check: Check | None = None
         if not isinstance(condition, str):
             predicate = condition
-            what, check = "what was waited for", lambda document: predicate(kind(document))
+            event, check = "what was waited for", lambda document: predicate(kind(document))
         else:
-            what = condition
+            event = condition
             check = check_of(condition) if condition != DELETED else None
         document = await wait_for(
-            self.kube, self._ref(object_), what, check, timeout_s=timeout_s, uid=uid
+            self.kube, self._ref(object_), event, check, timeout_s=timeout_s, uid=uid
         )
         return object_ if document is None else kind(document)
 

@@ -49,12 +49,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Follower:
-    """Args: known: objects that the caller knows already"""
+    """Args: objects: that the caller knows already"""
 
-    def __init__(self, selection: Selection, known: Sequence[Object], watch_s: float) -> None:
+    def __init__(self, selection: Selection, objects: Sequence[Object], watch_s: float) -> None:
         self._selection = selection
         self._watch_s = watch_s
-        self._known = {ref_of(selection.type, item): item for item in known}
+        self._objects = {ref_of(selection.type, item): item for item in objects}
         self._version = ""  # where the next watch begins; "" means: list first
         self._backoff = Backoff(base_s=0.5, max_s=10.0)
         self._has_listed = False
@@ -98,23 +98,23 @@ class _Follower:
 
     def _take_list(self, listing: Listing) -> Iterator[Change]:
         type_ = self._selection.type
-        listed = {ref_of(type_, item): item for item in listing.items}
+        items = {ref_of(type_, item): item for item in listing.items}
         unreadable = {entry.ref(type_) for entry in listing.unreadable}
-        for ref in [ref for ref in self._known if ref not in listed and ref not in unreadable]:
-            yield Change("DELETED", self._known.pop(ref))
-        for ref, object_ in listed.items():
+        for ref in [ref for ref in self._objects if ref not in items and ref not in unreadable]:
+            yield Change("DELETED", self._objects.pop(ref))
+        for ref, object_ in items.items():
             yield from self._take(ref, object_)
 
     def _take(self, ref: ObjectRef, object_: Object) -> Iterator[Change]:
         """The changes that lead from the known object to this one."""
-        known = self._known.get(ref)
-        self._known[ref] = object_
-        if known is None:
+        before = self._objects.get(ref)
+        self._objects[ref] = object_
+        if before is None:
             yield Change("ADDED", object_)
-        elif known["metadata"]["uid"] != object_["metadata"]["uid"]:
-            yield Change("DELETED", known)
+        elif before["metadata"]["uid"] != object_["metadata"]["uid"]:
+            yield Change("DELETED", before)
             yield Change("ADDED", object_)
-        elif known["metadata"]["resourceVersion"] != object_["metadata"]["resourceVersion"]:
+        elif before["metadata"]["resourceVersion"] != object_["metadata"]["resourceVersion"]:
             yield Change("MODIFIED", object_)
 
     async def _watch(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
@@ -161,7 +161,7 @@ class _Follower:
             return
         self._version = object_["metadata"]["resourceVersion"]
         if event.type == "DELETED":
-            self._known.pop(ref_of(type_, object_), None)
+            self._objects.pop(ref_of(type_, object_), None)
             yield Change("DELETED", object_)
         else:
             yield from self._take(ref_of(type_, object_), object_)
@@ -171,16 +171,16 @@ async def follow(
     kube: KubeClient,
     selection: Selection,
     *,
-    known: Sequence[Object] = (),
+    objects: Sequence[Object] = (),
     watch_s: float = WATCH_S,
 ) -> AsyncGenerator[Change, None]:
     """Every object as ADDED, and then every change, without end. Iterate inside
     `contextlib.aclosing`.
 
-    Args: known: objects that the caller has read; only what differs from them is told
+    Args: objects: that the caller has read; only what differs from them is told
     Raises: ApiError when the API does not answer the first list, or refuses a list or a watch.
         Later the function waits for an API that is away, and takes a new token once
     """
-    async with aclosing(_Follower(selection, known, watch_s).run(kube)) as changes:
+    async with aclosing(_Follower(selection, objects, watch_s).run(kube)) as changes:
         async for change in changes:
             yield change

@@ -22,20 +22,20 @@ class ClientUnusable(EdgeAIError):
 class UnknownKind(EdgeAIError):
     """edgeai has no such kind.
 
-    Args: what: where the word stands: "JOB 'x/y'", "document 2 of job.yaml"
+    Args: subject: where the word stands: "JOB 'x/y'", "document 2 of job.yaml"
     """
 
-    def __init__(self, what: str, word: str, known: str) -> None:
+    def __init__(self, subject: str, word: str, words: str) -> None:
         self.word = word
-        super().__init__(f"{what}: {word!r} is not a kind of edgeai; use one of {known}")
+        super().__init__(f"{subject}: {word!r} is not a kind of edgeai; use one of {words}")
 
 
 class InvalidObject(EdgeAIError):
     """An object, or a document of a file, has not the form of its kind."""
 
-    def __init__(self, what: str, field: str, problem: str, remedy: str) -> None:
+    def __init__(self, subject: str, field: str, problem: str, remedy: str) -> None:
         self.field, self.problem, self.remedy = field, problem, remedy
-        super().__init__(f"{what}: {field} {problem}; {remedy}")
+        super().__init__(f"{subject}: {field} {problem}; {remedy}")
 
 
 class JobNotFound(EdgeAIError):
@@ -45,10 +45,10 @@ class JobNotFound(EdgeAIError):
 class WaitTimeout(EdgeAIError):
     """The deadline is over. `waits_for` says what the object waits for; "" when it does not say."""
 
-    def __init__(self, ref: ObjectRef, what: str, timeout_s: float, waits_for: str) -> None:
+    def __init__(self, ref: ObjectRef, event: str, timeout_s: float, waits_for: str) -> None:
         self.ref, self.waits_for = ref, waits_for
         reason = waits_for or "it does not say what it waits for; see `edgeai describe`"
-        super().__init__(f"{ref}: {what} did not come within {timeout_s:g} s: {reason}")
+        super().__init__(f"{ref}: {event} did not come within {timeout_s:g} s: {reason}")
 
 
 class ObjectGone(EdgeAIError):

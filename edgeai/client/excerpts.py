@@ -59,7 +59,7 @@ def _crashes(
 async def _with_log(
     kube: KubeClient, number: int, fault: Fault, pod: Object, crash: Fault
 ) -> tuple[int, Fault]:
-    read = kube.log_lines(
+    stream = kube.log_lines(
         ref_of(PODS, pod),
         container=crash.container,
         tail=MAX_LINES,
@@ -68,7 +68,7 @@ async def _with_log(
     )
     log: deque[str] = deque(maxlen=MAX_LINES)
     with suppress(EdgeAIError, TimeoutError):
-        async with asyncio.timeout(_DEADLINE_S), aclosing(read) as lines:
+        async with asyncio.timeout(_DEADLINE_S), aclosing(stream) as lines:
             async for line in lines:
                 log.append(_text(line))
     return number, msgspec.structs.replace(fault, log=tuple(log))

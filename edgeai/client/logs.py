@@ -87,7 +87,7 @@ async def read_logs(
     pods = [pod for pod in await pods_of(kube, definition, job) if has_worker(pod, worker)]
     sources = [source for pod in pods for source in _sources(pod)]
     for first in range(0, len(sources), MAX_STREAMS):
-        streams = [_lines(kube, each, tail) for each in sources[first : first + MAX_STREAMS]]
+        streams = [_lines(kube, source, tail) for source in sources[first : first + MAX_STREAMS]]
         async with aclosing(_by_time(streams)) as lines:
             async for line in lines:
                 yield line
@@ -118,9 +118,9 @@ async def _lines(
 ) -> AsyncGenerator[LogLine, None]:
     """The lines of one container, and a notice when they cannot be read."""
     ref = ref_of(PODS, source.pod)
-    read = kube.log_lines(ref, container=source.container, follow=is_followed, tail=tail)
+    stream = kube.log_lines(ref, container=source.container, follow=is_followed, tail=tail)
     try:
-        async with aclosing(read) as lines:
+        async with aclosing(stream) as lines:
             async for raw in lines:
                 yield source.line(raw)
     except EdgeAIError as error:
@@ -177,7 +177,7 @@ class _Followed:
         self._kube, self._definition, self._job = kube, definition, job
         self._worker, self._tail = worker, tail
         self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
-        self._begun: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
+        self._runs: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
         self._streams: set[asyncio.Task[None]] = set()
         self._owners: set[str] = set()  # uids of the objects whose pods are the job's
         self._judged: set[str] = set()  # uids of the controllers that are known to be or not
@@ -226,7 +226,7 @@ class _Followed:
         ref = ref_of(type_of(self._definition, self._job), self._job)
         one = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
         try:
-            async with aclosing(follow(self._kube, one, known=[self._job])) as changes:
+            async with aclosing(follow(self._kube, one, objects=[self._job])) as changes:
                 change = Change("MODIFIED", self._job)
                 while not _is_over(change):
                     change = await anext(changes)
@@ -245,8 +245,8 @@ class _Followed:
             entry = _status_of(pod, source.container)
             state = mapping(entry.get("state"))
             run = (str(pod["metadata"]["uid"]), source.container, int(entry.get("restartCount", 0)))
-            if run not in self._begun and ("running" in state or "terminated" in state):
-                self._begun.add(run)
+            if run not in self._runs and ("running" in state or "terminated" in state):
+                self._runs.add(run)
                 task = asyncio.create_task(self._pass_on(source), name=source.worker)
                 self._streams.add(task)
                 task.add_done_callback(self._streams.discard)

@@ -96,7 +96,7 @@ def template_pod(template: Mapping[str, Any], namespace: str) -> Object:
     }
 
 
-def check_head(document: Mapping[str, Any], what: str) -> None:
+def check_head(document: Mapping[str, Any], name: str) -> None:
     """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
     for part, names, path in (
         (document, TOP, ""),
@@ -104,20 +104,20 @@ def check_head(document: Mapping[str, Any], what: str) -> None:
     ):
         fields = [f"{path}{field}" for field in part if field not in names]
         if fields:
-            raise _refusal(what, "an object", fields, names)
+            raise _refusal(name, "an object", fields, names)
 
 
-def spec_refusal(type_: ResourceType, what: str, fields: Sequence[str]) -> InvalidObject:
-    """The error for unknown fields of the spec. Args: what: the object"""
-    return _refusal(what, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
+def spec_refusal(type_: ResourceType, name: str, fields: Sequence[str]) -> InvalidObject:
+    """The error for unknown fields of the spec. Args: name: the object"""
+    return _refusal(name, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
 
 
-def template_refusal(what: str, fields: Sequence[str]) -> InvalidObject:
-    """The error for unknown fields of a pod template. Args: what: the object"""
-    return _refusal(what, "a pod", fields, POD)
+def template_refusal(name: str, fields: Sequence[str]) -> InvalidObject:
+    """The error for unknown fields of a pod template. Args: name: the object"""
+    return _refusal(name, "a pod", fields, POD)
 
 
-def _refusal(what: str, owner: str, fields: Sequence[str], names: Iterable[str]) -> InvalidObject:
+def _refusal(name: str, owner: str, fields: Sequence[str], names: Iterable[str]) -> InvalidObject:
     """Args: owner: what does not have the fields; names: of the fields that it has"""
     # Somebody else may have written the file: its words go to a terminal.
     first, *others = (printable(field)[:_MAX_CHARS] for field in fields[:_MAX_NAMED])
@@ -126,7 +126,7 @@ def _refusal(what: str, owner: str, fields: Sequence[str], names: Iterable[str])
     problem += f", and {len(fields) - _MAX_NAMED} more" if len(fields) > _MAX_NAMED else ""
     similar = difflib.get_close_matches(first.rpartition(".")[2], names, n=1, cutoff=0.6)
     remedy = f"did you mean {similar[0]}? {_CORRECT}" if similar else _CORRECT
-    return InvalidObject(what, first, problem, remedy)
+    return InvalidObject(name, first, problem, remedy)
 
 
 def _siblings(type_: ResourceType, field: str) -> list[str]:

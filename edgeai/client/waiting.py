@@ -14,7 +14,7 @@ from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
 
 DELETED: Final = "deleted"
-ENDED: Final = "ended"
+END: Final = "ended"
 
 Check = Callable[[Object], bool]
 
@@ -24,7 +24,7 @@ def check_of(condition: str) -> Check:
 
     Raises: InvalidObject
     """
-    if condition == ENDED:
+    if condition == END:
         return lambda object_: bool(state_of(object_).result)
     type_, has_status, truth = condition.partition("=")
     if not type_.isalnum() or (has_status and truth not in ("True", "False", "Unknown")):
@@ -37,7 +37,7 @@ def check_of(condition: str) -> Check:
 async def wait_for(
     kube: KubeClient,
     ref: ObjectRef,
-    what: str,
+    event: str,
     check: Check | None,
     *,
     timeout_s: float,
@@ -47,7 +47,7 @@ async def wait_for(
     """The object as soon as `check` says so; None when it is gone and `check` wants that.
 
     Args:
-        what: the event, for errors: "condition Running"
+        event: for errors: "condition Running"
         check: None: wait until the object is gone
         uid: of the object to wait for; "" for the one that has the name now
         on_change: called with each state of the object, the first one too
@@ -59,7 +59,7 @@ async def wait_for(
         async with asyncio.timeout(timeout_s):
             last = await _first(kube, ref, uid)
             change = Change("MODIFIED", last)
-            async with aclosing(follow(kube, selection, known=[last])) as changes:
+            async with aclosing(follow(kube, selection, objects=[last])) as changes:
                 while not _is_done(ref, change, check, on_change):
                     last = change.object
                     change = await anext(changes)
@@ -69,7 +69,7 @@ async def wait_for(
         raise
     except TimeoutError as error:
         waits_for = "; ".join(state_of(last).waits_for) if last else "the API does not answer"
-        raise WaitTimeout(ref, what, timeout_s, waits_for) from error
+        raise WaitTimeout(ref, event, timeout_s, waits_for) from error
     return change.object
 
 

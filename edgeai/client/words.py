@@ -14,10 +14,10 @@ from edgeai.ids import is_subdomain
 _MAX_SHOWN_CHARS: Final = 80
 
 
-def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
+def types_named(word: str, subject: str) -> tuple[ResourceType, ...]:
     """The types that a word means: a kind, plural, singular or short name, also with ".GROUP".
 
-    Args: what: where the word stands, for the error
+    Args: subject: where the word stands, for the error
     Raises: UnknownKind
     """
     name, _, group = word.lower().partition(".")
@@ -28,7 +28,7 @@ def types_named(word: str, what: str) -> tuple[ResourceType, ...]:
         if name in _names(class_, type_) and group in ("", type_.group)
     )
     if not types:
-        raise UnknownKind(what, word[:_MAX_SHOWN_CHARS], _known())
+        raise UnknownKind(subject, word[:_MAX_SHOWN_CHARS], _all_words())
     return types
 
 
@@ -37,7 +37,7 @@ def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, 
     return (class_.DEFINITION.singular, type_.plural, type_.kind.lower(), *short)
 
 
-def _known() -> str:
+def _all_words() -> str:
     """Every kind with its short names: "federatedlearningjob (flj, fl)"."""
     kinds = []
     for definition in (class_.DEFINITION for class_ in CLASSES):
@@ -57,28 +57,28 @@ def parse_job(text: str) -> tuple[tuple[ResourceType, ...], str]:
     return (types_named(word, f"JOB {text!r}") if has_kind else types_of()), name
 
 
-def check_document(document: Any, what: str) -> Object:
+def check_document(document: Any, subject: str) -> Object:
     """An object that `apply` can send.
 
-    Args: what: the place of the document, for the error: "document 2 of job.yaml"
+    Args: subject: the place of the document, for the error: "document 2 of job.yaml"
     Raises: UnknownKind, InvalidObject
     """
     if not isinstance(document, Mapping):
         raise InvalidObject(
-            what, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
+            subject, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
         )
     head = (document.get("apiVersion"), document.get("kind"))
     types = [type_ for class_ in CLASSES for type_ in class_.DEFINITION.types]
     if head not in [(type_.api_version, type_.kind) for type_ in types]:
         full_name = f"{head[1]} of {head[0]}"
-        raise UnknownKind(what, full_name[:_MAX_SHOWN_CHARS], _with_groups())
+        raise UnknownKind(subject, full_name[:_MAX_SHOWN_CHARS], _with_groups())
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not is_subdomain(name):
         remedy = "use lower-case letters, digits, '-' and '.'"
         problem = "is missing" if name is None else f"{name!r} is no name"
-        raise InvalidObject(what, "metadata.name", problem, remedy)
-    check_head(document, what)
+        raise InvalidObject(subject, "metadata.name", problem, remedy)
+    check_head(document, subject)
     return dict(document)
 
 
@@ -97,4 +97,4 @@ def resource(object_: Object) -> Resource[Any, Any]:
         for type_ in class_.DEFINITION.types:
             if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):
                 return class_(object_)
-    raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _known())
+    raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _all_words())

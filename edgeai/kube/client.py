@@ -165,7 +165,7 @@ class KubeClient:
     @property
     def redialled(self) -> asyncio.Event:
         """Set when a redial has closed the present connections."""
-        return self._sender.policy.transport.replaced
+        return self._sender.policy.transport.replacement
 
     async def __aenter__(self) -> Self:
         return self

@@ -95,7 +95,7 @@ class Transport:
         self._renewed_at = -_RENEW_INTERVAL_S
         self._bearer = ""  # the token of a caller; "": the credentials of the configuration
         self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
-        self.replaced = asyncio.Event()
+        self.replacement = asyncio.Event()
         """Set when `take_over` has replaced the present connections."""
 
     @asynccontextmanager
@@ -254,8 +254,8 @@ class Transport:
         for end in self._under_way:
             if not end.expired():
                 end.reschedule(now)
-        replaced, self.replaced = self.replaced, asyncio.Event()
-        replaced.set()
+        replacement, self.replacement = self.replacement, asyncio.Event()
+        replacement.set()
         await old.close()
 
     async def renew(self) -> None:

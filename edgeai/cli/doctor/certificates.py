@@ -10,7 +10,7 @@ from cryptography.x509 import Certificate, load_pem_x509_certificates
 
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import mounted
-from edgeai.cli.doctor.finding import Level, Told, readable
+from edgeai.cli.doctor.finding import Level, Note, readable
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.times import rfc3339
 from globalmanager.rest.certificates import ENDS_SOON
@@ -22,7 +22,7 @@ RENEW: Final = (
 CA: Final = "globalmanager-ca"
 
 
-def certificates(facts: Facts) -> Iterator[Told]:
+def certificates(facts: Facts) -> Iterator[Note]:
     """The certificates of the edge port, in the Secrets that the GlobalManager mounts."""
     managers = part_of(readable(facts.deployments), MANAGER)
     mounts = {

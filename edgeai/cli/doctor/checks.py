@@ -12,13 +12,13 @@ from edgeai.cli.doctor.definitions import definitions
 from edgeai.cli.doctor.edges import edges
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import files
-from edgeai.cli.doctor.finding import INSTALL, Finding, NotAllowed, Told
+from edgeai.cli.doctor.finding import INSTALL, Finding, NotAllowed, Note
 from edgeai.cli.doctor.kubernetes import kubernetes
 from edgeai.cli.doctor.managers import clocks, leader, managers, rights
 from edgeai.cli.doctor.node_certificates import node_certificates
 from edgeai.kube.remedies import OF_A_COMMAND
 
-CHECKS: Final[dict[str, Callable[[Facts], Iterator[Told]]]] = {
+CHECKS: Final[dict[str, Callable[[Facts], Iterator[Note]]]] = {
     "kubernetes": kubernetes,
     "definitions": definitions,
     "files": files,

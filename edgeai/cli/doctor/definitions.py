@@ -5,22 +5,22 @@ from typing import Any
 
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import INSTALL, Told, readable
+from edgeai.cli.doctor.finding import INSTALL, Note, readable
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 
 
-def definitions(facts: Facts) -> Iterator[Told]:
-    installed = {each["metadata"]["name"]: each for each in readable(facts.definitions)}
+def definitions(facts: Facts) -> Iterator[Note]:
+    installed = {crd["metadata"]["name"]: crd for crd in readable(facts.definitions)}
     expected = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
     if not facts.groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return
     problems = 0
-    for name, definition in expected.items():
-        if definition["spec"]["group"] not in facts.groups:
+    for name, crd in expected.items():
+        if crd["spec"]["group"] not in facts.groups:
             continue  # an installation may leave a whole group out
-        problem = definition_problem(installed.get(name), definition)
+        problem = definition_problem(installed.get(name), crd)
         if problem:
             problems += 1
             apply = "kubectl apply -f deploy/crds, of the release that runs"
@@ -43,20 +43,18 @@ def definition_problem(installed: Object | None, expected: Object) -> str:
     served_versions = {
         version["name"] for version in installed["spec"]["versions"] if version.get("served")
     }
-    missing = {version["name"] for version in expected["spec"]["versions"]} - served_versions
-    if missing:
-        return f"does not serve version {', '.join(sorted(missing))}; it is from an older release"
+    gap = {version["name"] for version in expected["spec"]["versions"]} - served_versions
+    if gap:
+        return f"does not serve version {', '.join(sorted(gap))}; it is from an older release"
     absent = _absent_fields(_spec_fields(installed), _spec_fields(expected))
     if absent:
         return f"has no field {absent}, so the API server drops it; it is from an older release"
     return ""
 
 
-def _spec_fields(definition: Object) -> Any:
+def _spec_fields(crd: Object) -> Any:
     """The schema of the stored version."""
-    storage_version = next(
-        version for version in definition["spec"]["versions"] if version.get("storage")
-    )
+    storage_version = next(version for version in crd["spec"]["versions"] if version.get("storage"))
     return (storage_version.get("schema") or {}).get("openAPIV3Schema") or {}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from edgeai.api.pod_state import node_of
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import MAX_NAMED, Told, is_silent, look, pod_problem, readable, some
+from edgeai.cli.doctor.finding import MAX_NAMED, Note, is_silent, look, pod_problem, readable, some
 from edgeai.cli.doctor.parts import CONTROLLER, name_label
 from edgeai.ids import NodeName
 from globalmanager.ha import claims
@@ -17,20 +17,18 @@ from globalmanager.ha.presence import CLAIMS_FIELD
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 
 
-def edges(facts: Facts) -> Iterator[Told]:
+def edges(facts: Facts) -> Iterator[Note]:
     edges = [
-        each["metadata"]["name"]
-        for each in readable(facts.nodes)
-        if EDGE_LABEL in (each["metadata"].get("labels") or {})
+        node["metadata"]["name"]
+        for node in readable(facts.nodes)
+        if EDGE_LABEL in (node["metadata"].get("labels") or {})
     ]
     if not edges:
         message = f"no node has the label {EDGE_LABEL}, so none gets a LocalController"
         yield "warning", message, f"kubectl label node NODE {EDGE_LABEL}="
         return
     pods = {
-        node_of(each): each
-        for each in readable(facts.pods)
-        if name_label(each).startswith(CONTROLLER)
+        node_of(pod): pod for pod in readable(facts.pods) if name_label(pod).startswith(CONTROLLER)
     }
     try:
         sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)

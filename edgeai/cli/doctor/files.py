@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import INSTALL, Told, readable
+from edgeai.cli.doctor.finding import INSTALL, Note, readable
 from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, name_label
 
 
-def files(facts: Facts) -> Iterator[Told]:
+def files(facts: Facts) -> Iterator[Note]:
     """A pod whose Secret or ConfigMap is missing waits without a word in its status."""
     present = {
         "secret": {secret["metadata"]["name"] for secret in readable(facts.secrets)},

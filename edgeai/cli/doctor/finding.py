@@ -14,7 +14,7 @@ from edgeai.faults.pod_faults import first_fault
 from edgeai.kube.errors import Forbidden
 
 Level = Literal["ok", "warning", "error", "unknown"]
-Told = tuple[Level, str] | tuple[Level, str, str]
+Note = tuple[Level, str] | tuple[Level, str, str]
 """Level, message and, if there is something to do, the remedy."""
 
 INSTALL: Final = "docs/install.md says how to install edgeai"

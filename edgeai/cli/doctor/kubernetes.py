@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import Told
+from edgeai.cli.doctor.finding import Note
 from edgeai.kube.user import Version
 
 OLDEST: Final = Version(1, 20)
 
 
-def kubernetes(facts: Facts) -> Iterator[Told]:
+def kubernetes(facts: Facts) -> Iterator[Note]:
     version = facts.version
     if version is None or version.major == 0:  # as builds without a release tell
         yield "ok", "the API server does not report its version"

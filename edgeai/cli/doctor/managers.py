@@ -9,7 +9,7 @@ from edgeai.cli.doctor.finding import (
     INSTALL,
     Level,
     NotAllowed,
-    Told,
+    Note,
     age_s,
     is_silent,
     look,
@@ -27,7 +27,7 @@ CLOCK_S: Final = 5.0
 by more make ages and timeouts in .status wrong."""
 
 
-def managers(facts: Facts) -> Iterator[Told]:
+def managers(facts: Facts) -> Iterator[Note]:
     deployments = part_of(readable(facts.deployments), MANAGER)
     pods = () if isinstance(facts.pods, Forbidden) else facts.pods  # they only say why
     if not deployments:
@@ -58,7 +58,7 @@ def _refused(deployment: Object) -> str:
     return next((str(failure.get("message") or failure.get("reason")) for failure in failures), "")
 
 
-def leader(facts: Facts) -> Iterator[Told]:
+def leader(facts: Facts) -> Iterator[Note]:
     leases = {lease["metadata"]["name"]: lease for lease in readable(facts.leases)}
     spec = (leases.get(LEASE_NAME) or {}).get("spec") or {}
     remedy = f"see why in the log: kubectl -n {facts.namespace} logs deployment/{MANAGER}"
@@ -73,7 +73,7 @@ def leader(facts: Facts) -> Iterator[Told]:
         yield "ok", f"{spec['holderIdentity']} leads"
 
 
-def clocks(facts: Facts) -> Iterator[Told]:
+def clocks(facts: Facts) -> Iterator[Note]:
     """The clock of the API server is the measure. A Lease that was renewed in the future shows a
     clock that is ahead. A clock that is behind cannot be told from a Lease that is not renewed any
     more.
@@ -102,7 +102,7 @@ def clocks(facts: Facts) -> Iterator[Told]:
         yield "ok", "no clock is ahead of the API server's"
 
 
-def rights(facts: Facts) -> Iterator[Told]:
+def rights(facts: Facts) -> Iterator[Note]:
     if facts.denied is None:
         yield "ok", "this API server grants every right to every user"
         return

@@ -16,7 +16,7 @@ from edgeai.cli.doctor.certificates import CA as SERVER_CA
 from edgeai.cli.doctor.edges import nodes_served
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import mounted
-from edgeai.cli.doctor.finding import MAX_NAMED, Told, look, readable
+from edgeai.cli.doctor.finding import MAX_NAMED, Note, look, readable
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.ids import NodeName
 from globalmanager.ha.claims import ClaimsError
@@ -30,7 +30,7 @@ _CA_REMEDY: Final = (
 _READ_REMEDY: Final = "replace ca.crt by the CA of the nodes' certificates, as PEM"
 
 
-def node_certificates(facts: Facts) -> Iterator[Told]:
+def node_certificates(facts: Facts) -> Iterator[Note]:
     managers = part_of(readable(facts.deployments), MANAGER)
     names = {
         name for manager in managers for source, name in mounted(manager) if source == "configMap"
@@ -52,7 +52,7 @@ def node_certificates(facts: Facts) -> Iterator[Told]:
         yield "ok", "no CA of the nodes and no certificate of a connected node ends soon"
 
 
-def _authorities(facts: Facts, bundles: list[Object]) -> Iterator[Told]:
+def _authorities(facts: Facts, bundles: list[Object]) -> Iterator[Note]:
     for bundle in bundles:
         name = f"ConfigMap {facts.namespace}/{bundle['metadata']['name']}"
         try:
@@ -76,7 +76,7 @@ def _end(authority: Certificate, today: date) -> str:
     return f"{name} {end_in_words(authority.not_valid_after_utc.date(), today)}"
 
 
-def _nodes(facts: Facts) -> Iterator[Told]:
+def _nodes(facts: Facts) -> Iterator[Note]:
     try:
         sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
     except ClaimsError as error:

@@ -47,7 +47,7 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
     """
     try:
         text = sys.stdin.read(MAX_FILE_BYTES) if str(file) == "-" else _text_of(file)
-        loaded = [each for each in yaml.safe_load_all(text) if each is not None]
+        loaded = [document for document in yaml.safe_load_all(text) if document is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "")
         problem = f"cannot be read: {why}" if why else "is not UTF-8 text"

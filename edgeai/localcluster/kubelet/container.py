@@ -291,7 +291,7 @@ class Container:
     def _record_start(self, process: ContainerProcess, started_at: str) -> None:
         self.record.run(running(started_at), f"process://{process.pid}")
         if not self._spec.get("startupProbe"):
-            self.record.started = True
+            self.record.has_started = True
             self.record.ready = not self._spec.get("readinessProbe")
         log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
         self._pod.normal("Started", f"Started container {self._name}")
@@ -360,7 +360,7 @@ class Container:
             self._report("Startup", why)
             self._kill_unhealthy(process)
             return False
-        self.record.started = True
+        self.record.has_started = True
         self.record.ready = not self._spec.get("readinessProbe")
         self._pod.publish()
         return True
