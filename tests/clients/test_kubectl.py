@@ -170,7 +170,9 @@ def test_logs_of_all_replicas(
     with_logs: None,
 ) -> None:
     kubectl.apply(training_job(framework, training, workers=2))
-    kubectl.wait(framework, "Running")
+    # A job is Running once its leader runs, and makes no more pods once its leader succeeds.
+    eventually("all pods", lambda: len(named(kubectl, "pods", "job-name=mnist")) == 3)
+    kubectl("wait", "pods", "--all", "--for=condition=Ready", TIMEOUT)
     leader, *workers = pod_names(framework, workers=2)
     training.end(space.name, leader, 0)
     assert kubectl("logs", leader, "--follow") == f"{leader} starts\n{leader} ends with 0\n"
