@@ -6,7 +6,6 @@ lists and watches with bookmarks and 410, preconditions of deletions, collection
 references. It is no judge of manifests: tests/conformance compares real servers.
 """
 
-import copy
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -129,7 +128,7 @@ class Api:
     def _create(self, key: Key, body: Object) -> Answer:
         if key in self.objects:
             return failure(409, "AlreadyExists", f"{key.name} already exists", key)
-        object_ = copy.deepcopy(body)
+        object_ = copied(body)
         object_["metadata"] |= {
             "uid": self.world.new_id("uid"),
             "creationTimestamp": rfc3339(self.world.utcnow()),
@@ -145,14 +144,14 @@ class Api:
         for field in ("resourceVersion", "uid"):
             if metadata.get(field, known["metadata"][field]) != known["metadata"][field]:
                 return failure(409, "Conflict", f"{key.name} has another {field}", key)
-        new = copy.deepcopy(known)
+        new = copied(known)
         wanted = {k: v for k, v in body.items() if k not in ("apiVersion", "kind", "metadata")}
         if sub == "status":
             wanted = {"status": wanted.get("status")}
         elif is_custom(key):
             wanted.pop("status", None)
         for field, value in wanted.items():
-            new[field] = copy.deepcopy(
+            new[field] = copied(
                 merged(new.get(field) or {}, value)
                 if is_patch and isinstance(value, dict)
                 else value
@@ -163,7 +162,7 @@ class Api:
                     value = metadata[field]
                     is_map = is_patch and isinstance(value, dict)
                     old = new["metadata"].get(field) or {}
-                    new["metadata"][field] = copy.deepcopy(merged(old, value) if is_map else value)
+                    new["metadata"][field] = copied(merged(old, value) if is_map else value)
             if new.get("spec") != known.get("spec"):
                 new["metadata"]["generation"] += 1
         if new != known:
@@ -216,7 +215,7 @@ class Api:
         old = self.objects.pop(key)
         del self._raw[key]
         self.version += 1
-        gone = copy.deepcopy(old)
+        gone = copied(old)
         gone["metadata"]["resourceVersion"] = str(self.version)
         self._tell("DELETED", key, old, gone)
         self.world.after(self.world.delay_s(0.5), lambda: self._collect(old["metadata"]["uid"]))
@@ -280,6 +279,11 @@ class Api:
         for watch in self._watches:
             watch.tell(change)
         self.on_write(what, key, old, None if what == "DELETED" else new)
+
+
+def copied(value: Any) -> Any:
+    """As copy.deepcopy of JSON, in a fraction of the time."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def is_custom(key: Key) -> bool:

@@ -40,11 +40,14 @@ def beyond(core: Core, process: Process) -> Iterator[str]:
             yield f"{len(session._out)} messages to {driver.node} wait"
 
 
-def beyond_at_edge(controller: Controller) -> Iterator[str]:
-    """The bounds of a LocalController that are broken."""
+def beyond_at_edge(controller: Controller, *, has_written: bool) -> Iterator[str]:
+    """The bounds of a LocalController that are broken.
+
+    Args: has_written: whether its disk has synced a file since the last call
+    """
     yield from _tasks(controller.process)
     ledger = controller.ledger
-    if ledger is not None and ledger.used_bytes > MAX_BYTES:
+    if has_written and ledger is not None and ledger.used_bytes > MAX_BYTES:
         yield f"the ledger has {ledger.used_bytes} bytes"
 
 

@@ -158,6 +158,8 @@ class Process(_EventLoop):  # type: ignore[misc]
         self.name = name
         self.is_alive = True
         self.problems: list[str] = []
+        self.turns = 0
+        """How often its code has run, of whichever thread."""
         self._disk_s = disk_s
         self._is_listed = False  # the world knows that there is work, or runs it now
         self._callbacks: deque[asyncio.Handle] = deque()
@@ -166,6 +168,7 @@ class Process(_EventLoop):  # type: ignore[misc]
     def run(self, limit: int) -> None:
         """Run callbacks until none is left; with a limit, run that many at most."""
         callbacks = self._callbacks
+        self.turns += 1
         asyncio._set_running_loop(self)
         count = 0
         try:
@@ -200,6 +203,7 @@ class Process(_EventLoop):  # type: ignore[misc]
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Code that uses this process' event loop, although no callback of the loop runs."""
+        self.turns += 1
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -284,6 +288,7 @@ class Process(_EventLoop):  # type: ignore[misc]
 
         def begin() -> None:
             if self.is_alive:
+                self.turns += 1
                 work()
 
         if self.is_alive:
