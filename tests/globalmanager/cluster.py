@@ -1,6 +1,7 @@
 """A Kubernetes API on a real socket for tests of the engine, and who plays the edge to it."""
 
 import asyncio
+import functools
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -49,6 +50,12 @@ FAST = InformerSettings(backoff_base_s=0.02, backoff_max_s=0.1, absent_after_s=0
 WRITES = frozenset({"create", "update", "patch", "delete"})
 
 
+@functools.cache
+def deployed_crds() -> list[Object]:
+    """All of deploy/crds, which takes longer to parse than to create."""
+    return [yaml.safe_load(file.read_text()) for file in sorted(DEPLOYED.glob("*.yaml"))]
+
+
 class LocalApi:
     """An API server and its garbage collector; `stop` and `start` play an outage."""
 
@@ -70,8 +77,8 @@ class LocalApi:
     async def install_edgeai_crds(self) -> None:
         """Create all of deploy/crds."""
         async with await KubeClient.from_kubeconfig(self.kubeconfig) as client:
-            for file in sorted(DEPLOYED.glob("*.yaml")):
-                await client.create(CRDS, yaml.safe_load(file.read_text()))
+            for crd in deployed_crds():
+                await client.create(CRDS, crd)
 
     async def start(self) -> None:
         self._server = await serve(self._store, token=TOKEN, port=self._port)

@@ -329,7 +329,7 @@ def find(mutation: Mutation) -> str:
 
 def copy_tree(to: Path) -> None:
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, to / package)  # bytecode too, else each run compiles it
     for module in MODULES:
         (to / module).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / module, to / module)

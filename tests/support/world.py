@@ -4,9 +4,10 @@
 no controller runs in it. A test says itself what Deployments and pods become.
 """
 
+import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 import yaml
@@ -77,11 +78,13 @@ def job(
 
 def from_yaml(text: str) -> Object:
     """A manifest as the API server would hold it."""
-    object_: Object = yaml.safe_load(text)
-    object_["metadata"] = {"namespace": "default", "uid": "uid-1", "generation": 1} | object_[
-        "metadata"
-    ]
+    object_: Object = copied(_parsed(text))
+    usual = {"namespace": "default", "uid": "uid-1", "generation": 1}
+    object_["metadata"] = usual | object_["metadata"]
     return object_
+
+
+_parsed: Final = functools.cache(yaml.safe_load)
 
 
 def report(

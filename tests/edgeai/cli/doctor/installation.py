@@ -20,8 +20,7 @@ from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
-from globalmanager.kinds import KINDS
-from globalmanager.manifests import crds
+from tests.globalmanager.cluster import deployed_crds
 from tests.support.certificates import Authority
 
 NAMESPACE: Final = "edgeai-system"
@@ -43,9 +42,8 @@ class Installation:
         self.authority = Authority(directory, days=365)
 
     async def apply(self) -> None:
-        for kind in KINDS:
-            for type_ in kind.resources:
-                await self.kube.create(DEFINITIONS, crds.crd(kind, type_))
+        for crd in deployed_crds():
+            await self.kube.create(DEFINITIONS, crd)
         labels = {NAME_LABEL: MANAGER}
         volumes = [
             {"name": "tls", "secret": {"secretName": TLS}},

@@ -1,6 +1,5 @@
 """Samples of elastic training jobs."""
 
-import copy
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Self
@@ -24,7 +23,7 @@ from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob import KIND
 from globalmanager.kinds.shared.objects import owner_reference
-from tests.support.world import NOW, World, at, from_yaml, merged
+from tests.support.world import NOW, World, at, copied, from_yaml, merged
 
 SCALER_KINDS: Final = {SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}
 JOB: Final = "elastic-training"
@@ -136,7 +135,7 @@ class ElasticWorld(World):
             return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
         seen = super().observed()
-        ordered = dict(sorted(copy.deepcopy(self.scalers).items(), key=age))
+        ordered = dict(sorted(copied(self.scalers).items(), key=age))
         executions = {key: result for key, (_, result) in self.executions.items()}
         return msgspec.structs.replace(seen, scalers=ordered, executions=executions)
 

@@ -5,6 +5,8 @@ plan of one step is cut after one of its actions, before the status is written, 
 GlobalManager forgets all results of commands.
 """
 
+import copy
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,12 +87,20 @@ CASES = {
 }
 
 
+@functools.cache
+def three_workers() -> ElasticWorld:
+    return training(example(worker={"replicas": 3}))
+
+
 def drive(case: Case, cut: Cut | None = None) -> tuple[ElasticWorld, list[int]]:
     """The case, until nothing happens any more.
 
     Returns: the world, and the number of actions in the plan of each step
     """
-    world = case.begin(training(example(worker={"replicas": 3})))
+    world = copy.copy(three_workers())
+    # Worlds replace objects, and change only the collections that hold them.
+    vars(world).update({k: v.copy() for k, v in vars(world).items() if isinstance(v, dict | list)})
+    world = case.begin(world)
     world.terminates = case.terminates
     actions, now, quiet = [], 0.0, 0
     for step in range(300):
