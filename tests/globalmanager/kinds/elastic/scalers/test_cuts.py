@@ -1,13 +1,13 @@
 """A GlobalManager that is killed at any step of a scaling ends with exactly the right pods.
 
-Each case is driven once without a fault. Then the case is driven again and again: each time the
-plan of one step is cut after one of its actions, before the status is written, and the
-GlobalManager forgets all results of commands.
+Each case is driven once without a fault. Then the case is driven again and again from each of its
+steps: each time the plan of this step is cut after one of its actions, before the status is
+written, and the GlobalManager forgets all results of commands.
 """
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,11 +16,6 @@ from tests.globalmanager.kinds.elastic.world import ElasticWorld, example, train
 from tests.support.world import at
 
 SCRIPT: dict[str, Any] = {"script": "/scale.sh"}
-
-
-class Cut(NamedTuple):
-    step: int
-    actions: int
 
 
 class Case(NamedTuple):
@@ -87,44 +82,59 @@ CASES = {
 }
 
 
+class Point(NamedTuple):
+    """Before a step."""
+
+    world: ElasticWorld
+    now: float = 0.0
+    quiet: int = 0
+    """Steps since something happened last."""
+
+
 @functools.cache
 def three_workers() -> ElasticWorld:
     return training(example(worker={"replicas": 3}))
 
 
-def drive(case: Case, cut: Cut | None = None) -> tuple[ElasticWorld, list[int]]:
-    """The case, until nothing happens any more.
-
-    Returns: the world, and the number of actions in the plan of each step
-    """
-    world = copy.copy(three_workers())
-    # Worlds replace objects, and change only the collections that hold them.
-    vars(world).update({k: v.copy() for k, v in vars(world).items() if isinstance(v, dict | list)})
-    world = case.begin(world)
-    world.terminates = case.terminates
-    actions, now, quiet = [], 0.0, 0
-    for step in range(300):
-        plan = world.plan(at(now))
-        actions.append(len(plan.actions))
-        if cut is not None and cut.step == step:
-            world.apply(plan, actions=cut.actions).crash()
-            continue
-        is_quiet = not plan.actions and plan.status is None
-        world.apply(plan)
-        if is_quiet:
-            quiet += 1
-            now += 11
-            world.end_deleted(*(worker(index) for index in case.stay)).end(exit_code=0)
-            if case.starts:
-                world.pods_become("Running")
-            if quiet > 20:
-                return world, actions
-        else:
-            quiet = 0
-    raise AssertionError("does not come to rest")
+def copy_of(world: ElasticWorld) -> ElasticWorld:
+    """Worlds replace objects, and change only the collections that hold them."""
+    made = copy.copy(world)
+    vars(made).update({k: v.copy() for k, v in vars(made).items() if isinstance(v, dict | list)})
+    return made
 
 
-def check(case: Case, world: ElasticWorld, cut: Cut | None) -> None:
+def step(case: Case, before: Point, cut: int | None = None) -> Point:
+    """Args: cut: after so many actions of the plan the GlobalManager is killed"""
+    world, now, quiet = copy_of(before.world), before.now, before.quiet
+    plan = world.plan(at(now))
+    if cut is not None:
+        return Point(world.apply(plan, actions=cut).crash(), now, quiet)
+    world.apply(plan)
+    if plan.actions or plan.status is not None:
+        return Point(world, now)
+    world.end_deleted(*(worker(index) for index in case.stay)).end(exit_code=0)
+    if case.starts:
+        world.pods_become("Running")
+    return Point(world, now + 11, quiet + 1)
+
+
+def drive(case: Case, begin: Point) -> list[Point]:
+    """Until nothing happens any more."""
+    points = [begin]
+    while points[-1].quiet <= 20:
+        assert len(points) < 300, "does not come to rest"
+        points.append(step(case, points[-1]))
+    return points
+
+
+def cuts_of(points: list[Point]) -> Iterator[tuple[Point, int]]:
+    """Each step and each number of actions after which its plan can be cut."""
+    for point in points[:-1]:
+        plan = copy_of(point.world).plan(at(point.now))
+        yield from ((point, number) for number in range(len(plan.actions) + 1))
+
+
+def check(case: Case, world: ElasticWorld, cut: str = "") -> None:
     assert world.workers() == sorted([*case.workers, *case.stay]), cut
     hosts = [worker(index) for index in case.workers]
     assert world.status["targetWorkers"] == hosts, cut
@@ -142,10 +152,12 @@ def check(case: Case, world: ElasticWorld, cut: Cut | None) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_that_is_cut_after_any_action_ends_with_the_right_pods(name: str) -> None:
     case = CASES[name]
-    world, actions = drive(case)
-    check(case, world, None)
-    cuts = [Cut(step, number) for step, count in enumerate(actions) for number in range(count + 1)]
+    world = case.begin(copy_of(three_workers()))
+    world.terminates = case.terminates
+    points = drive(case, Point(world))
+    check(case, points[-1].world)
+    cuts = list(cuts_of(points))
     assert len(cuts) > 10
-    for cut in cuts:
-        world, _ = drive(case, cut)
-        check(case, world, cut)
+    for before, number in cuts:
+        end = drive(case, step(case, before, number))[-1]
+        check(case, end.world, f"cut at {before.now} s after {number} actions")
