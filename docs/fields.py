@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from edgeai.api.resources import ResourceType
-from edgeai.api.schemas import Schema
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from globalmanager.manifests.crds import crd
@@ -217,13 +215,13 @@ def pages() -> dict[str, str]:
 
 
 def _name(kind: Kind) -> str:
-    return kind.resources[0].kind
+    return kind.definition.name
 
 
 def _page(kind: Kind) -> str:
-    versions = [*kind.types.items()]
-    first, schema = versions[0]
-    described = {type_: _fields_of(kind, type_, struct) for type_, struct in versions}
+    definition = kind.definition
+    first = definition.types[0]
+    described = _fields_of(kind)
     lines = [
         f"# {_name(kind)}, field by field",
         "",
@@ -235,20 +233,15 @@ def _page(kind: Kind) -> str:
         "|---|---|---|",
         *(
             f"| `{type_.group}/{type_.version}` | `{type_.plural}` | "
-            f"{', '.join(f'`{name}`' for name in kind.short_names.get(type_.group, ()))} |"
-            for type_, _ in versions
+            f"{', '.join(f'`{name}`' for name in definition.short_names.get(type_.group, ()))} |"
+            for type_ in definition.types
         ),
         "",
     ]
     for part, head in _HEADS.items():
-        rows = [field.row() for field in described[first] if field.path.startswith(f"{part}.")]
+        rows = [field.row() for field in described if field.path.startswith(f"{part}.")]
         lines += [f"## {part}", "", _SAID[part], "", head, *rows, ""]
-        for other in [type_ for type_ in described if type_ != first]:
-            more = [field for field in described[other] if field not in described[first]]
-            rows = [field.row() for field in more if field.path.startswith(f"{part}.")]
-            if rows:
-                lines += [f"In `{other.group}/{other.version}` also:", "", head, *rows, ""]
-    lines += [*_conditions(schema), *_rules(schema)]
+    lines += [*_conditions(kind), *_rules(kind)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -257,22 +250,19 @@ def _explained(name: str) -> list[str]:
     return [f"[How it behaves](../{page})", ""] if page else []
 
 
-def _fields_of(kind: Kind, type_: ResourceType, schema: Schema) -> list[Field]:
-    versions = crd(kind, type_)["spec"]["versions"]
-    (whole,) = (
-        version["schema"]["openAPIV3Schema"]
-        for version in versions
-        if version["name"] == type_.version
-    )
+def _fields_of(kind: Kind) -> list[Field]:
+    definition = kind.definition
+    version = crd(kind, definition.types[0])["spec"]["versions"][0]
+    whole = version["schema"]["openAPIV3Schema"]
     return [
-        *fields(whole["properties"]["spec"], schema.spec, "spec."),
-        *fields(whole["properties"]["status"], schema.status, "status."),
+        *fields(whole["properties"]["spec"], definition.spec, "spec."),
+        *fields(whole["properties"]["status"], definition.status, "status."),
     ]
 
 
-def _conditions(schema: Schema) -> list[str]:
+def _conditions(kind: Kind) -> list[str]:
     """The table of the conditions, which some modules of specs begin with."""
-    text = inspect.getdoc(sys.modules[schema.spec.__module__]) or ""
+    text = inspect.getdoc(sys.modules[kind.definition.spec.__module__]) or ""
     _, begins, description = text.partition("\n.status.conditions has ")
     if not begins:
         return []
@@ -285,8 +275,8 @@ def _conditions(schema: Schema) -> list[str]:
     return ["## Conditions", "", said, "", head, *rows, "", *after]
 
 
-def _rules(schema: Schema) -> list[str]:
-    if not schema.validations:
+def _rules(kind: Kind) -> list[str]:
+    if not kind.validations:
         return []
     return [
         "## Rules over several fields",
@@ -297,7 +287,7 @@ def _rules(schema: Schema) -> list[str]:
         "|---|---|",
         *(
             f"| `{validation.field}` | {_cell(validation.message)} |"
-            for validation in schema.validations
+            for validation in kind.validations
         ),
         "",
     ]

@@ -15,9 +15,9 @@ import msgspec
 
 from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
-from edgeai.api.definitions import stored_types
+from edgeai.api.definitions import Definition
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ObjectRef, ResourceType, ref_of
-from edgeai.api.schemas import Schema
+from edgeai.api.schemas import Column, Scale, Validation
 from edgeai.api.specs import InvalidSpec
 from edgeai.errors import EdgeAIError
 from edgeai.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
@@ -407,15 +407,17 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     A function marked "Total" never raises an exception, whatever the objects contain.
     """
 
-    types: Mapping[ResourceType, Schema]
-    """Every version of every resource of the kind. All versions and resources behave in the same
-    way. The API server stores the first version of a resource, and the engine watches the first
-    version. The API server converts the other versions to the first version and changes only
-    apiVersion, so `read` understands every version. Each version has the fields of all versions.
-    Otherwise a write through one version would lose the fields that this version lacks."""
-    singular: str
-    short_names: Mapping[str, tuple[str, ...]]
-    """API group -> short names. kubectl warns about a short name that two groups share."""
+    definition: Definition
+    """All versions and resources behave in the same way. The engine watches the first version of a
+    resource, which the API server stores. The API server converts the other versions to the first
+    version and changes only apiVersion, so `read` understands every version."""
+    columns: tuple[Column, ...] = ()
+    scale: Scale | None = None
+    keywords: Mapping[str, Mapping[str, Any]] = {}
+    """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
+    each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
+    validations: tuple[Validation, ...] = ()
+    """Rules for API servers that evaluate CEL."""
     read: Callable[[Object], Any]
     """Decodes the job's spec for the kind's other functions, once for each change of the job.
     Raises: InvalidSpec, and no other exception, whatever the object contains"""
@@ -493,21 +495,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         """(type, label selector) of the entries of `follows` whose type the jobs have."""
         entries = ((type_, each) for type_, each in self.follows.items() if type_ in self.owns)
         return frozenset((type_, one) for type_, each in entries for one in each)
-
-    @property
-    def resources(self) -> tuple[ResourceType, ...]:
-        """One type for each resource. It is the version that the API server stores and that the
-        engine watches and writes.
-        """
-        return stored_types(self.types)
-
-    @property
-    def plural(self) -> str:
-        return self.resources[0].plural
-
-    @property
-    def name(self) -> str:
-        return self.resources[0].kind
 
     def under(self, settings: WorkerSettings) -> "Kind":
         """The kind with those types of `owns` that the settings need."""

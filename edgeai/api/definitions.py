@@ -1,6 +1,6 @@
 """What a kind is called in the API, and which structs its objects have."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -25,18 +25,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def resources(self) -> tuple[ResourceType, ...]:
         """One type for each resource: the version that the API server stores."""
-        return stored_types(self.types)
+        first: dict[str, ResourceType] = {}
+        for type_ in self.types:
+            first.setdefault(str(type_), type_)
+        return tuple(first.values())
 
     @property
     def name(self) -> str:
         return self.types[0].kind
-
-
-def stored_types(
-    types: Iterable[ResourceType],
-) -> tuple[ResourceType, ...]:
-    """The first version of each resource."""
-    first: dict[str, ResourceType] = {}
-    for type_ in types:
-        first.setdefault(str(type_), type_)
-    return tuple(first.values())

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition says of a version of a resource, and the schema of a struct."""
+"""Parts of a CustomResourceDefinition, and the schema of a struct."""
 
 import inspect
 from collections.abc import Mapping
@@ -34,22 +34,6 @@ class Validation(msgspec.Struct, frozen=True):
     field: str
     expression: str
     message: str
-
-
-class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a resource, as a CustomResourceDefinition describes the version."""
-
-    spec: type
-    """The struct from which the generator makes the schema of .spec."""
-    status: type
-    """The struct from which the generator makes the schema of .status."""
-    columns: tuple[Column, ...]
-    scale: Scale | None = None
-    keywords: Mapping[str, Mapping[str, Any]] = {}
-    """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
-    each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
-    validations: tuple[Validation, ...] = ()
-    """Rules for API servers that evaluate CEL."""
 
 
 OpenApi = dict[str, Any]

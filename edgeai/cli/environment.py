@@ -178,7 +178,7 @@ def _own(state_dir: Path) -> Path:
 def _install_globalmanager(
     environment: Environment, tokens: dict[str, str], tuning: system.Tuning
 ) -> None:
-    definitions = [crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources]
+    definitions = [crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources]
     manifests = system.globalmanager(environment.kubeconfig, tokens, tuning)
     for object_ in definitions + manifests:
         environment.api.apply(object_)

@@ -125,7 +125,7 @@ class Assigner:
             # assignments, and the assigner goes on with the other jobs.
             with logs.bind(task=task_key(ref)):
                 log.exception("it is not known what nodes must hold, trying again")
-            self._metrics.reconciles.labels(kind.name, "bug").inc()
+            self._metrics.reconciles.labels(kind.definition.name, "bug").inc()
             self._fail(ref)
         else:
             self._queue.forget(ref)

@@ -110,6 +110,6 @@ def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[Re
     return {
         type_: kind
         for kind in kinds
-        for type_ in kind.resources
+        for type_ in kind.definition.resources
         if groups is None or type_.group in groups
     }

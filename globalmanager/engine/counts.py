@@ -21,7 +21,7 @@ def only_counts_differ(kind: Kind, old: Object | None, new: Object | None) -> bo
     """Whether a change of a job was nothing but a report with new counts of known workers."""
     if not kind.sums or old is None or new is None:
         return False
-    if concerns_assignments(kind.resources[0], old, new):
+    if concerns_assignments(kind.definition.resources[0], old, new):
         return False
     before, after = status_of(old), status_of(new)
     count_fields = kind.sums | {"workers"}

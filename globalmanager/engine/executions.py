@@ -141,7 +141,7 @@ class Executions:
             outcome, message = "Bug", "the GlobalManager's log says what failed"
             run.result = Result(fault=Fault.REFUSED, message=message)
         finally:
-            self._metrics.executions.labels(self._kinds[ref.type].name, outcome).inc()
+            self._metrics.executions.labels(self._kinds[ref.type].definition.name, outcome).inc()
         self._queue.add(ref)
 
     @asynccontextmanager

@@ -79,7 +79,7 @@ class JobMetrics:
     ) -> None:
         """Count what a write of .status says about the job."""
         for outcome, number in kind.outcomes(before, after).items():
-            self._outcomes.labels(kind.name, outcome).inc(number)
+            self._outcomes.labels(kind.definition.name, outcome).inc(number)
             self._count(kind, namespace, outcome, number)
 
     def changed(self, old: Object | None, new: Object | None) -> None:

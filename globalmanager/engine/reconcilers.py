@@ -73,7 +73,7 @@ class Reconcilers:
 
         Returns: whether the key must be reconciled again without a rest
         """
-        kind = self._kinds[ref.type].name
+        kind = self._kinds[ref.type].definition.name
         with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
             outcome = await self._outcome(ref)
         self._metrics.reconciles.labels(kind, outcome.result).inc()

@@ -27,7 +27,7 @@ def _kinds() -> tuple[Kind, ...]:
 
 def check_types(kinds: Sequence[Kind]) -> None:
     """Raises: ValueError when two kinds claim the same resource, also in different versions"""
-    claims = Counter(str(type_) for kind in kinds for type_ in kind.resources)
+    claims = Counter(str(type_) for kind in kinds for type_ in kind.definition.resources)
     twice = sorted(resource for resource, number in claims.items() if number > 1)
     if twice:
         raise ValueError(f"several kinds claim {', '.join(twice)}; give each resource to one kind")

@@ -14,7 +14,7 @@ service has none: it has one cloud worker, or the number of cloud workers that i
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ import msgspec
 import yaml
 
 from edgeai.api.resources import ResourceType
-from edgeai.api.schemas import OpenApi, Schema, structural
+from edgeai.api.schemas import OpenApi, structural
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 
@@ -36,14 +36,12 @@ def crd(kind: Kind, type_: ResourceType, *, has_cel: bool = False) -> dict[str, 
     versions of the resource. The API server stores the first version.
 
     Args: has_cel: with the rules in CEL
-    Raises: ValueError when a version lacks a field that another version has
     """
     versions = [
-        _version(version, schema, is_stored=version in kind.resources, has_cel=has_cel)
-        for version, schema in kind.types.items()
+        _version(kind, version, has_cel=has_cel)
+        for version in kind.definition.types
         if str(version) == str(type_)
     ]
-    _check_fields(type_, versions)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -57,61 +55,33 @@ def crd(kind: Kind, type_: ResourceType, *, has_cel: bool = False) -> dict[str, 
     }
 
 
-def _check_fields(type_: ResourceType, versions: Sequence[Mapping[str, Any]]) -> None:
-    """Raises: ValueError when one version lacks a field of another version
-
-    The API server drops a field that the schema of a version lacks. The server does so with each
-    write of this version, and with each read of an object that was stored in another version.
-    """
-    fields = {
-        version["name"]: set(_fields(version["schema"]["openAPIV3Schema"])) for version in versions
-    }
-    for name, names in fields.items():
-        missing_fields = sorted(set().union(*fields.values()) - names)
-        if missing_fields:
-            raise ValueError(
-                f"{type_}: version {name} lacks {missing_fields[0]}, which another one has"
-            )
-
-
-def _fields(schema: OpenApi, path: str = "") -> Iterator[str]:
-    for name, inner in (schema.get("properties") or {}).items():
-        yield f"{path}.{name}"
-        yield from _fields(inner, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            yield from _fields(schema[key], f"{path}[]")
-
-
-def _version(
-    type_: ResourceType, schema: Schema, *, is_stored: bool, has_cel: bool
-) -> dict[str, Any]:
+def _version(kind: Kind, type_: ResourceType, *, has_cel: bool) -> dict[str, Any]:
     return {
         "name": type_.version,
         "served": True,
-        "storage": is_stored,
-        "schema": {"openAPIV3Schema": _object_schema(schema, has_cel=has_cel)},
-        "subresources": {"status": {}, **_scale(schema)},
-        "additionalPrinterColumns": list(_columns(schema)),
+        "storage": type_ in kind.definition.resources,
+        "schema": {"openAPIV3Schema": _object_schema(kind, has_cel=has_cel)},
+        "subresources": {"status": {}, **_scale(kind)},
+        "additionalPrinterColumns": list(_columns(kind)),
     }
 
 
-def _scale(schema: Schema) -> dict[str, Any]:
-    if schema.scale is None:
+def _scale(kind: Kind) -> dict[str, Any]:
+    if kind.scale is None:
         return {}
     paths = {
-        "specReplicasPath": schema.scale.spec_replicas,
-        "statusReplicasPath": schema.scale.status_replicas,
-        "labelSelectorPath": schema.scale.selector,
+        "specReplicasPath": kind.scale.spec_replicas,
+        "statusReplicasPath": kind.scale.status_replicas,
+        "labelSelectorPath": kind.scale.selector,
     }
     return {"scale": paths}
 
 
 def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
-    short_names = list(kind.short_names.get(type_.group, ()))
+    short_names = list(kind.definition.short_names.get(type_.group, ()))
     return {
         "plural": type_.plural,
-        "singular": kind.singular,
+        "singular": kind.definition.singular,
         "kind": type_.kind,
         "listKind": f"{type_.kind}List",
         # The API server drops an empty list, so `kubectl apply` would write the list again each
@@ -121,8 +91,8 @@ def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
     }
 
 
-def _columns(schema: Schema) -> Iterator[dict[str, Any]]:
-    for column in schema.columns:
+def _columns(kind: Kind) -> Iterator[dict[str, Any]]:
+    for column in kind.columns:
         priority = {"priority": column.priority} if column.priority else {}
         yield {
             "name": column.name,
@@ -132,7 +102,7 @@ def _columns(schema: Schema) -> Iterator[dict[str, Any]]:
         }
 
 
-def _object_schema(schema: Schema, *, has_cel: bool) -> OpenApi:
+def _object_schema(kind: Kind, *, has_cel: bool) -> OpenApi:
     whole = {
         "type": "object",
         "required": ["spec"],
@@ -140,13 +110,13 @@ def _object_schema(schema: Schema, *, has_cel: bool) -> OpenApi:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural(schema.spec),
-            "status": structural(schema.status),
+            "spec": structural(kind.definition.spec),
+            "status": structural(kind.definition.status),
         },
     }
-    for field, keywords in schema.keywords.items():
+    for field, keywords in kind.keywords.items():
         _at(whole, field).update(keywords)
-    for validation in schema.validations if has_cel else ():
+    for validation in kind.validations if has_cel else ():
         rule = {"rule": validation.expression, "message": validation.message}
         _at(whole, validation.field).setdefault(_CEL, []).append(rule)
     return whole
@@ -167,8 +137,8 @@ def manifests(*, has_cel: bool = False) -> dict[str, str]:
     return {
         f"{type_.group}_{type_.plural}.yaml": _HEADER + _yaml(crd(kind, type_, has_cel=has_cel))
         for kind in KINDS
-        for type_ in kind.resources
-        if not has_cel or kind.types[type_].validations
+        for type_ in kind.definition.resources
+        if not has_cel or kind.validations
     }
 
 

@@ -39,7 +39,9 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 
 def groups(kinds: Iterable[Kind] = KINDS) -> tuple[str, ...]:
     """The API groups of the kinds."""
-    return tuple(dict.fromkeys(type_.group for kind in kinds for type_ in kind.resources))
+    return tuple(
+        dict.fromkeys(type_.group for kind in kinds for type_ in kind.definition.resources)
+    )
 
 
 def base_rules() -> list[Rule]:
@@ -54,7 +56,9 @@ def base_rules() -> list[Rule]:
 
 def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
     """The rights in every namespace for the jobs of one API group, and for their children."""
-    kinds = [kind for kind in kinds if any(type_.group == group for type_ in kind.resources)]
+    kinds = [
+        kind for kind in kinds if any(type_.group == group for type_ in kind.definition.resources)
+    ]
     updates: dict[ResourceType, set[UpdateRule]] = {}
     for kind in kinds:
         for type_ in kind.watched:
@@ -101,7 +105,7 @@ def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str,
 
 
 def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
-    for type_ in kind.resources:
+    for type_ in kind.definition.resources:
         if type_.group != group:
             continue
         deletes = ("delete",) if kind.deletes_itself else ()

@@ -138,14 +138,22 @@ def test_pages_for_users_name_no_tests() -> None:
 
 def test_the_kinds_of_the_training_operator_that_are_served() -> None:
     served = {
-        type_.kind for kind in KINDS for type_ in kind.resources if type_.group == "kubeflow.org"
+        type_.kind
+        for kind in KINDS
+        for type_ in kind.definition.resources
+        if type_.group == "kubeflow.org"
     }
     assert served == {"TFJob", "PyTorchJob"}
 
 
 def test_the_kinds_of_sedna_that_are_served() -> None:
     text = MIGRATION.read_text(encoding="utf-8")
-    served = {type_.kind for kind in KINDS for type_ in kind.resources if type_.group == "sedna.io"}
+    served = {
+        type_.kind
+        for kind in KINDS
+        for type_ in kind.definition.resources
+        if type_.group == "sedna.io"
+    }
     named_as_served, refused = (
         set(re.findall(r"\b[A-Z]\w*(?:Service|Job)\b|\bDataset\b|\bModel\b", part))
         for part in (

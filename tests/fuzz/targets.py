@@ -121,7 +121,7 @@ def check_cr(data: bytes) -> None:
 
 def _kinds_of(manifest: dict[str, Any]) -> Iterator[Kind]:
     """The kind that it names, or all: an API server may hold anything in any of them."""
-    named = [kind for kind in KINDS if kind.name == manifest.get("kind")]
+    named = [kind for kind in KINDS if kind.definition.name == manifest.get("kind")]
     yield from named or KINDS
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from common.wire import AssignmentBody, WorkerGrant
+from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object, ObjectRef, ResourceType
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from edgeai.api.specs import parse
 from edgeai.ids import NodeName, Uid, WorkerName
 from globalmanager.contract import (
@@ -141,15 +142,8 @@ def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] 
 
 
 GADGET = Kind(
-    types={
-        GADGETS: Schema(
-            spec=GadgetSpec,
-            status=NoStatus,
-            columns=(Column("Phase", "string", ".status.phase"),),
-        )
-    },
-    singular="gadget",
-    short_names={},
+    definition=Definition(types=(GADGETS,), singular="gadget", spec=GadgetSpec, status=NoStatus),
+    columns=(Column("Phase", "string", ".status.phase"),),
     read=read,
     owns={CONFIGMAPS: UpdateRule.REPLACE},
     references=references,
@@ -157,6 +151,12 @@ GADGET = Kind(
     assignments=assignments,
     fold=fold,
 )
+
+
+def with_types(kind: Kind, *types: ResourceType) -> Kind:
+    """The kind, under these types instead of its own."""
+    definition = msgspec.structs.replace(kind.definition, types=types)
+    return msgspec.structs.replace(kind, definition=definition)
 
 
 def counting(kind: Kind) -> tuple[Kind, Counter[str]]:

@@ -43,13 +43,13 @@ SETTINGS: Final = WorkerSettings(
 _TYPES: Final = {
     (type_.api_version, type_.kind): type_
     for kind in KINDS
-    for type_ in (*kind.types, *kind.owns, NODES)
+    for type_ in (*kind.definition.types, *kind.owns, NODES)
 }
 
 
 def is_job(object_: Object) -> bool:
     """Whether one of the kinds plans for it."""
-    return any(_type_of(object_) in kind.types for kind in KINDS)
+    return any(_type_of(object_) in kind.definition.types for kind in KINDS)
 
 
 def references(job: Object) -> list[Object]:
@@ -105,7 +105,7 @@ def _type_of(object_: Object) -> ResourceType | None:
 
 
 def _kind_of(job: Object) -> Kind:
-    return next(kind for kind in KINDS if _type_of(job) in kind.types)
+    return next(kind for kind in KINDS if _type_of(job) in kind.definition.types)
 
 
 def _decoded(job: Object) -> Job:

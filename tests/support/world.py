@@ -151,7 +151,7 @@ class World:
 
     def __init__(self, kind: Kind, object_: Object, type_: ResourceType | None = None) -> None:
         self.kind = kind
-        self.type = type_ or kind.resources[0]
+        self.type = type_ or kind.definition.resources[0]
         self.object = object_
         self.settings = SETTINGS
         self.absent: frozenset[ResourceType] = frozenset()

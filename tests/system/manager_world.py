@@ -35,7 +35,7 @@ from tests.system.next_release import THIS, Release
 
 NODE: Final = "edge-1"
 TOKEN: Final = "token-of-edge-1"
-SERVICES, _ = KIND.types
+SERVICES, _ = KIND.definition.types
 MODELS: Final = ResourceType("edgeai.io", "v1alpha1", "models", "Model")
 CHILDREN: Final = (
     ResourceType("apps", "v1", "deployments", "Deployment"),

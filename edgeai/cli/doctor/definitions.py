@@ -12,7 +12,9 @@ from globalmanager.manifests import crds
 
 def definitions(facts: Facts) -> Iterator[Note]:
     installed = {crd["metadata"]["name"]: crd for crd in readable(facts.definitions)}
-    expected = {str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.resources}
+    expected = {
+        str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources
+    }
     if not facts.groups:
         yield "error", "no CustomResourceDefinition of edgeai is installed", INSTALL
         return

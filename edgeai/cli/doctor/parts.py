@@ -24,7 +24,7 @@ def part_of(objects: Iterable[Object], name: str) -> list[Object]:
 def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
     """The API groups of edgeai of which at least one definition is installed."""
     names = {definition["metadata"]["name"] for definition in definitions}
-    types = [type_ for kind in KINDS for type_ in kind.resources]
+    types = [type_ for kind in KINDS for type_ in kind.definition.resources]
     return tuple(dict.fromkeys(type_.group for type_ in types if str(type_) in names))
 
 
@@ -45,7 +45,7 @@ def served_groups(deployments: Iterable[Object]) -> frozenset[str]:
                 values += [value or following] if flag == "--groups" else []
             if values:
                 return frozenset(str(values[-1]).split(","))
-    return frozenset(type_.group for kind in KINDS for type_ in kind.resources)
+    return frozenset(type_.group for kind in KINDS for type_ in kind.definition.resources)
 
 
 def _is_groups(variable: Object) -> bool:

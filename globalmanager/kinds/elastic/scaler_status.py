@@ -13,7 +13,7 @@ from edgeai.api.definitions import Definition
 from edgeai.api.elastic import MAY_SCALE, SCALER_ENDS, TRAINING_JOBS, ScalerState
 from edgeai.api.objects import controllers, is_being_deleted
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from edgeai.api.status import MAX_MESSAGE_CHARS, Truth, condition_of, mapping, mappings
 from edgeai.faults.faults import STALLED
 from edgeai.text import printable
@@ -92,16 +92,13 @@ def _entries(scaler: Object) -> list[Mapping[str, Any]]:
 
 def scaler_kind(definition: Definition, reader: Callable[[Object], Scaler]) -> Kind:
     """ScaleOut or ScaleIn."""
-    columns = (
-        # As the column of the et-operator, so the last condition must be the phase.
-        Column("Phase", "string", ".status.conditions[-1:].type"),
-        Column("Age", "date", ".metadata.creationTimestamp"),
-    )
-    schema = Schema(spec=definition.spec, status=definition.status, columns=columns)
     return Kind(
-        types=dict.fromkeys(definition.types, schema),
-        singular=definition.singular,
-        short_names=definition.short_names,
+        definition=definition,
+        columns=(
+            # As the column of the et-operator, so the last condition must be the phase.
+            Column("Phase", "string", ".status.conditions[-1:].type"),
+            Column("Age", "date", ".metadata.creationTimestamp"),
+        ),
         read=reader,
         references=references,
         plan=waiting_or_refused,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
-from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import Overloaded
 from edgeai.faults.summary import phase_of
 from edgeai.ids import Uid
@@ -90,9 +90,9 @@ class Choices(NamedTuple):
     """None: the size of this job cannot be set."""
 
 
-def choices_of(kind: Kind, type_: ResourceType, object_: Object) -> Choices:
+def choices_of(kind: Kind, object_: Object) -> Choices:
     suspension = kind.suspension
-    path = _scaled_path(kind, type_)
+    path = _scaled_path(kind)
     replicas = _at(object_, path) if path else None
     has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
     return Choices(
@@ -101,23 +101,23 @@ def choices_of(kind: Kind, type_: ResourceType, object_: Object) -> Choices:
     )
 
 
-def patch_of(
-    action: str, kind: Kind, type_: ResourceType, uid: Uid, form: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def patch_of(action: str, kind: Kind, uid: Uid, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """The merge patch of an action. It holds for the object with this uid alone.
 
     Raises: RequestError for an action that a job of the kind does not have, or a wrong field
     """
     value: Any = None
     if action == "scale":
-        path, value = _scaled_path(kind, type_), _replicas(str(form.get("replicas", "")))
+        path, value = _scaled_path(kind), _replicas(str(form.get("replicas", "")))
     elif kind.suspension is not None and action in ("suspend", "resume"):
         path = kind.suspension.path
         value = kind.suspension.on if action == "suspend" else kind.suspension.off
     else:
         path = ()
     if not path:
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"a {kind.name} has no action {action}")
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST, f"a {kind.definition.name} has no action {action}"
+        )
     patch: dict[str, Any] = {path[-1]: value}
     for step in reversed(path[:-1]):
         patch = {step: patch}
@@ -138,8 +138,8 @@ def _replicas(text: str) -> int:
     return int(text)
 
 
-def _scaled_path(kind: Kind, type_: ResourceType) -> tuple[str, ...]:
-    scale = kind.types[type_].scale
+def _scaled_path(kind: Kind) -> tuple[str, ...]:
+    scale = kind.scale
     return () if scale is None else tuple(scale.spec_replicas.removeprefix(".").split("."))
 
 

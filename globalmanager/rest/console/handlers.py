@@ -100,13 +100,15 @@ class Console:
             logins=logins,
             proxy=proxy,
             board=board,
-            podless=frozenset(type_ for kind in kinds if not kind.owns for type_ in kind.types),
+            podless=frozenset(
+                type_ for kind in kinds if not kind.owns for type_ in kind.definition.types
+            ),
             replica=replica,
         )
         self._reviews = reviews
         self._logins = logins
         self._proxy = proxy
-        self._kinds = {type_: kind for kind in kinds for type_ in kind.types}
+        self._kinds = {type_: kind for kind in kinds for type_ in kind.definition.types}
         self._callers_api = callers_api
         self._past = past
         self._board = board
@@ -286,7 +288,7 @@ class Console:
         """What the page of a job offers to whoever has the right. Raises: RequestError"""
         ref, object_ = views.job_of(self._board, sight, address)
         kind = self._kinds.get(ref.type)
-        return None if kind is None else choices_of(kind, ref.type, object_)
+        return None if kind is None else choices_of(kind, object_)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
@@ -312,7 +314,7 @@ class Console:
             check_name(form, ref.name)
             await self._callers_api.delete(token, ref, uid)
         else:
-            await self._callers_api.patch(token, ref, patch_of(action, kind, ref.type, uid, form))
+            await self._callers_api.patch(token, ref, patch_of(action, kind, uid, form))
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]
         return see(("/jobs" if action == "delete" else path) + scope(visit.sight))

@@ -39,20 +39,19 @@ def documents() -> list[Any]:
     for file in sorted(EXAMPLES.rglob("*.yaml")):
         text = Template(file.read_text()).safe_substitute(Filled(ATTACH_MODE="ssh"))
         found += [each for each in yaml.safe_load_all(text) if each]
-    known = [type_.kind for kind in KINDS for type_ in kind.types]
+    known = [type_.kind for kind in KINDS for type_ in kind.definition.types]
     return [each for each in found if each["kind"] in known]
 
 
 def test_every_kind_has_a_class_of_its_own_with_the_structs_of_the_kind() -> None:
-    assert sorted(class_.__name__ for class_ in CLASSES) == sorted(kind.name for kind in KINDS)
+    assert sorted(class_.__name__ for class_ in CLASSES) == sorted(
+        kind.definition.name for kind in KINDS
+    )
     for kind in KINDS:
-        class_ = next(class_ for class_ in CLASSES if class_.__name__ == kind.name)
+        class_ = next(class_ for class_ in CLASSES if class_.__name__ == kind.definition.name)
         base, definition = class_.__orig_bases__[0], class_.DEFINITION  # type: ignore[attr-defined]
-        for schema in kind.types.values():
-            assert base.__args__ == (schema.spec, schema.status), kind.name
-        assert definition.types == tuple(kind.types)
-        names = (definition.name, definition.singular, definition.short_names, definition.resources)
-        assert names == (kind.name, kind.singular, kind.short_names, kind.resources)
+        assert definition is kind.definition
+        assert base.__args__ == (definition.spec, definition.status), definition.name
         assert list(definition.pod_owners) == [
             type_ for type_ in kind.owns if type_ in POD_CONTROLLERS
         ]

@@ -20,7 +20,7 @@ from tests.support.kubeconfig import write_kubeconfig
 from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
-MODELS: Final = MODEL_KIND.resources[0]
+MODELS: Final = MODEL_KIND.definition.resources[0]
 PRIVATE: Final = "c2VjcmV0"
 REF: Final = ObjectRef(SECRETS, "default", "keys")
 

@@ -66,7 +66,7 @@ def test_the_first_and_the_last_state_of_a_job_need_a_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [each for each in KINDS if not each.sums], ids=lambda kind: kind.singular
+    "kind", [each for each in KINDS if not each.sums], ids=lambda kind: kind.definition.singular
 )
 def test_a_kind_that_names_no_sums_plans_for_each_report(kind: Any) -> None:
     assert not only_counts_differ(kind, job(STATUS), job(with_entry(taskInfo={"seen": 2})))

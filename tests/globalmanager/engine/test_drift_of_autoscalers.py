@@ -17,18 +17,19 @@ from tests.support.waiting import async_eventually
 
 KINDS: Final = (SERVICE, MODEL, PYTORCH)
 HPA: Final = {"minReplicas": 1, "maxReplicas": 4}
-TRAINING: Final = PYTORCH.resources[0]
+TRAINING: Final = PYTORCH.definition.resources[0]
 
 
 @pytest.fixture
 async def manager(bare_cluster: LocalApi, user: User) -> AsyncIterator[Manager]:
     for kind in KINDS:
-        await user.create(CRDS, crd(kind, kind.resources[0]))
+        await user.create(CRDS, crd(kind, kind.definition.resources[0]))
     await user.create(NODES, {"metadata": {"name": "edge0"}})
     for name in ("small", "big"):
         metadata = {"name": name, "namespace": "default"}
         await user.create(
-            MODEL.resources[0], {"metadata": metadata, "spec": {"url": f"/models/{name}.onnx"}}
+            MODEL.definition.resources[0],
+            {"metadata": metadata, "spec": {"url": f"/models/{name}.onnx"}},
         )
     async with run_manager(bare_cluster.kubeconfig, kinds=KINDS) as manager:
         yield manager

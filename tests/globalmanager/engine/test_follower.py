@@ -86,7 +86,7 @@ async def test_of_a_plan_that_outlasts_the_reign_nothing_is_sent(
     await user.create(GADGETS, gadget("a", node="n1", data="x"))
     kind = msgspec.structs.replace(GADGET, plan=plan_until_deposed)
     async with run_manager(cluster.kubeconfig, kinds=[kind], fence=fence) as manager:
-        deposed = {"kind": GADGET.name, "result": "deposed"}
+        deposed = {"kind": GADGET.definition.name, "result": "deposed"}
         of = manager.registry.get_sample_value
         await async_eventually(
             "manager.writes or of('edgeai_reconciles_total', deposed)",

@@ -9,21 +9,15 @@ from aiohttp import web
 from edgeai.api.resources import SECRETS, Object, ResourceType
 from globalmanager.contract import Kind, UpdateRule
 from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
-from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget
+from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget, with_types
 from tests.globalmanager.objects import GADGETS
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.waiting import async_eventually
 
 OTHERS = ResourceType("other.edgeai.io", "v1", "gadgets", "Gadget")
-BOTH: Kind = msgspec.structs.replace(
-    GADGET, types=dict.fromkeys((GADGETS, OTHERS), GADGET.types[GADGETS])
-)
-
-
-OTHER: Kind = msgspec.structs.replace(
-    GADGET, types={OTHERS: GADGET.types[GADGETS]}, owns={SECRETS: UpdateRule.KEEP}
-)
+BOTH: Kind = with_types(GADGET, GADGETS, OTHERS)
+OTHER: Kind = msgspec.structs.replace(with_types(GADGET, OTHERS), owns={SECRETS: UpdateRule.KEEP})
 
 
 def other(name: str) -> Object:
@@ -93,7 +87,7 @@ async def test_a_type_without_rights_in_a_group_that_is_served_is_a_fault(
     scripted: ScriptedApi, tmp_path: Path
 ) -> None:
     """Its jobs are there and unknown, so no edge may be told what it is to hold."""
-    parts = msgspec.structs.replace(GADGET, types={PARTS: GADGET.types[GADGETS]})
+    parts = with_types(GADGET, PARTS)
 
     async def listing(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/parts"):

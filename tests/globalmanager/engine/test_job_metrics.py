@@ -104,7 +104,7 @@ def test_a_pod_that_had_failed_before_it_was_listed_is_not_counted() -> None:
 
 
 async def test_a_restarted_process_counts_no_job_again(bare_cluster: LocalApi, user: User) -> None:
-    type_ = PYTORCH.resources[0]
+    type_ = PYTORCH.definition.resources[0]
     await user.create(CRDS, crds.crd(PYTORCH, type_))
     metadata = {"name": "mnist", "namespace": "default"}
     labels = {"job_namespace": "default", "framework": "pytorch"}

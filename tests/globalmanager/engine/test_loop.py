@@ -271,7 +271,7 @@ async def test_a_plan_that_asks_for_it_is_made_again_though_nothing_changed(
 
 
 def reconciles(manager: Manager) -> float:
-    labels = {"kind": GADGET.name, "result": "ok"}
+    labels = {"kind": GADGET.definition.name, "result": "ok"}
     return manager.registry.get_sample_value("edgeai_reconciles_total", labels) or 0.0
 
 
@@ -496,7 +496,7 @@ async def test_objects_are_found_by_key_uid_and_plural(manager: Manager, user: U
     uid = Uid(made["metadata"]["uid"])
     served = manager.engine.jobs.by_uid(uid)
     assert served is not None
-    assert served.kind.name == GADGET.name
+    assert served.kind.definition.name == GADGET.definition.name
     assert served.ref == ObjectRef(GADGETS, "default", "a")
     object_ = served.object
     assert manager.engine.jobs.get(served.ref) == object_

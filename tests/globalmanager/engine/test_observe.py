@@ -26,7 +26,7 @@ from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
 from tests.globalmanager.objects import GADGETS, make
 
-JOBS = KIND.resources[0]
+JOBS = KIND.definition.resources[0]
 JOB = make("digits", uid="uid-job", type_=JOBS, spec={})
 LABELS = {
     "app.kubernetes.io/managed-by": "edgeai",

@@ -118,7 +118,7 @@ WORLDS: list[tuple[str, Callable[[], World], str]] = [
 
 
 def test_every_kind_with_pods_is_in_the_table() -> None:
-    with_pods = {kind.name for kind in KINDS if {PODS, DEPLOYMENTS} & kind.owns.keys()}
+    with_pods = {kind.definition.name for kind in KINDS if {PODS, DEPLOYMENTS} & kind.owns.keys()}
     assert with_pods == {name.partition(" ")[0] for name, _, _ in WORLDS}
 
 
@@ -206,8 +206,8 @@ def test_a_message_names_a_few_fields_and_how_many_more_there_are() -> None:
 
 # ---- in the engine ------------------------------------------------------------------------------
 
-JOBS: Final = jointinferenceservice.KIND.resources[0]
-MODELS: Final = model.KIND.resources[0]
+JOBS: Final = jointinferenceservice.KIND.definition.resources[0]
+MODELS: Final = model.KIND.definition.resources[0]
 DEFAULT: Final = ObjectRef(NAMESPACES, "", "default")
 
 

@@ -10,7 +10,7 @@ from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
 from tests.support.waiting import async_eventually
 
 KINDS = [pytorchjob.KIND, tfjob.KIND]
-PYTORCH_JOBS, TF_JOBS = (kind.resources[0] for kind in KINDS)
+PYTORCH_JOBS, TF_JOBS = (kind.definition.resources[0] for kind in KINDS)
 SHARED = "mnist-worker-0"
 OWN = "mnist-worker-1"  # of the TFJob alone
 

@@ -18,7 +18,7 @@ from tests.globalmanager.kinds.training.samples import pytorch_spec
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.waiting import async_eventually
 
-JOBS = KIND.resources[0]
+JOBS = KIND.definition.resources[0]
 WORKER = "mnist-worker-0"
 
 

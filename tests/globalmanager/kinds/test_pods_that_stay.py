@@ -552,7 +552,7 @@ def suspended_jobs() -> list[tuple[str, World, str]]:
         world = started(kind, spec).pods_become("Running").settle()
         world.terminates = True
         world.change({**spec, "runPolicy": {"suspend": True}})
-        jobs.append((kind.name, world, WORKER_0))
+        jobs.append((kind.definition.name, world, WORKER_0))
     elastic = training()
     elastic.terminates = True
     elastic.object["metadata"]["annotations"] = {SUSPENDED: "true"}

@@ -10,12 +10,12 @@ from globalmanager.kinds import KINDS, check_types
 
 def test_every_folder_is_a_kind() -> None:
     folders = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/*/__init__.py")}
-    assert {kind.singular for kind in KINDS} == folders
+    assert {kind.definition.singular for kind in KINDS} == folders
 
 
 def test_joint_inference_is_served_in_both_groups() -> None:
-    joint = next(kind for kind in KINDS if kind.name == "JointInferenceService")
-    assert [type_.api_version for type_ in joint.types] == [
+    joint = next(kind for kind in KINDS if kind.definition.name == "JointInferenceService")
+    assert [type_.api_version for type_ in joint.definition.types] == [
         "edgeai.io/v1alpha1",
         "sedna.io/v1alpha1",
     ]

@@ -70,7 +70,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def call_every_function(kind: Kind, object_: Any) -> None:
     """Read, plan, assignments and fold of the kind, in each version of its resources."""
-    for type_ in kind.types:
+    for type_ in kind.definition.types:
         world = World(kind, object_, type_).model("small").model("big").nodes("edge0")
         world.dataset("data0", "edge0").dataset("data1", "edge1")
         world.pod("edge", "edge0").contact("edge0", connected=False)
@@ -80,25 +80,25 @@ def call_every_function(kind: Kind, object_: Any) -> None:
         world.receive(report(counts={"numberOfSamples": 1, "seen": 2}))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
 @settings(deadline=None)
 @given(garbage=JSON)
 def test_no_kind_raises_for_any_spec(kind: Kind, garbage: Any) -> None:
     call_every_function(kind, job(spec=garbage))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
 @settings(deadline=None)
 @given(data=st.data())
 def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
     kind: Kind, data: st.DataObject
 ) -> None:
-    valid = VALID_SPECS.get(kind.name, {})
+    valid = VALID_SPECS.get(kind.definition.name, {})
     path = data.draw(st.sampled_from(list(paths(valid))))
     call_every_function(kind, job(spec=replaced(valid, path, data.draw(JSON))))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
 @settings(deadline=None)
 @given(
     status=st.dictionaries(
@@ -114,4 +114,4 @@ def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
     )
 )
 def test_no_kind_raises_for_any_status(kind: Kind, status: Any) -> None:
-    call_every_function(kind, job(spec=VALID_SPECS.get(kind.name, {}), status=status))
+    call_every_function(kind, job(spec=VALID_SPECS.get(kind.definition.name, {}), status=status))

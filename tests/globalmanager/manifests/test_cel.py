@@ -31,7 +31,7 @@ QUEUE: Final = "spec.runPolicy.schedulingPolicy.queue"
 RULES: Final = [
     pytest.param(kind, type_, rule, id=f"{type_}/{type_.version} {'.'.join(rule.path)} {number}")
     for kind in KINDS
-    for type_ in kind.types
+    for type_ in kind.definition.types
     for number, rule in enumerate(
         rule
         for version in crds.crd(kind, type_, has_cel=True)["spec"]["versions"]
@@ -194,7 +194,7 @@ def refused(type_: ResourceType, case: Case) -> list[str]:
     [
         pytest.param(kind, type_, case, id=f"{type_.kind}/{type_.version} {case.about}")
         for kind, cases in CASES
-        for type_ in kind.types
+        for type_ in kind.definition.types
         for case in cases
     ],
 )
@@ -248,7 +248,7 @@ def test_a_rule_has_the_form_that_kubernetes_demands(
 def test_a_rule_that_an_api_server_would_not_compile_does_not_compile_here(
     text: str, problem: str
 ) -> None:
-    (version,) = crds.crd(PYTORCH, PYTORCH.resources[0])["spec"]["versions"]
+    (version,) = crds.crd(PYTORCH, PYTORCH.definition.resources[0])["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     with pytest.raises(Exception, match=problem):
         Program(Rule(("spec",), spec, text, "spec must be right"))
@@ -303,11 +303,11 @@ def _length(schema: Mapping[str, Any]) -> int:
     [
         pytest.param(kind, type_, id=f"{type_}/{type_.version}")
         for kind in KINDS
-        for type_, schema in kind.types.items()
-        if schema.validations
+        if kind.validations
+        for type_ in kind.definition.types
     ],
 )
 def test_the_rules_cost_less_than_an_api_server_allows(kind: Kind, type_: ResourceType) -> None:
     costs = [cost(rule) for _, of, rule in _rules() if of == type_]
     assert max(costs) < RULE_COST
-    assert sum(costs) * len(kind.types) < CRD_COST
+    assert sum(costs) * len(kind.definition.types) < CRD_COST

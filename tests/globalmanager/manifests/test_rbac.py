@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from edgeai.api.definitions import Definition
 from edgeai.api.resources import DEPLOYMENTS, PODS, SERVICES, ResourceType
-from edgeai.api.schemas import Schema
 from globalmanager.contract import Kind, Plan, UpdateRule
 from globalmanager.manifests import rbac
 
@@ -14,12 +15,14 @@ SCALES = ResourceType("example.io", "v1", "scales", "Scale")
 READ = {"get", "list", "watch"}
 
 
+class Empty(msgspec.Struct):
+    pass
+
+
 def kind(*types: ResourceType, **fields: Any) -> Kind:
-    schema = Schema(spec=dict, status=dict, columns=())
+    names = Definition(types=types or (TRAINS,), singular="train", spec=Empty, status=Empty)
     return Kind(
-        types=dict.fromkeys(types or (TRAINS,), schema),
-        singular="train",
-        short_names={},
+        definition=names,
         read=lambda _object: None,
         plan=lambda _observed, _now: Plan(),
         **fields,

@@ -1,16 +1,15 @@
 """Dataset: data on an edge node. The node's LocalController counts the samples of the Dataset."""
 
 from edgeai.api.dataset import DEFINITION
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.dataset.assignments import assignments
 from globalmanager.kinds.edge.dataset.fold import fold
 from globalmanager.kinds.edge.dataset.plan import plan
 from globalmanager.kinds.edge.dataset.spec import read, references
 
-_SCHEMA = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         Column("Node", "string", ".spec.nodeName"),
         Column("Format", "string", ".spec.format"),
@@ -20,12 +19,6 @@ _SCHEMA = Schema(
         Column("Age", "date", ".metadata.creationTimestamp"),
         Column("URL", "string", ".spec.url", priority=1),
     ),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     references=references,
     plan=plan,

@@ -1,7 +1,7 @@
 """FederatedLearningJob: trainers keep their data, and an aggregator joins the trained weights."""
 
 from edgeai.api.federatedlearningjob import DEFINITION
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.federatedlearningjob.assignments import assignments
 from globalmanager.kinds.edge.federatedlearningjob.fold import fold
@@ -10,9 +10,8 @@ from globalmanager.kinds.edge.federatedlearningjob.spec import read, references
 from globalmanager.kinds.edge.federatedlearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
 
-_SCHEMA = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         Column("Phase", "string", ".status.phase"),
         Column("Round", "integer", ".status.round"),
@@ -22,12 +21,6 @@ _SCHEMA = Schema(
         Column("Age", "date", ".metadata.creationTimestamp"),
         Column("Reason", "string", '.status.conditions[?(@.type=="Training")].reason', priority=1),
     ),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     owns=OWNS,
     references=references,

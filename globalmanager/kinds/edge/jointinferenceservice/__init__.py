@@ -3,7 +3,7 @@ cloud.
 """
 
 from edgeai.api.jointinferenceservice import DEFINITION
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.jointinferenceservice import totals
 from globalmanager.kinds.edge.jointinferenceservice.assignments import assignments
@@ -13,9 +13,8 @@ from globalmanager.kinds.edge.jointinferenceservice.spec import read, references
 from globalmanager.kinds.edge.jointinferenceservice.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
 
-_SCHEMA = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         Column("Phase", "string", ".status.phase"),
         Column("Node", "string", ".status.edgeNodes"),
@@ -25,12 +24,6 @@ _SCHEMA = Schema(
         Column("Seen", "string", '.status.metrics[?(@.key=="seen")].value', priority=1),
         Column("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', priority=1),
     ),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     owns=OWNS,
     references=references,

@@ -1,26 +1,19 @@
 """Model: where a trained model is. Jobs refer to a Model. A Model itself runs nothing."""
 
 from edgeai.api.model import DEFINITION
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.model.plan import plan
 from globalmanager.kinds.edge.model.spec import read
 
-_SCHEMA = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         Column("URL", "string", ".spec.url"),
         Column("Format", "string", ".spec.format"),
         Column("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status'),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     plan=plan,
 )

@@ -1,9 +1,7 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
-from typing import Final
-
 from edgeai.api.resources import PODS
-from edgeai.api.schemas import Column, Scale, Schema
+from edgeai.api.schemas import Column, Scale
 from edgeai.api.trainingjob import DEFINITION
 from globalmanager.contract import Kind, Suspension
 from globalmanager.kinds.elastic.trainingjob import launcher, present, scalers, workers
@@ -12,9 +10,8 @@ from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, SUSPENDED,
 from globalmanager.kinds.shared.constraints import keywords, validations
 from globalmanager.kinds.shared.job_plan import event_reason
 
-_SCHEMA: Final = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         # As the column of the et-operator.
         Column("Phase", "string", ".status.phase"),
@@ -28,12 +25,6 @@ _SCHEMA: Final = Schema(
     # The schema of the resource begins at the spec, and metadata has a schema of its own.
     keywords=keywords(tuple(row for row in CONSTRAINTS if row.field.startswith("spec"))),
     validations=validations(CONSTRAINTS),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     owns=launcher.OWNS,
     follows=workers.FOLLOWS,

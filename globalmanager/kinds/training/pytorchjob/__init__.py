@@ -1,10 +1,8 @@
 """PyTorchJob: processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
-from typing import Final
-
 from edgeai.api.pytorchjob import DEFINITION
 from edgeai.api.resources import AUTOSCALERS
-from edgeai.api.schemas import Column, Scale, Schema
+from edgeai.api.schemas import Column, Scale
 from globalmanager.contract import Kind, UpdateRule
 from globalmanager.kinds.shared.constraints import keywords, validations
 from globalmanager.kinds.shared.job_plan import event_reason
@@ -16,9 +14,8 @@ from globalmanager.kinds.training.edge_reports import assignments, fold
 from globalmanager.kinds.training.framework import SUSPENSION
 from globalmanager.kinds.training.pytorchjob.spec import CONSTRAINTS, read
 
-_SCHEMA: Final = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         # As the operator's column. So the last condition must stay the state of the job.
         Column("State", "string", ".status.conditions[-1:].type"),
@@ -32,12 +29,6 @@ _SCHEMA: Final = Schema(
     ),
     keywords=keywords(CONSTRAINTS),
     validations=validations(CONSTRAINTS),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     owns={**OWNS, AUTOSCALERS: UpdateRule.REPLACE},
     follows=FOLLOWS,

@@ -3,9 +3,7 @@
 The plan is `training.edge_plan`, which corrects the pods, around `training.plan`.
 """
 
-from typing import Final
-
-from edgeai.api.schemas import Column, Schema
+from edgeai.api.schemas import Column
 from edgeai.api.tfjob import DEFINITION
 from globalmanager.contract import Kind
 from globalmanager.kinds.shared.constraints import keywords, validations
@@ -18,9 +16,8 @@ from globalmanager.kinds.training.edge_reports import assignments, fold
 from globalmanager.kinds.training.framework import SUSPENSION
 from globalmanager.kinds.training.tfjob.spec import CONSTRAINTS, read
 
-_SCHEMA: Final = Schema(
-    spec=DEFINITION.spec,
-    status=DEFINITION.status,
+KIND = Kind(
+    definition=DEFINITION,
     columns=(
         # As the operator's column. So the last condition must stay the state of the job.
         Column("State", "string", ".status.conditions[-1:].type"),
@@ -28,12 +25,6 @@ _SCHEMA: Final = Schema(
     ),
     keywords=keywords(CONSTRAINTS),
     validations=validations(CONSTRAINTS),
-)
-
-KIND = Kind(
-    types=dict.fromkeys(DEFINITION.types, _SCHEMA),
-    singular=DEFINITION.singular,
-    short_names=DEFINITION.short_names,
     read=read,
     owns=OWNS,
     follows=FOLLOWS,

@@ -124,7 +124,7 @@ def _kind_of(manifest: Object) -> tuple[Kind, ResourceType]:
     return next(
         (kind, type_)
         for kind in KINDS
-        for type_ in kind.resources
+        for type_ in kind.definition.resources
         if (type_.group, type_.kind) == (group, manifest["kind"])
     )
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from common import wire
-from edgeai.api.resources import Object, ObjectRef, ResourceType
-from edgeai.api.schemas import Schema
+from edgeai.api.jointinferenceservice import DEFINITION
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import TaskKey, Uid
 from globalmanager.contract import Event, Kind, Plan, Served
 from globalmanager.edge.sessions.left_out import EVENTS_BURST, LeftOutTasks
@@ -16,11 +16,9 @@ from globalmanager.edge.sessions.quota import NodeLimits, namespace_of
 from tests.globalmanager.edge.world import A, EdgeSide, assignment, key
 from tests.support.waiting import async_eventually
 
-TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
+TYPE = DEFINITION.types[0]
 KIND = Kind(
-    types={TYPE: Schema(spec=dict, status=dict, columns=())},
-    singular="jointinferenceservice",
-    short_names={},
+    definition=DEFINITION,
     read=dict,
     plan=lambda _observed, _now: Plan(),
 )

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from common import wire
-from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
-from edgeai.api.schemas import Schema
+from edgeai.api.jointinferenceservice import DEFINITION
+from edgeai.api.resources import Object, ObjectRef, ref_of
 from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, Kind, Plan, ReportRefused, Served, Severity, WorkerReport
@@ -18,7 +18,7 @@ from globalmanager.engine.status import PatchOf
 from tests.globalmanager.edge.world import A, key, uid
 from tests.support.clock import Clock
 
-TYPE = ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService")
+TYPE = DEFINITION.types[0]
 
 
 def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] | None:
@@ -29,9 +29,7 @@ def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] |
 
 
 KIND = Kind(
-    types={TYPE: Schema(spec=dict, status=dict, columns=())},
-    singular="jointinferenceservice",
-    short_names={},
+    definition=DEFINITION,
     read=dict,
     plan=lambda _observed, _now: Plan(),
     fold=fold,

@@ -8,7 +8,7 @@ from globalmanager.kinds.edge.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.support.world import World, from_yaml, job
 
-EDGEAI, SEDNA = KIND.types
+EDGEAI, SEDNA = KIND.definition.types
 
 PROPOSAL = """
 apiVersion: edgeai.io/v1alpha1
@@ -247,7 +247,7 @@ def counted(world: World, **datasets: int) -> World:
 
 
 def sedna_federated_job() -> World:
-    world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.resources[1])
+    world = World(FEDERATED, from_yaml(SEDNA_FEDERATED), FEDERATED.definition.resources[1])
     world.model("surface-defect-detection-model", "/model/latest.h5").nodes(
         "cloud0", "edge1", "edge2"
     )

@@ -69,7 +69,7 @@ spec:
 def status_by_kind(ref: ObjectRef, scaler: Object, job: Object, now: datetime) -> Any:
     """The status patch that the scaler's own kind plans for a scaler of the job, or None."""
     world = World(SCALER_KINDS[ref.type], scaler)
-    world._others[ref_of(KIND.resources[0], job)] = job
+    world._others[ref_of(KIND.definition.resources[0], job)] = job
     return world.plan(now).status
 
 

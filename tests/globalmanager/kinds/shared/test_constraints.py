@@ -24,7 +24,7 @@ TABLES = ((PYTORCH, OF_PYTORCH), (TF, OF_TF))
 
 
 def schema_of(kind: Kind) -> dict[str, Any]:
-    version = crds.crd(kind, kind.resources[0])["spec"]["versions"][0]
+    version = crds.crd(kind, kind.definition.resources[0])["spec"]["versions"][0]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
     return schema
 
@@ -88,11 +88,11 @@ def test_schema_and_reconciler_refuse_the_same_field(
 
 
 def test_each_row_with_a_schema_has_an_example_that_both_refuse() -> None:
-    shown = {(kind.name, _with_any(field)) for kind, _, field in BAD}
+    shown = {(kind.definition.name, _with_any(field)) for kind, _, field in BAD}
     shared = {field for _, field in shown if field.startswith(POLICY)}
     for kind, table in TABLES:
         named = {row.field for row in table if row.schema}
-        known = {field for name, field in shown if name == kind.name} | shared
+        known = {field for name, field in shown if name == kind.definition.name} | shared
         assert {f for f in named if "ReplicaSpecs.*" not in f} <= known
     assert {row.field for row in OF_PYTORCH if row.schema} <= {
         field for name, field in shown if name == "PyTorchJob"
@@ -104,7 +104,7 @@ def _with_any(field: str) -> str:
 
 
 @pytest.mark.parametrize("junk", [None, 5, "x", [], [1], {"a": None}, {"*": {"replicas": "x"}}])
-@pytest.mark.parametrize("kind", [PYTORCH, TF], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [PYTORCH, TF], ids=lambda kind: kind.definition.name)
 def test_junk_is_refused_and_nothing_else_happens(kind: Kind, junk: Any) -> None:
     field = "pytorchReplicaSpecs" if kind is PYTORCH else "tfReplicaSpecs"
     for spec in (junk, {field: junk}, {field: {"Worker": junk}}, {field: {}, "runPolicy": junk}):
@@ -156,12 +156,12 @@ def test_the_examples_are_accepted() -> None:
 # ---- the rules in CEL ----
 
 
-@pytest.mark.parametrize(("kind", "table"), TABLES, ids=lambda each: getattr(each, "name", ""))
+@pytest.mark.parametrize(("kind", "table"), TABLES, ids=["PyTorchJob", "TFJob"])
 def test_each_cel_rule_stands_in_the_definition_for_newer_servers(
     kind: Kind, table: tuple[Constraint, ...]
 ) -> None:
     expected = {each.message for each in validations(table)}
-    for version in crds.crd(kind, kind.resources[0], has_cel=True)["spec"]["versions"]:
+    for version in crds.crd(kind, kind.definition.resources[0], has_cel=True)["spec"]["versions"]:
         text = str(version["schema"])
         assert all(message in text for message in expected)
     assert any("managedBy" in message and "same" in message for message in expected)

@@ -58,13 +58,13 @@ def container(spec: dict[str, Any], type_: str = "Worker") -> dict[str, Any]:
     ("kind", "versions"), [(TF, ["v1", "v1alpha2"]), (PYTORCH, ["v1"])], ids=["TFJob", "PyTorchJob"]
 )
 def test_the_resource_and_its_printer_columns(kind: Kind, versions: list[str]) -> None:
-    assert [type_.version for type_ in kind.types] == versions
-    for type_, schema in kind.types.items():
+    assert [type_.version for type_ in kind.definition.types] == versions
+    for type_ in kind.definition.types:
         assert (type_.group, type_.plural) == ("kubeflow.org", f"{type_.kind.lower()}s")
-        assert schema.columns == (
-            Column("State", "string", ".status.conditions[-1:].type"),
-            Column("Age", "date", ".metadata.creationTimestamp"),
-        )
+    assert kind.columns == (
+        Column("State", "string", ".status.conditions[-1:].type"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
 
 
 # ---- defaults ----
@@ -183,7 +183,7 @@ def test_the_leader_has_the_label_job_role(kind: Kind, spec: dict[str, Any], lea
 def test_pods_and_services_have_the_labels_and_the_owner(kind: Kind, spec: dict[str, Any]) -> None:
     world = started(kind, spec)
     marks = {
-        f"{PREFIX}operator-name": f"{kind.name.lower()}-controller",
+        f"{PREFIX}operator-name": f"{kind.definition.name.lower()}-controller",
         f"{PREFIX}job-name": "mnist",
         f"{PREFIX}replica-type": "worker",
         f"{PREFIX}replica-index": "1",
@@ -195,7 +195,7 @@ def test_pods_and_services_have_the_labels_and_the_owner(kind: Kind, spec: dict[
     assert service["spec"]["clusterIP"] == "None"
     for child in (pod, service):
         (owner,) = child["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["uid"]) == (kind.name, "uid-1")
+        assert (owner["kind"], owner["uid"]) == (kind.definition.name, "uid-1")
         assert owner["controller"] is True
         assert owner["blockOwnerDeletion"] is True
 
@@ -264,7 +264,7 @@ def test_reasons_messages_and_events_of_a_job_that_succeeds(
     kind: Kind, spec: dict[str, Any]
 ) -> None:
     world = World(kind, job("mnist", spec))
-    name = kind.name
+    name = kind.definition.name
     assert told(world.plan().events) == [(f"{name}Created", f"{name} mnist is created.")]
     world.settle().pods_become("Running")
     assert told(world.plan().events) == [(f"{name}Running", f"{name} mnist is running.")]
@@ -284,7 +284,7 @@ def test_reasons_messages_and_events_of_a_job_that_succeeds(
 def test_reasons_of_a_job_that_restarts_is_suspended_and_fails(
     kind: Kind, spec: dict[str, Any]
 ) -> None:
-    name = kind.name
+    name = kind.definition.name
     world = started(kind, spec).pods_become("Running").settle()
     state = ended(137, container=container_of(kind))
     world.pods_become("Failed", WORKER_0, **state)
@@ -457,5 +457,5 @@ def test_the_reasons_of_the_events_about_children(kind: Kind) -> None:
     assert reason("Created", SERVICES) == "SuccessfulCreateService"
     assert reason("Deleted", PODS) == "SuccessfulDeletePod"
     assert reason("Deleted", SERVICES) == "SuccessfulDeleteService"
-    assert reason("Deleted", kind.resources[0]) == "SuccessfulDeleteJob"
+    assert reason("Deleted", kind.definition.resources[0]) == "SuccessfulDeleteJob"
     assert reason("Replaced", SERVICES) == "Replaced"

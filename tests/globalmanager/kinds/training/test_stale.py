@@ -121,7 +121,7 @@ class StaleTraining:
             self._known_children = self._dice.randint(self._known_children, newest_children)
             self._known_job = self._dice.randint(self._known_job, newest_job)
         object_ = self._api.jobs[self._known_job]
-        decoded = KIND.decode(KIND.resources[0], copied(object_))
+        decoded = KIND.decode(KIND.definition.resources[0], copied(object_))
         known = self._api.children[self._known_children]
         observed = Observed(
             **{name: getattr(decoded, name) for name in ("type", "object", "spec", "invalid")},

@@ -30,7 +30,7 @@ OPERATORS: Final = [
 
 def taken_over(kind: Kind, spec: dict[str, Any], *, is_old: bool = False) -> World:
     """A running job, of which another controller made all pods and Services."""
-    type_ = kind.resources[0]
+    type_ = kind.definition.resources[0]
     object_ = job("mnist", spec) | {"apiVersion": type_.api_version, "kind": type_.kind}
     world = World(kind, object_)
     world.object["status"] = training_operator.status(object_, STARTED)

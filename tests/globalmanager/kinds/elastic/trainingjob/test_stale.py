@@ -177,7 +177,7 @@ class StaleElastic:
         job_age, age = (0 if is_fresh else self._dice.randint(0, _STALE_S) for _ in range(2))
         (object_, _), (_, objects) = self._api.seen(job_age), self._api.seen(age)
         self._plan_scalers(objects)
-        decoded = KIND.decode(KIND.resources[0], copied(object_))
+        decoded = KIND.decode(KIND.definition.resources[0], copied(object_))
         scalers = {r: o for r, o in objects.items() if r.type in (SCALE_OUTS, SCALE_INS)}
 
         def since(item: tuple[ObjectRef, Object]) -> tuple[str, str]:
