@@ -6,8 +6,9 @@ rows give three things: the keywords and CEL rules of the CustomResourceDefiniti
 (`rows`), which a test compares.
 """
 
+import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ ANY: Final = "*"
 """The segment of a path that stands for each replica type."""
 
 
-class Given(NamedTuple):
+class JobForm(NamedTuple):
     """A job whose spec has the right form, as the checks of single rows get it."""
 
     object: Object
@@ -48,11 +49,27 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     cel_field: str = ""
     """The field that is `self` in `cel`. `field` when it is empty."""
     # Accepts everything, because the keywords alone say many of the rules.
-    check: Callable[[Given], None] = lambda _job: None
+    check: Callable[[JobForm], None] = lambda _job: None
     """Checks what the OpenAPI keywords cannot express. Raises: InvalidSpec, and nothing else"""
     is_checked: bool = True
     """Whether the reconciler can check the rule. A rule about an edit needs the spec before the
     edit, which only the API server has."""
+
+
+def choice(field: str, values: type[enum.StrEnum]) -> Constraint:
+    """The row of a field that has one of these values."""
+    return Constraint(field=field, rule=one_of(values), schema={"enum": sorted(values)})
+
+
+def one_of(values: Iterable[str]) -> str:
+    names = [str(value) for value in values]
+    return " or ".join([", ".join(names[:-1]), names[-1]])
+
+
+def number(field: str, least: int, most: int) -> Constraint:
+    """The row of a field that is a number within these limits."""
+    rule = f"a number from {least} to {most}"
+    return Constraint(field=field, rule=rule, schema={"minimum": least, "maximum": most})
 
 
 # ---- the reconciler's check ---------------------------------------------------------------------
@@ -71,7 +88,7 @@ def check_form(object_: Object, constraints: Sequence[Constraint]) -> None:
                 raise InvalidSpec(path, problem, "correct it")
 
 
-def check(job: Given, constraints: Sequence[Constraint]) -> None:
+def check(job: JobForm, constraints: Sequence[Constraint]) -> None:
     """Check the rules that the keywords cannot express.
 
     Raises: InvalidSpec for the first violation

@@ -12,7 +12,7 @@ import msgspec
 from edgeai.api import templates
 from edgeai.api.specs import InvalidSpec, check_service_name, parse, shown
 from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy, RestartScope
-from globalmanager.kinds.shared.constraints import ANY, Constraint, Given
+from globalmanager.kinds.shared.constraints import ANY, Constraint, JobForm, choice, number, one_of
 
 # The two values that the webhook of the operator accepts. The second is Kueue's MultiKueue.
 MANAGERS: Final = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
@@ -52,17 +52,9 @@ def replica_constraints(path: str, types: Sequence[str], container: str) -> tupl
             # A type that `defaults` does not know would silently get no pods.
             check=lambda job: _check_types(job, types, path),
         ),
-        Constraint(
-            field=f"{path}.{ANY}.replicas",
-            # 0 is a job that is scaled down: it waits, and the operator ends it with success.
-            rule=f"a number from 0 to {MAX_REPLICAS}",
-            schema={"minimum": 0, "maximum": MAX_REPLICAS},
-        ),
-        Constraint(
-            field=f"{path}.{ANY}.restartPolicy",
-            rule=_one_of(RestartPolicy),
-            schema={"enum": sorted(RestartPolicy)},
-        ),
+        # 0 is a job that is scaled down: it waits, and the operator ends it with success.
+        number(f"{path}.{ANY}.replicas", 0, MAX_REPLICAS),
+        choice(f"{path}.{ANY}.restartPolicy", RestartPolicy),
         Constraint(
             field=f"{path}.{ANY}.template",
             rule=(
@@ -74,36 +66,15 @@ def replica_constraints(path: str, types: Sequence[str], container: str) -> tupl
     )
 
 
-def _one_of(values: Sequence[str] | type[RestartPolicy | RestartScope | CleanPods]) -> str:
-    names = [str(value) for value in values]
-    return " or ".join([", ".join(names[:-1]), names[-1]])
-
-
-def _number(name: str, least: int) -> Constraint:
-    return Constraint(
-        field=f"{_POLICY}.{name}",
-        rule=f"a number from {least} to {_MAX}",
-        schema={"minimum": least, "maximum": _MAX},
-    )
-
-
 OF_RUN_POLICY: Final = (
-    Constraint(
-        field=f"{_POLICY}.cleanPodPolicy",
-        rule=_one_of(CleanPods),
-        schema={"enum": sorted(CleanPods)},
-    ),
-    _number("ttlSecondsAfterFinished", 0),
-    _number("activeDeadlineSeconds", 1),
-    _number("backoffLimit", 0),
-    Constraint(
-        field=f"{_POLICY}.restartScope",
-        rule=_one_of(RestartScope),
-        schema={"enum": sorted(RestartScope)},
-    ),
+    choice(f"{_POLICY}.cleanPodPolicy", CleanPods),
+    number(f"{_POLICY}.ttlSecondsAfterFinished", 0, _MAX),
+    number(f"{_POLICY}.activeDeadlineSeconds", 1, _MAX),
+    number(f"{_POLICY}.backoffLimit", 0, _MAX),
+    choice(f"{_POLICY}.restartScope", RestartScope),
     Constraint(
         field=f"{_POLICY}.managedBy",
-        rule=f"{_one_of(MANAGERS)}; a job of the latter is not touched",
+        rule=f"{one_of(MANAGERS)}; a job of the latter is not touched",
         schema={"enum": sorted(MANAGERS)},
     ),
     Constraint(
@@ -118,8 +89,8 @@ OF_RUN_POLICY: Final = (
         ),
         cel_field="spec",
     ),
-    _number("schedulingPolicy.minAvailable", 0),
-    _number("schedulingPolicy.scheduleTimeoutSeconds", 0),
+    number(f"{_POLICY}.schedulingPolicy.minAvailable", 0, _MAX),
+    number(f"{_POLICY}.schedulingPolicy.scheduleTimeoutSeconds", 0, _MAX),
     Constraint(
         field=f"{_POLICY}.schedulingPolicy.queue",
         rule="the same for the whole life of the job",
@@ -130,7 +101,7 @@ OF_RUN_POLICY: Final = (
 )
 
 
-def _check_name(job: Given) -> None:
+def _check_name(job: JobForm) -> None:
     # The longest name decides, or the API server would refuse only the last Services of a job.
     suffixes = [
         f"-{type_.lower()}-{max((1 if form.replicas is None else form.replicas) - 1, 0)}"
@@ -139,14 +110,14 @@ def _check_name(job: Given) -> None:
     check_service_name(job.object["metadata"]["name"], max(suffixes, key=len, default=""))
 
 
-def _check_types(job: Given, types: Sequence[str], path: str) -> None:
+def _check_types(job: JobForm, types: Sequence[str], path: str) -> None:
     for type_ in job.replicas:
         if type_ not in types:
             problem = f"does not know the replica type {shown(type_)}"
             raise InvalidSpec(path, problem, f"use {', '.join(types)}")
 
 
-def _check_templates(job: Given, container: str, path: str) -> None:
+def _check_templates(job: JobForm, container: str, path: str) -> None:
     for type_, form in job.replicas.items():
         place = f"{path}.{type_}.template"
         templates.check(form.template, place)

@@ -22,8 +22,7 @@ KIND = Kind(
         ".status.replicaStatuses.Worker.active",
         ".status.replicaStatuses.Worker.selector",
     ),
-    # The schema of the resource begins at the spec, and metadata has a schema of its own.
-    keywords=keywords(tuple(row for row in CONSTRAINTS if row.field.startswith("spec"))),
+    keywords=keywords(CONSTRAINTS),
     validations=validations(CONSTRAINTS),
     read=read,
     owns=launcher.OWNS,

@@ -1,6 +1,5 @@
 """Reads and checks the spec of a TrainingJob."""
 
-import enum
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,7 +19,14 @@ from edgeai.api.trainingjob import (
     TrainingJobSpec,
     WorkerForm,
 )
-from globalmanager.kinds.shared.constraints import Constraint, Given, check, check_form
+from globalmanager.kinds.shared.constraints import (
+    Constraint,
+    JobForm,
+    check,
+    check_form,
+    choice,
+    number,
+)
 
 PATH: Final = "spec.etReplicaSpecs"
 MAX_INDEX: Final = 9999
@@ -76,7 +82,7 @@ def read(object_: Object) -> TrainingJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TrainingJobSpec)
-    job = Given(object_, spec, {})
+    job = JobForm(object_, spec, {})
     check(job, CONSTRAINTS)
     launcher, worker = spec.et_replica_specs.launcher, spec.et_replica_specs.worker
     # The et-operator crashes on a job without this number.
@@ -132,18 +138,18 @@ def _slots(spec: TrainingJobSpec) -> int:
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_name(job: Given) -> None:
+def _check_name(job: JobForm) -> None:
     # A worker that replaces another one gets a higher index, and its Service needs a name, too.
     check_service_name(job.object["metadata"]["name"], f"-{WORKER}-{MAX_INDEX}")
 
 
-def _check_templates(job: Given) -> None:
+def _check_templates(job: JobForm) -> None:
     for role in (LAUNCHER, WORKER):
         template = getattr(job.spec.et_replica_specs, role).template
         templates.check(template, f"{PATH}.{role}.template")
 
 
-def _check_bounds(job: Given) -> None:
+def _check_bounds(job: JobForm) -> None:
     if job.spec.elastic is not None:  # the room decides how many workers there are at the start
         return
     worker: WorkerForm = job.spec.et_replica_specs.worker
@@ -157,7 +163,7 @@ def _check_bounds(job: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.maxReplicas", problem, "raise it, or lower replicas")
 
 
-def _check_limits(job: Given) -> None:
+def _check_limits(job: JobForm) -> None:
     worker: WorkerForm = job.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
     if low is not None and high is not None and low > high:
@@ -165,7 +171,7 @@ def _check_limits(job: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.minReplicas", problem, "lower it, or raise maxReplicas")
 
 
-def _fault(job: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
+def _fault(job: JobForm, *checks: Callable[[JobForm], None]) -> InvalidSpec | None:
     """The first fault."""
     try:
         for constraint in checks:
@@ -175,7 +181,7 @@ def _fault(job: Given, *checks: Callable[[Given], None]) -> InvalidSpec | None:
     return None
 
 
-def _check_elastic(job: Given) -> None:
+def _check_elastic(job: JobForm) -> None:
     worker: WorkerForm = job.spec.et_replica_specs.worker
     low, high = worker.min_replicas, worker.max_replicas
     if job.spec.elastic is None:
@@ -195,15 +201,10 @@ def _check_elastic(job: Given) -> None:
         raise InvalidSpec(f"{PATH}.worker.restartPolicy", problem, remedy)
 
 
-def _check_ssh_secret(job: Given) -> None:
+def _check_ssh_secret(job: JobForm) -> None:
     name = _annotations(job.object).get(SSH_SECRET)
     if name is not None:
         check_object_name(str(name), f"metadata.annotations[{shown(SSH_SECRET)}]", "Secret")
-
-
-def _one_of(values: type[enum.StrEnum]) -> str:
-    names = [str(value) for value in values]
-    return " or ".join([", ".join(names[:-1]), names[-1]])
 
 
 CONSTRAINTS: Final = (
@@ -222,21 +223,9 @@ CONSTRAINTS: Final = (
         rule="1",
         schema={"minimum": 1, "maximum": 1},
     ),
-    Constraint(
-        field=f"{PATH}.worker.replicas",
-        rule=f"a number from 1 to {MAX_REPLICAS}",
-        schema={"minimum": 1, "maximum": MAX_REPLICAS},
-    ),
-    Constraint(
-        field=f"{PATH}.worker.minReplicas",
-        rule=f"a number from 1 to {MAX_REPLICAS}",
-        schema={"minimum": 1, "maximum": MAX_REPLICAS},
-    ),
-    Constraint(
-        field=f"{PATH}.worker.maxReplicas",
-        rule=f"a number from 1 to {MAX_REPLICAS}",
-        schema={"minimum": 1, "maximum": MAX_REPLICAS},
-    ),
+    number(f"{PATH}.worker.replicas", 1, MAX_REPLICAS),
+    number(f"{PATH}.worker.minReplicas", 1, MAX_REPLICAS),
+    number(f"{PATH}.worker.maxReplicas", 1, MAX_REPLICAS),
     Constraint(
         field=f"{PATH}.worker",
         # No CEL rule: a later edit of `replicas` only makes a scaler, which tells the fault.
@@ -261,45 +250,17 @@ CONSTRAINTS: Final = (
         ),
         cel_field="spec",
     ),
-    Constraint(
-        field="spec.elastic.maxQueued",
-        rule=f"a number from 1 to {MAX_QUEUED}",
-        schema={"minimum": 1, "maximum": MAX_QUEUED},
-    ),
-    Constraint(
-        field=f"{PATH}.worker.restartPolicy",
-        rule=_one_of(RestartPolicy),
-        schema={"enum": sorted(RestartPolicy)},
-    ),
+    number("spec.elastic.maxQueued", 1, MAX_QUEUED),
+    choice(f"{PATH}.worker.restartPolicy", RestartPolicy),
     Constraint(
         field=PATH,
         rule="the templates of launcher and worker; every container has an image",
         check=_check_templates,
     ),
-    Constraint(
-        field="spec.launcherAttachMode",
-        rule=_one_of(AttachMode),
-        schema={"enum": sorted(AttachMode)},
-    ),
-    Constraint(
-        field="spec.slotsPerWorker",
-        rule=f"a number from 1 to {MAX_SLOTS}",
-        schema={"minimum": 1, "maximum": MAX_SLOTS},
-    ),
-    Constraint(
-        field="spec.cleanPodPolicy",
-        rule=_one_of(CleanPods),
-        schema={"enum": sorted(CleanPods)},
-    ),
-    Constraint(
-        field="spec.restartPolicy",
-        rule=_one_of(JobRestartPolicy),
-        schema={"enum": sorted(JobRestartPolicy)},
-    ),
-    Constraint(
-        field="spec.backoffLimit",
-        rule=f"a number from 0 to {2**31 - 1}",
-        schema={"minimum": 0, "maximum": 2**31 - 1},
-    ),
+    choice("spec.launcherAttachMode", AttachMode),
+    number("spec.slotsPerWorker", 1, MAX_SLOTS),
+    choice("spec.cleanPodPolicy", CleanPods),
+    choice("spec.restartPolicy", JobRestartPolicy),
+    number("spec.backoffLimit", 0, 2**31 - 1),
 )
 """What must hold for the spec of a TrainingJob."""

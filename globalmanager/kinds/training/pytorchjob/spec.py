@@ -8,7 +8,7 @@ import msgspec
 from edgeai.api.pytorchjob import ElasticPolicy, PyTorchJobSpec
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, parse_spec, shown
-from globalmanager.kinds.shared.constraints import Constraint, Given, check, check_form
+from globalmanager.kinds.shared.constraints import Constraint, JobForm, check, check_form
 from globalmanager.kinds.training import defaults, validation
 from globalmanager.kinds.training.framework import KubeflowJob
 from globalmanager.kinds.training.pytorchjob import elasticity
@@ -28,7 +28,7 @@ def read(object_: Object) -> KubeflowJob:
     if spec.nproc_per_node is not None:
         spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
     forms = spec.pytorch_replica_specs
-    check(Given(object_, spec, forms), CONSTRAINTS)
+    check(JobForm(object_, spec, forms), CONSTRAINTS)
     replicas = defaults.replicas_of(PYTORCH, forms)
     job = KubeflowJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
     elastic, not_elastic = elasticity.elastic_of(object_, job), elasticity.fault(object_, job)
@@ -40,7 +40,7 @@ def read(object_: Object) -> KubeflowJob:
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_counts(job: Given) -> None:
+def _check_counts(job: JobForm) -> None:
     master, worker = job.replicas.get(MASTER), job.replicas.get(WORKER)
     # The webhook of the operator also refuses a missing number, against its own documentation.
     if master is not None and master.replicas not in (None, 1):
@@ -50,7 +50,7 @@ def _check_counts(job: Given) -> None:
         raise InvalidSpec(f"{PATH}.{WORKER}.replicas", "is 0", "set it to 1 or more")
 
 
-def _check_workers(job: Given) -> None:
+def _check_workers(job: JobForm) -> None:
     if job.spec.elastic_policy is not None and WORKER not in job.replicas:
         problem = f"is missing, but spec.elasticPolicy needs {WORKER} replicas"
         raise InvalidSpec(f"{PATH}.{WORKER}", problem, "add it, or remove the elastic policy")
@@ -66,7 +66,7 @@ def _start_fault(spec: PyTorchJobSpec) -> InvalidSpec | None:
     return InvalidSpec("spec.elasticPolicy.minReplicas", problem, "lower it")
 
 
-def _check_processes(job: Given) -> None:
+def _check_processes(job: JobForm) -> None:
     number = job.spec.nproc_per_node
     if isinstance(number, str) and not _PROCESSES.fullmatch(number):  # an int became a text
         problem = f"{shown(number)} is neither auto, cpu, gpu nor a number above 0"

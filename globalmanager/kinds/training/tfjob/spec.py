@@ -9,7 +9,7 @@ from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, parse_spec
 from edgeai.api.tfjob import SuccessPolicy, TFJobSpec
 from edgeai.api.training import CleanPods, ReplicaForm
-from globalmanager.kinds.shared.constraints import Constraint, Given, check, check_form
+from globalmanager.kinds.shared.constraints import Constraint, JobForm, check, check_form
 from globalmanager.kinds.training import defaults, validation
 from globalmanager.kinds.training.framework import Framework, KubeflowJob
 from globalmanager.kinds.training.tfjob import profiles
@@ -24,7 +24,7 @@ def read(object_: Object) -> KubeflowJob:
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, TFJobSpec)
     forms = _spelled(spec.tf_replica_specs, framework)
-    check(Given(object_, spec, forms), CONSTRAINTS)
+    check(JobForm(object_, spec, forms), CONSTRAINTS)
     policy = spec.run_policy
     # v1alpha2 has this field at the top of the spec, and the API server stores every job as v1.
     if policy.clean_pod_policy is None:
@@ -60,7 +60,7 @@ def _spelled(forms: Mapping[str, ReplicaForm], framework: Framework) -> dict[str
 # ---- what must hold -----------------------------------------------------------------------------
 
 
-def _check_leaders(job: Given) -> None:
+def _check_leaders(job: JobForm) -> None:
     leading = [type_ for type_ in profiles.V1.leaders if type_ in job.replicas]
     # The leader alone decides about success, so there can be only one.
     if len(leading) > 1:
