@@ -125,7 +125,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     so the command should have a time limit of its own, too."""
 
 
-class Fault(enum.Enum):
+class ExecutionFailure(enum.Enum):
     """Why the end of an execution is not known."""
 
     POD_GONE = "PodGone"
@@ -143,7 +143,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     output: str = ""
     """The last 4 KiB of standard output and standard error together."""
-    fault: Fault | None = None
+    fault: ExecutionFailure | None = None
     message: str = ""
     """What the fault is and what a user can do."""
 

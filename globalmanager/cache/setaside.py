@@ -40,13 +40,13 @@ class SetAside:
         """
         ref = object_.ref(self._type)
         old = self._unreadable.get(ref)
-        if old is None and not self._has_room(ref.namespace):
+        if old is None and not self._has_capacity(ref.namespace):
             return False
         self._by_namespace[ref.namespace] += old is None
         self._unreadable[ref] = object_
         return old is None or (old.uid, old.problem) != (object_.uid, object_.problem)
 
-    def _has_room(self, namespace: str) -> bool:
+    def _has_capacity(self, namespace: str) -> bool:
         """Whether one more object of the namespace has a place. If need be, the namespace with the
         most objects loses its newest.
         """

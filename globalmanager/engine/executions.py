@@ -21,7 +21,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import ApiError, Forbidden, NotFound, NotLeading
 from edgeai.kube.slots import Slots
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Execution, Fault, Kind, Observed, Result
+from globalmanager.contract import Execution, ExecutionFailure, Kind, Observed, Result
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import WorkQueue
@@ -139,7 +139,7 @@ class Executions:
             # A bug must not end the commands of other jobs.
             log.exception("running a command in a pod failed")
             outcome, message = "Bug", "the GlobalManager's log says what failed"
-            run.result = Result(fault=Fault.REFUSED, message=message)
+            run.result = Result(fault=ExecutionFailure.REFUSED, message=message)
         finally:
             self._metrics.executions.labels(self._kinds[ref.type].definition.name, outcome).inc()
         self._queue.add(ref)
@@ -173,25 +173,25 @@ class Executions:
                         await asyncio.sleep(backoff.next_s(at_least_s=asked_s))
         except TimeoutError:
             message = f"{where}: no end within {execution.timeout_s:g} s; {problem}"
-            return Result(fault=Fault.TIMEOUT, message=message)
+            return Result(fault=ExecutionFailure.TIMEOUT, message=message)
         except NotLeading:
             raise
         except Forbidden as error:
-            return Result(fault=Fault.FORBIDDEN, message=str(error))
+            return Result(fault=ExecutionFailure.FORBIDDEN, message=str(error))
         except NotFound as error:
-            return Result(fault=Fault.NOT_RUNNING, message=f"{where}: {error}")
+            return Result(fault=ExecutionFailure.NOT_RUNNING, message=f"{where}: {error}")
         except ApiError as error:
-            return Result(fault=Fault.REFUSED, message=f"{where}: {error}")
+            return Result(fault=ExecutionFailure.REFUSED, message=f"{where}: {error}")
 
     async def _attempt(self, namespace: str, execution: Execution) -> Result:
         """Raises: ApiError, Overloaded"""
         ref = ObjectRef(PODS, namespace, execution.pod)
         pod = self._caches.pod(ref)
         if pod is None or uid_of(pod) != execution.uid:
-            return Result(fault=Fault.POD_GONE, message=f"pod {execution.pod} is gone")
+            return Result(fault=ExecutionFailure.POD_GONE, message=f"pod {execution.pod} is gone")
         if (pod.get("status") or {}).get("phase") in _ENDED:
             message = f"pod {execution.pod} has ended"
-            return Result(fault=Fault.NOT_RUNNING, message=message)
+            return Result(fault=ExecutionFailure.NOT_RUNNING, message=message)
         end = await self._client.execute(
             ref, container=execution.container, command=execution.command, stdin=execution.stdin
         )

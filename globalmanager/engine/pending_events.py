@@ -77,7 +77,7 @@ class PendingEvents:
             self._size += 1
         queue[pending.ref] = pending
         self._note_size(pending.subject)
-        return self._make_room(pending.subject)
+        return self._evict(pending.subject)
 
     def put_back(self, pending: PendingEvent) -> int:
         """Let an Event wait again, as the oldest of its object. Returns: as `add`"""
@@ -91,7 +91,7 @@ class PendingEvents:
         queue.move_to_end(pending.ref, last=False)
         self._objects.move_to_end(pending.subject, last=False)
         self._note_size(pending.subject)
-        return self._make_room(pending.subject)
+        return self._evict(pending.subject)
 
     def pop(self) -> PendingEvent:
         """Take the oldest Event of the object whose turn it is. Raises: KeyError when none waits"""
@@ -103,7 +103,7 @@ class PendingEvents:
             self._objects.move_to_end(subject)
         return pending
 
-    def _make_room(self, newest: Subject) -> int:
+    def _evict(self, newest: Subject) -> int:
         """Returns: how many Events were dropped, 0 or 1"""
         if self._size <= self._max_waiting:
             return 0

@@ -92,7 +92,7 @@ class Streams:
         async with self._freed:
             self.waiting += 1
             try:
-                await self._freed.wait_for(partial(self._has_room, address))
+                await self._freed.wait_for(partial(self._has_capacity, address))
             finally:
                 self.waiting -= 1
             self._pieces += 1
@@ -107,7 +107,7 @@ class Streams:
             async with self._freed:
                 self._freed.notify_all()
 
-    def _has_room(self, address: str) -> bool:
+    def _has_capacity(self, address: str) -> bool:
         is_free = self._pieces < self._limits.pieces
         return is_free and self._of_address[address] < self._limits.pieces_per_address
 

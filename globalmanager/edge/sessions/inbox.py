@@ -176,13 +176,13 @@ class Inbox:
         binding = self._bound(key)
         if binding is None:
             self._refuse_foreign(sender, report)
-            return self._has_room(sender)
+            return self._has_capacity(sender)
         try:
             body = wire.unpack(report.body, wire.ReportBody)
         except ProtocolError as error:
             self._metrics.reports.labels("malformed").inc()
             sender.acknowledge(report.seq, refusal=str(error))
-            return self._has_room(sender)
+            return self._has_capacity(sender)
         worker_report = WorkerReport(
             node=sender.node,
             ledger_id=sender.ledger_id,
@@ -203,7 +203,7 @@ class Inbox:
                 since=self._clock.elapsed(),
             ),
         )
-        return self._has_room(sender)
+        return self._has_capacity(sender)
 
     def ledgers_of(self, node: NodeName, uids: Iterable[Uid]) -> frozenset[str]:
         """The ledgers that have reported workers of these tasks from `node`."""
@@ -269,7 +269,7 @@ class Inbox:
 
     # ---- backpressure ----
 
-    def _has_room(self, sender: Sender) -> bool:
+    def _has_capacity(self, sender: Sender) -> bool:
         if self._fits(sender):
             return True
         self._paused[sender] = None

@@ -163,7 +163,7 @@ class Relays:
             self._refuse(carrier, request.stream, Refusal.FORBIDDEN, reason)
             return
         namespace = parse_task_key(binding.key).namespace
-        if not self._has_room(namespace):
+        if not self._has_capacity(namespace):
             reason = f"too many streams of namespace {namespace}"
             self._refuse(carrier, request.stream, Refusal.BUSY, reason)
             return
@@ -190,7 +190,7 @@ class Relays:
                 return service
         return ""
 
-    def _has_room(self, namespace: str) -> bool:
+    def _has_capacity(self, namespace: str) -> bool:
         limits = self._limits
         return (
             self._streams.total() < limits.streams

@@ -60,7 +60,7 @@ class Conditions:
         entries = mappings(status.status_of(observed).get("conditions"))
         # Stalled and Overridden are not among the states. They drop out here, and the plan sets
         # them again while their cause lasts.
-        self._entries = [dict(entry) for entry in entries if entry.get("type") in types]
+        self.entries = [dict(entry) for entry in entries if entry.get("type") in types]
         self.last_stall = status.condition(observed, STALLED)
         """The condition Stalled in the status; empty when the job has not stalled."""
         self._observed = observed
@@ -77,7 +77,7 @@ class Conditions:
         return self.get(state).get("status") == Truth.TRUE
 
     def get(self, state: str) -> Mapping[str, Any]:
-        return next((entry for entry in self._entries if entry["type"] == state), {})
+        return next((entry for entry in self.entries if entry["type"] == state), {})
 
     def set(
         self,
@@ -114,11 +114,11 @@ class Conditions:
         }
         # Running and Restarting exclude each other, as in the Kubeflow operators.
         types = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
-        others = [one for one in self._entries if one["type"] not in types]
+        others = [one for one in self.entries if one["type"] not in types]
         # The Kubeflow operators, too, keep Running as False in a job that has ended.
         if state in ENDS:
             others = [self._stopped(one) if one["type"] == State.RUNNING else one for one in others]
-        self._entries = [*others, entry]
+        self.entries = [*others, entry]
         severity = Severity.WARNING if state == State.FAILED else Severity.NORMAL
         self.events.append(Event(severity, reason, message))
 
@@ -152,7 +152,7 @@ class Conditions:
         # names the same faults stays, so that a stall costs one write (I12).
         is_same = last_message == message or is_same_summary(last_message, faults)
         if not is_ahead and last.get("reason") == reason and is_same:
-            self._entries = [dict(last), *self._entries]
+            self.entries = [dict(last), *self.entries]
             return
         at = rfc3339(self._now)
         entry = {
@@ -163,7 +163,7 @@ class Conditions:
             "lastUpdateTime": at,
             "lastTransitionTime": last.get("lastTransitionTime") or at,
         }
-        self._entries = [entry, *self._entries]
+        self.entries = [entry, *self.entries]
         # Other faults come and go beside the first one, which is what the job waits for.
         is_other = last.get("reason") != reason or not last_message.startswith(faults[0].subject)
         if is_ahead or is_other:
@@ -186,7 +186,7 @@ class Conditions:
             "lastUpdateTime": at,
             "lastTransitionTime": previous.get("lastTransitionTime") or at,
         }
-        self._entries = [dict(previous) if is_same else entry, *self._entries]
+        self.entries = [dict(previous) if is_same else entry, *self.entries]
 
     def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
         """The condition Running of a job that has ended."""
@@ -197,7 +197,7 @@ class Conditions:
 
     @property
     def listed(self) -> list[dict[str, Any]]:
-        return self._entries
+        return self.entries
 
 
 def has_ended(observed: Observed) -> bool:

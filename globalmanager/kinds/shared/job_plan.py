@@ -42,7 +42,7 @@ def written_plan(
         conditions.tell_first(contested)
     desired = {
         "observedGeneration": observed.generation,
-        "conditions": conditions.listed,
+        "conditions": conditions.entries,
         **fields,
     }
     patch = status.replacing_subtree(observed, desired)

@@ -19,7 +19,7 @@ from globalmanager.kinds.shared.new_pods import backoff_left_s, new_pods
 from globalmanager.kinds.training import gangs, replicas, waiting
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training.framework import Replicas
-from globalmanager.kinds.training.present import Present
+from globalmanager.kinds.training.snapshot import Snapshot
 
 OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
 """Type of the children of all training kinds -> what a plan does with a child that differs."""
@@ -30,7 +30,7 @@ _DISRUPTED_S: Final = 10.0
 """Least age of a pod that has lost its room and is made again."""
 
 
-def living_job_changes(job: Present) -> tuple[Stages, Timers]:
+def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
     """The changes towards one pod and one Service of each replica, with the PodGroup and the
     framework's own children, and the waits until further changes.
     """
@@ -51,13 +51,13 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         absent = []
     # All pods of a large job at once would hold up other jobs.
-    room = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
-    timers = timers.add(room.wait_s if absent else None)
+    budget = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
+    timers = timers.add(budget.wait_s if absent else None)
     # Also a replica without a pod has its Service: the others look up its name as they start.
     desired = [
         *_companions(job),
         *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
-        *(_pod(job, *entry) for entry in absent[: room.most]),
+        *(_pod(job, *entry) for entry in absent[: budget.most]),
     ]
     # Neither superfluous nor to be made again: pods that exist, and replicas that have finished.
     stable = history.finished.union(name for name, _, _ in members if name in pods)
@@ -70,7 +70,7 @@ def living_job_changes(job: Present) -> tuple[Stages, Timers]:
     return tuple(stage for stage in stages if stage), timers
 
 
-def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
+def _replacements(job: Snapshot, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
     """The deletions of pods that have lost their room, or belong to an earlier attempt, and the
     waits until further ones.
     """
@@ -95,7 +95,7 @@ def _replacements(job: Present, pods: Mapping[str, Object]) -> tuple[tuple[Delet
     return deletions, timers
 
 
-def _companions(job: Present) -> list[Create]:
+def _companions(job: Snapshot) -> list[Create]:
     """The PodGroup and the framework's own children, where the API server has their types."""
     gang = gangs.gang_of(job.observed.settings)
     groups = [] if gang is None else [gangs.pod_group(gang, job.observed, job.spec)]
@@ -104,7 +104,7 @@ def _companions(job: Present) -> list[Create]:
     return [create for create in creates if create.type not in job.observed.absent]
 
 
-def _pod(job: Present, name: str, replica: Replicas, index: int) -> Create:
+def _pod(job: Snapshot, name: str, replica: Replicas, index: int) -> Create:
     gang = gangs.gang_of(job.observed.settings)
     if gang is not None:
         replica = gangs.with_gang(gang, job.observed.ref.name, replica)
@@ -112,7 +112,7 @@ def _pod(job: Present, name: str, replica: Replicas, index: int) -> Create:
     return replicas.pod(job.observed, job.spec, replica, index, attempt=attempt)
 
 
-def _is_ending_before_a_restart(job: Present, pods: Mapping[str, Object]) -> bool:
+def _is_ending_before_a_restart(job: Snapshot, pods: Mapping[str, Object]) -> bool:
     """Whether the whole job restarts and a pod from before is still there. A new process would join
     the old ones and end with them.
     """

@@ -24,11 +24,11 @@ from globalmanager.kinds.shared.job_conditions import ENDS, Conditions, State, h
 from globalmanager.kinds.shared.job_faults import stall_suspension
 from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
-from globalmanager.kinds.training import changes, defaults, gangs, present, stalls
+from globalmanager.kinds.training import changes, defaults, gangs, snapshot, stalls
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training.framework import Counts, KubeflowJob
 from globalmanager.kinds.training.history import Failure
-from globalmanager.kinds.training.present import Present
+from globalmanager.kinds.training.snapshot import Snapshot
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -42,7 +42,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     kind = observed.type.kind
     conditions = Conditions(observed, kind, now)
     # Created is the first condition or missing: the training operator sometimes loses it.
-    if {one["type"] for one in conditions.listed} <= {State.CREATED}:
+    if {one["type"] for one in conditions.entries} <= {State.CREATED}:
         conditions.set(State.CREATED, f"{kind} {observed.ref.name} is created.")
     if (
         _is_managed_elsewhere(observed)
@@ -56,7 +56,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if spec is None or error is not None:
         assert error is not None  # a job has either a spec or the reason why it has none
         return _invalid(observed, error, conditions, now)
-    job = Present(observed, spec, now, conditions, histories.history_of(observed, spec))
+    job = Snapshot(observed, spec, now, conditions, histories.history_of(observed, spec))
     # As upstream, suspension comes before the limits: a suspended job cannot exceed them.
     return _suspended(job) if spec.policy.suspend else _living(job)
 
@@ -112,9 +112,9 @@ def _manager_kept(observed: Observed) -> Event:
 # ---- a job that runs ----------------------------------------------------------------------------
 
 
-def _living(job: Present) -> Plan:
+def _living(job: Snapshot) -> Plan:
     start_time = job.conditions.resume(job.text)
-    counts = present.counts(job)
+    counts = snapshot.counts(job)
     failed = histories.failures(job.observed, job.spec, job.history)
     # The end comes before all else: a job that is over must not make a pod again.
     ending = _ending(job, start_time, counts, failed)
@@ -123,22 +123,25 @@ def _living(job: Present) -> Plan:
         job.conditions.set(state, message)
         job.conditions.events.extend(_exits(job, failed))
         fields = {"startTime": start_time, "completionTime": rfc3339(job.now)}
-        replica_fields = {**present.statuses(job, counts, state), **present.no_longer_elastic(job)}
+        replica_fields = {
+            **snapshot.statuses(job, counts, state),
+            **snapshot.no_longer_elastic(job),
+        }
         return written_plan(job.observed, job.conditions, fields | replica_fields, job.now)
     # The status counts the restarts. Upstream counts those of present pods, so a pod that is made
     # again resets its share of the backoff limit (kubeflow/training-operator#2045).
-    history = present.history_after(job, failed)
+    history = snapshot.history_after(job, failed)
     if history != job.history:
         retried = [one for one in failed if one.is_retryable]
         job.conditions.set(State.RESTARTING, _failed_text(job, retried, "is restarting because"))
         job.conditions.events.extend(_exits(job, retried))
-    elif counts[job.spec.framework.deciding(job.spec)].active and not present.is_restarting(job):
+    elif counts[job.spec.framework.deciding(job.spec)].active and not snapshot.is_restarting(job):
         job.conditions.set(State.RUNNING, f"{job.text} is running.")
     fields = {
         "startTime": start_time,
         **history.fields,
-        **present.statuses(job, counts),
-        **present.elastic(job),
+        **snapshot.statuses(job, counts),
+        **snapshot.elastic(job),
     }
     # A failure is counted in the status before its pod goes: the pod is the only trace of it.
     stages, timers = changes.living_job_changes(job) if history == job.history else ((), Timers())
@@ -154,7 +157,7 @@ def _living(job: Present) -> Plan:
     )
 
 
-def _exits(job: Present, failed: list[Failure]) -> Iterator[Event]:
+def _exits(job: Snapshot, failed: list[Failure]) -> Iterator[Event]:
     """An event for each exit code. The status changes in the same plan, so each comes once."""
     namespace = job.observed.ref.namespace
     for one in failed:
@@ -163,9 +166,9 @@ def _exits(job: Present, failed: list[Failure]) -> Iterator[Event]:
             yield Event(Severity.NORMAL, "ExitedWithCode", message)
 
 
-def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
+def _warnings(job: Snapshot, stages: Stages) -> Iterator[Event]:
     """Events about parts of the spec that have no effect."""
-    yield from present.not_elastic(job)
+    yield from snapshot.not_elastic(job)
     if status.status_of(job.observed).get("observedGeneration") != job.observed.generation:
         yield from job.spec.framework.warnings(job.observed)
         if any(entry.template["spec"].get("restartPolicy") for entry in job.spec.replicas):
@@ -179,7 +182,7 @@ def _warnings(job: Present, stages: Stages) -> Iterator[Event]:
 
 
 def _ending(
-    job: Present, start_time: str, counts: Mapping[str, Counts], failed: list[Failure]
+    job: Snapshot, start_time: str, counts: Mapping[str, Counts], failed: list[Failure]
 ) -> tuple[State, str] | None:
     """The final condition of the job and its message; None while the job goes on."""
     policy, framework = job.spec.policy, job.spec.framework
@@ -194,7 +197,7 @@ def _ending(
     # As in the Kubeflow operator: the failure that reaches the limit ends the job, and a limit of 0
     # allows no restart.
     limit = policy.backoff_limit
-    if limit is not None and present.history_after(job, failed).total >= max(limit, 1):
+    if limit is not None and snapshot.history_after(job, failed).total >= max(limit, 1):
         reason = "it has reached the specified backoff limit"
         return State.FAILED, f"{job.text} has failed because {reason}"
     if left_s(start_time, policy.active_deadline_seconds, job.now) <= 0:
@@ -203,7 +206,7 @@ def _ending(
     return None
 
 
-def _failed_text(job: Present, failed: list[Failure], verb: str) -> str:
+def _failed_text(job: Snapshot, failed: list[Failure], verb: str) -> str:
     """ "TFJob mnist has failed because 1 Worker replica(s) failed." with the first one's cause."""
     type_ = failed[0].type
     number = sum(one.type == type_ for one in failed)
@@ -215,7 +218,7 @@ def _failed_text(job: Present, failed: list[Failure], verb: str) -> str:
 # ---- a job that is suspended, or has ended ------------------------------------------------------
 
 
-def _suspended(job: Present) -> Plan:
+def _suspended(job: Snapshot) -> Plan:
     message = f"{job.text} is suspended."
     for state in (State.RUNNING, State.RESTARTING):
         if job.conditions.is_true(state):
@@ -231,8 +234,8 @@ def _suspended(job: Present) -> Plan:
     deletions = lifecycle.deletions(job.observed) if is_recorded else ()
     fields = {
         **job.history.fields,
-        **present.statuses(job, present.counts(job)),
-        **present.no_longer_elastic(job),
+        **snapshot.statuses(job, snapshot.counts(job)),
+        **snapshot.no_longer_elastic(job),
     }
     timers = stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     stages = (deletions,) if deletions else ()

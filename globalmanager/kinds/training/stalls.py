@@ -22,15 +22,15 @@ from globalmanager.kinds.shared.job_faults import (
     size_fault,
 )
 from globalmanager.kinds.shared.lifecycle import Timers
-from globalmanager.kinds.shared.room import is_queued
+from globalmanager.kinds.shared.queued_pods import is_queued
 from globalmanager.kinds.training import gangs, replicas, waiting
 from globalmanager.kinds.training import history as histories
-from globalmanager.kinds.training.present import Present, has_enough
+from globalmanager.kinds.training.snapshot import Snapshot, has_enough
 
 _MASTER: Final = "Master"
 
 
-def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
+def find(job: Snapshot) -> tuple[tuple[Fault, ...], Timers]:
     """What keeps the job from getting on, in causal order, and the waits until that changes."""
     # Each of these holds up the whole job, so the faults of single pods would only distract.
     fault = (
@@ -49,7 +49,7 @@ def find(job: Present) -> tuple[tuple[Fault, ...], Timers]:
     return faults.in_order((*group_faults, *crashes, *pod_faults)), timers
 
 
-def _pods_without_excuse(job: Present) -> list[Object]:
+def _pods_without_excuse(job: Snapshot) -> list[Object]:
     """The pods whose faults keep the job from getting on. An elastic job with enough replicas may
     wait for room.
     """
@@ -73,7 +73,7 @@ def _pods_without_excuse(job: Present) -> list[Object]:
 
 
 def _with_unreachable_masters(
-    job: Present, pod_faults: Sequence[Fault]
+    job: Snapshot, pod_faults: Sequence[Fault]
 ) -> tuple[list[Fault], float]:
     """The faults, with MasterUnreachable in place of AwaitingMaster for each worker on an edge node
     that has waited for PENDING_S for a master that runs; and the seconds until the next one.
@@ -99,7 +99,7 @@ def _with_unreachable_masters(
     ], min((wait_s for _, wait_s in waits if wait_s > 0), default=math.inf)
 
 
-def _restart_faults(job: Present, faulty: Collection[str]) -> tuple[list[Fault], float]:
+def _restart_faults(job: Snapshot, faulty: Collection[str]) -> tuple[list[Fault], float]:
     """The crashes of replicas that the job has started again and again, each until the replica has
     run for RESTARTED_S, and the seconds until one of them is over. The pods that crashed are gone,
     so only the condition Stalled still names the crashes.
@@ -122,7 +122,7 @@ def _restart_faults(job: Present, faulty: Collection[str]) -> tuple[list[Fault],
     return crashes, min(waits_s)
 
 
-def _missing_type_fault(job: Present) -> Fault | None:
+def _missing_type_fault(job: Snapshot) -> Fault | None:
     gang = gangs.gang_of(job.observed.settings)
     if gang is None or gang.type not in job.observed.absent:
         return None
@@ -133,7 +133,7 @@ def _missing_type_fault(job: Present) -> Fault | None:
     return job_fault("PodGroupsNotServed", f"{gang.type}: {detail}")
 
 
-def _limits_fault(job: Present) -> Fault | None:
+def _limits_fault(job: Snapshot) -> Fault | None:
     fault = job.spec.start_fault
     if fault is None:
         return None
@@ -142,7 +142,7 @@ def _limits_fault(job: Present) -> Fault | None:
     return job_fault("InvalidSpec", f"{fault.path} {fault.problem}: {detail}")
 
 
-def _size_fault(job: Present) -> Fault | None:
+def _size_fault(job: Snapshot) -> Fault | None:
     spec, pods = job.spec, histories.pods_by_name(job.observed)
     # Pods that exist go on, so the size matters only to a job that lacks pods.
     is_complete = all(
@@ -159,7 +159,7 @@ def _size_fault(job: Present) -> Fault | None:
     )
 
 
-def _pod_group_faults(job: Present) -> tuple[tuple[Fault, ...], float]:
+def _pod_group_faults(job: Snapshot) -> tuple[tuple[Fault, ...], float]:
     """(the fault of a PodGroup that has waited for PENDING_S, seconds until there is one)"""
     gang = gangs.gang_of(job.observed.settings)
     group = gangs.existing_group(gang, job.observed) if gang is not None else None

@@ -18,7 +18,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.patches import merged
 from globalmanager.contract import (
     Execution,
-    Fault,
+    ExecutionFailure,
     Observed,
     Plan,
     Result,
@@ -196,18 +196,18 @@ async def test_a_job_made_anew_does_not_see_the_results_of_its_namesake(
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        pytest.param("gone", Fault.POD_GONE, id="the pod is gone"),
-        pytest.param("another", Fault.POD_GONE, id="another pod has its name"),
-        pytest.param("ended", Fault.NOT_RUNNING, id="the pod has ended"),
-        pytest.param("no container", Fault.NOT_RUNNING, id="the container does not run"),
-        pytest.param("forbidden", Fault.FORBIDDEN, id="the right is missing"),
-        pytest.param("no program", Fault.REFUSED, id="the image lacks the program"),
-        pytest.param("hangs", Fault.TIMEOUT, id="it does not end"),
-        pytest.param("unavailable", Fault.TIMEOUT, id="the API never answers"),
+        pytest.param("gone", ExecutionFailure.POD_GONE, id="the pod is gone"),
+        pytest.param("another", ExecutionFailure.POD_GONE, id="another pod has its name"),
+        pytest.param("ended", ExecutionFailure.NOT_RUNNING, id="the pod has ended"),
+        pytest.param("no container", ExecutionFailure.NOT_RUNNING, id="the container does not run"),
+        pytest.param("forbidden", ExecutionFailure.FORBIDDEN, id="the right is missing"),
+        pytest.param("no program", ExecutionFailure.REFUSED, id="the image lacks the program"),
+        pytest.param("hangs", ExecutionFailure.TIMEOUT, id="it does not end"),
+        pytest.param("unavailable", ExecutionFailure.TIMEOUT, id="the API never answers"),
     ],
 )
 async def test_a_fault_has_a_name_and_says_what_is_wrong(
-    scripted: ScriptedApi, world: EngineExecutions, given: str, fault: Fault
+    scripted: ScriptedApi, world: EngineExecutions, given: str, fault: ExecutionFailure
 ) -> None:
     answers: dict[str, Answer] = {
         "no container": scripted.text('container not found ("main")', 500),
@@ -217,7 +217,7 @@ async def test_a_fault_has_a_name_and_says_what_is_wrong(
         "unavailable": scripted.failure(503, "ServiceUnavailable", "etcd has no leader"),
     }
     scripted.others = [answers.get(given, says(status=SUCCESS))]
-    execution = command(timeout_s=1.5 if fault is Fault.TIMEOUT else 60)
+    execution = command(timeout_s=1.5 if fault is ExecutionFailure.TIMEOUT else 60)
     if given == "gone":
         world.gone.add("p")
     elif given == "another":

@@ -4,7 +4,7 @@ from edgeai.api.resources import PODS
 from edgeai.api.schemas import Column, Scale
 from edgeai.api.trainingjob import DEFINITION
 from globalmanager.contract import Kind, Suspension
-from globalmanager.kinds.elastic.trainingjob import launcher, present, scalers, workers
+from globalmanager.kinds.elastic.trainingjob import launcher, scalers, snapshot, workers
 from globalmanager.kinds.elastic.trainingjob.plan import plan
 from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, SUSPENDED, read
 from globalmanager.kinds.shared.constraints import keywords, validations
@@ -33,7 +33,7 @@ KIND = Kind(
     makes_scalers=True,
     executes=True,
     role_rules=launcher.ROLE_RULES,
-    outcomes=present.outcomes,
+    outcomes=snapshot.outcomes,
     suspension=Suspension(("metadata", "annotations", SUSPENDED), "true", "false"),
     event_reason=event_reason,
     plan=plan,

@@ -12,25 +12,25 @@ from edgeai.api.resources import PODS, SECRETS, Object, ObjectRef, ref_of
 from edgeai.api.status import mapping
 from edgeai.api.training import CleanPods
 from globalmanager.contract import Action, Annotate, Create, Observed
-from globalmanager.kinds.elastic.trainingjob import hosts, launcher, present, workers
+from globalmanager.kinds.elastic.trainingjob import hosts, launcher, snapshot, workers
 from globalmanager.kinds.elastic.trainingjob.host_list import HostList
 from globalmanager.kinds.elastic.trainingjob.launcher import OWNS
-from globalmanager.kinds.elastic.trainingjob.present import Present
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
-from globalmanager.kinds.elastic.trainingjob.states import State
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot
+from globalmanager.kinds.elastic.trainingjob.states import JobState
 from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.shared import children, lifecycle
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers
 from globalmanager.kinds.shared.new_pods import backoff_left_s, new_pods
 
-BEFORE_LAUNCHER: Final = (State.NEW, State.CREATED, State.WORKERS_CREATED)
+BEFORE_LAUNCHER: Final = (JobState.NEW, JobState.CREATED, JobState.WORKERS_CREATED)
 """The states in which the job has no list of hosts."""
 
 
 def living_job_changes(
-    job: Present,
-    state: State,
+    job: ElasticSnapshot,
+    state: JobState,
     scaled: Scaling,
     host_list: HostList,
     *,
@@ -45,22 +45,22 @@ def living_job_changes(
         may_launch: whether enough workers are ready for a launcher
     """
     observed, table = job.observed, scaled.table
-    pod = present.launcher_pod(observed)
+    pod = snapshot.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, job.spec.slots)}
     new = _new_workers(job, table)
     # The pods come in portions: all pods of a large job at once would hold up other jobs.
-    room = new_pods([job.spec.worker_bytes], job.pods.values(), job.now)
-    timers = Timers().add(room.wait_s if new else None)
+    budget = new_pods([job.spec.worker_bytes], job.pods.values(), job.now)
+    timers = Timers().add(budget.wait_s if new else None)
     desired = [
         *_services(job, table),
-        *(_pod(job, worker, scaled.scale_out) for worker in new[: room.most]),
+        *(_pod(job, worker, scaled.scale_out) for worker in new[: budget.most]),
     ]
     # The launcher comes last: its program looks up the workers and reads the list as it starts.
     if state not in BEFORE_LAUNCHER:
         desired += _launcher(job, host_list, nudge, may_launch=may_launch)
     refs = {ref_of(create.type, create.object) for create in desired}
-    stages = children.reconcile(observed, desired, OWNS, exempt=_settled(job, table) - refs)
-    if pod is None or not present.is_worn(job, pod):
+    stages = children.reconcile(observed, desired, OWNS, exempt=_kept_children(job, table) - refs)
+    if pod is None or not snapshot.is_worn(job, pod):
         annotations = _nudge(pod, nudge) if pod is not None else ()
         return children.new_pods_last((*stages, annotations), scaled.others), timers
     # The pod of the launcher's last attempt has the name that the next attempt needs.
@@ -72,19 +72,19 @@ def living_job_changes(
 
 
 def _launcher(
-    job: Present, host_list: HostList, nudge: Mapping[str, str], *, may_launch: bool
+    job: ElasticSnapshot, host_list: HostList, nudge: Mapping[str, str], *, may_launch: bool
 ) -> Iterator[Create]:
     """The list of hosts, the rights of the launcher, and its pod when the launcher may start."""
     observed, spec = job.observed, job.spec
     yield hosts.config(observed, spec, host_list)
     yield from launcher.account(observed, spec, job.pods)
     # A missing pod may be on its way. A second launcher beside the first would train, too.
-    is_absent = present.launcher_pod(observed) is None and not present.is_launcher_missing(job)
+    is_absent = snapshot.launcher_pod(observed) is None and not snapshot.is_launcher_missing(job)
     if is_absent and may_launch:
         yield launcher.pod(observed, spec, job.restarts, nudge)
 
 
-def _settled(job: Present, table: Table) -> set[ObjectRef]:
+def _kept_children(job: ElasticSnapshot, table: Table) -> set[ObjectRef]:
     """The children that stay although this plan may not make them.
 
     A pod of a worker that has left the table is not among them. `children.reconcile` deletes it,
@@ -93,10 +93,10 @@ def _settled(job: Present, table: Table) -> set[ObjectRef]:
     namespace = job.observed.ref.namespace
     pods = {ObjectRef(PODS, namespace, name) for name in table.target}
     # Pods that run mount the key, also when an edit has made it superfluous.
-    return {*pods, present.launcher_ref(job.observed), _secret_ref(job.observed)}
+    return {*pods, snapshot.launcher_ref(job.observed), _secret_ref(job.observed)}
 
 
-def _services(job: Present, table: Table) -> Iterator[Create]:
+def _services(job: ElasticSnapshot, table: Table) -> Iterator[Create]:
     """The key, and the Services of all workers."""
     observed = job.observed
     if workers.has_own_secret(job.spec) and _secret_ref(observed) not in observed.children:
@@ -104,7 +104,7 @@ def _services(job: Present, table: Table) -> Iterator[Create]:
     yield from workers.services(observed, table.target)
 
 
-def _new_workers(job: Present, table: Table) -> list[Worker]:
+def _new_workers(job: ElasticSnapshot, table: Table) -> list[Worker]:
     """The workers that need a pod."""
     # A job larger than the engine may hold gets no further pods; the condition Stalled says so.
     if workers.are_too_large(job.observed, job.spec, len(table.workers)):
@@ -112,7 +112,7 @@ def _new_workers(job: Present, table: Table) -> list[Worker]:
     return [worker for worker in table.workers.values() if worker.needs_pod]
 
 
-def _pod(job: Present, worker: Worker, scale_out: str) -> Create:
+def _pod(job: ElasticSnapshot, worker: Worker, scale_out: str) -> Create:
     # The label with the ScaleOut is the et-operator's: users select the new pods by it.
     is_added = worker.state in (WorkerState.RESERVED, WorkerState.HIDDEN)
     return workers.pod(job.observed, job.spec, worker.name, scale_out if is_added else "")
@@ -138,7 +138,7 @@ def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ..
     if policy is CleanPods.NONE:
         return ()
     pods = list(workers.present(observed).values())
-    launcher_pod = present.launcher_pod(observed)
+    launcher_pod = snapshot.launcher_pod(observed)
     still_runs = launcher_pod is not None and pod_state.is_active(launcher_pod)
     return (
         # A launcher that counted as lost may run after all, and its job has ended.

@@ -16,8 +16,8 @@ from edgeai.api.trainingjob import AttachMode, JobRestartPolicy
 from edgeai.faults.faults import job_fault
 from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Plan, Severity
-from globalmanager.kinds.elastic.trainingjob import phases, present, table
-from globalmanager.kinds.elastic.trainingjob.present import KIND, Present
+from globalmanager.kinds.elastic.trainingjob import phases, snapshot, table
+from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.spec import (
     DEFAULT_BACKOFF_LIMIT,
     SUSPENDED,
@@ -25,9 +25,9 @@ from globalmanager.kinds.elastic.trainingjob.spec import (
 )
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
+    JobState,
     Launcher,
-    Situation,
-    State,
+    MachineInputs,
     states_ahead,
 )
 from globalmanager.kinds.shared import status
@@ -47,8 +47,8 @@ def is_new(observed: Observed) -> bool:
 def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
     """A job that never started has failed."""
     message = f"{KIND} {observed.ref.name} has failed because the spec is invalid: {error}"
-    conditions.set(State.FAILED, message, cause="FailedValidation")
-    fields = {"phase": str(State.FAILED), "completionTime": rfc3339(now)}
+    conditions.set(JobState.FAILED, message, cause="FailedValidation")
+    fields = {"phase": str(JobState.FAILED), "completionTime": rfc3339(now)}
     return written_plan(observed, conditions, fields, now)
 
 
@@ -85,15 +85,15 @@ def readable(object_: Object) -> TrainingJob:
     )
 
 
-def tell(job: Present, error: InvalidSpec) -> None:
+def tell(job: ElasticSnapshot, error: InvalidSpec) -> None:
     """The condition Stalled, and one event for each edit."""
     # The colon ends what the condition is about, so another wrong value is another condition.
     text = f"{error.path} {error.problem}: {error.remedy}; {job.text} stays as it is"
     # The time of this reason decides when a missing launcher counts as lost.
-    if present.is_launcher_missing(job):
-        name = present.launcher_ref(job.observed).name
+    if snapshot.is_launcher_missing(job):
+        name = snapshot.launcher_ref(job.observed).name
         text = f"pod {name}: it is not there any more; {text}"
-        job.conditions.stall([job_fault(present.LAUNCHER_MISSING, text)])
+        job.conditions.stall([job_fault(snapshot.LAUNCHER_MISSING, text)])
     else:
         job.conditions.stall([job_fault(INVALID_SPEC, text)])
     # The event below tells the same fault once for each edit.
@@ -104,22 +104,22 @@ def tell(job: Present, error: InvalidSpec) -> None:
         job.conditions.events.append(Event(Severity.WARNING, f"{KIND}FailedValidation", message))
 
 
-def until_the_end(job: Present) -> Plan:
+def until_the_end(job: ElasticSnapshot) -> Plan:
     """The end of the job when its launcher has ended. A launcher that may start again does so when
     the spec is corrected.
     """
-    launcher = present.launcher_of(job)
-    situation = Situation(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
-    states = tuple(states_ahead(job.state, situation))
+    launcher = snapshot.launcher_of(job)
+    inputs = MachineInputs(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
+    states = tuple(states_ahead(job.state, inputs))
     # An end makes no children, so it needs no spec that can be read.
     if states and states[-1] in ENDS:
         workers = table.recorded(job.observed, job.spec)
         for state in states:
-            phases.enter(job, state, situation, workers)
+            phases.enter(job, state, inputs, workers)
         fields = {"phase": str(states[-1]), "completionTime": rfc3339(job.now)}
         return written_plan(job.observed, job.conditions, fields, job.now)
     # No object changes at the moment from which the launcher counts as lost.
-    is_awaited = launcher is Launcher.PENDING and present.is_launcher_missing(job)
-    left_s = present.missing_left_s(job, present.LAUNCHER_MISSING) if is_awaited else None
+    is_awaited = launcher is Launcher.PENDING and snapshot.is_launcher_missing(job)
+    left_s = snapshot.missing_left_s(job, snapshot.LAUNCHER_MISSING) if is_awaited else None
     timers = Timers().add(left_s)
     return written_plan(job.observed, job.conditions, {}, job.now, timers=timers)

@@ -23,24 +23,24 @@ from globalmanager.kinds.elastic.trainingjob import (
     hosts,
     invalid,
     phases,
-    present,
     replacement,
     room,
     scalers,
+    snapshot,
     stall,
     workers,
 )
 from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
-from globalmanager.kinds.elastic.trainingjob.present import KIND, STATES, Present
 from globalmanager.kinds.elastic.trainingjob.replacement import Replacement
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
-from globalmanager.kinds.elastic.trainingjob.scaling_step import View
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalingInputs
+from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, STATES, ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
+    JobState,
     Launcher,
-    Situation,
-    State,
+    MachineInputs,
     states_ahead,
 )
 from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState, observe
@@ -51,12 +51,12 @@ from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
 
 _AT_WORK: Final = (
-    State.WORKERS_CREATED,
-    State.WORKERS_READY,
-    State.LAUNCHER_CREATED,
-    State.RUNNING,
-    State.SCALING,
-    State.RESTARTING,
+    JobState.WORKERS_CREATED,
+    JobState.WORKERS_READY,
+    JobState.LAUNCHER_CREATED,
+    JobState.RUNNING,
+    JobState.SCALING,
+    JobState.RESTARTING,
 )
 """The conditions that a suspension makes False."""
 
@@ -65,7 +65,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
     if is_being_deleted(observed.object):
         return Plan()
-    state = present.state_of(observed)
+    state = snapshot.state_of(observed)
     # A terminal state is absorbing (I4), whatever an edit of the spec asks for.
     if state in ENDS:
         return _after_the_end(observed, now)
@@ -76,10 +76,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
     fault = observed.invalid or (observed.spec.start_fault if is_new else None)
     if fault is not None and is_new:
         return invalid.refused(observed, fault, conditions, now)
-    restarts = present.restarts_of(observed)
+    restarts = snapshot.restarts_of(observed)
     pods = workers.present(observed)
     spec = observed.spec if fault is None else invalid.readable(observed.object)
-    job = Present(observed, spec, now, state, conditions, restarts, pods)
+    job = ElasticSnapshot(observed, spec, now, state, conditions, restarts, pods)
     if fault is not None:
         invalid.tell(job, fault)
     if _is_suspended(job):
@@ -88,10 +88,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return _living(job) if fault is None else invalid.until_the_end(job)
 
 
-def _is_suspended(job: Present) -> bool:
+def _is_suspended(job: ElasticSnapshot) -> bool:
     """A launcher that has succeeded before the suspension began ends the job."""
-    has_succeeded = present.launcher_of(job) is Launcher.SUCCEEDED
-    return job.spec.is_suspended and (job.state is State.SUSPENDED or not has_succeeded)
+    has_succeeded = snapshot.launcher_of(job) is Launcher.SUCCEEDED
+    return job.spec.is_suspended and (job.state is JobState.SUSPENDED or not has_succeeded)
 
 
 # ---- a job that lives ---------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class _Decision(NamedTuple):
     replacements: Replacement
     scaling: Scaling
     """Its table is the last one."""
-    state: State
+    state: JobState
     restarts: int
     may_launch: bool
     host_list: HostList
@@ -115,7 +115,7 @@ class _Decision(NamedTuple):
     """Wait until the list of hosts changes again by time alone."""
 
 
-def _living(job: Present) -> Plan:
+def _living(job: ElasticSnapshot) -> Plan:
     decision = _decision(job)
     replacements, scaling, host_list = decision.replacements, decision.scaling, decision.host_list
     lives = decision.state not in ENDS
@@ -148,60 +148,60 @@ def _living(job: Present) -> Plan:
     )
 
 
-def _decision(job: Present) -> _Decision:
+def _decision(job: ElasticSnapshot) -> _Decision:
     """One rule after the other. Each takes the table of workers that the one before has left."""
     observed = job.observed
     start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
-    is_new = job.state is State.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
+    is_new = job.state is JobState.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     host_list = HostList() if is_new else hosts.current_hosts(observed)
     unfinished = scalers.unfinished(observed, start)
     table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
     replacements = replacement.replace(job, table)
-    view = View(job, replacements.table, host_list.hosts, table.next_index)
+    view = ScalingInputs(job, replacements.table, host_list.hosts, table.next_index)
     scaling = scalers.execute(view, unfinished, may_begin=job.state in MAY_SCALE)
     # The state and the list of hosts follow from the workers that the job wants from now on.
     table = scaling.table
-    situation = _situation(job, table, is_scaling=bool(scaling.current))
+    inputs = _machine_inputs(job, table, is_scaling=bool(scaling.current))
     state, restarts = job.state, job.restarts
     # Several states can pass in one plan. Each gets its condition and its event.
-    for state in states_ahead(job.state, situation):
-        restarts += state is State.RESTARTING
-        phases.enter(job, state, situation, table)
+    for state in states_ahead(job.state, inputs):
+        restarts += state is JobState.RESTARTING
+        phases.enter(job, state, inputs, table)
     workers = table.workers.values()
     # Horovod hangs after some changes of its hosts, so the list may follow the workers later.
     following = next_list(
         host_list,
         desired=[worker.name for worker in workers if worker.is_host],
         ready=[worker.name for worker in workers if worker.is_new_host],
-        has_launcher=present.launcher_pod(observed) is not None,
+        has_launcher=snapshot.launcher_pod(observed) is not None,
         now=job.now,
     )
     next_hosts = hosts.with_former_hosts(following.list, host_list, table.target)
     timers = Timers().add(following.wait_s)
-    may_launch = situation.are_enough_ready
+    may_launch = inputs.are_enough_ready
     return _Decision(
         start, replacements, scaling, state, restarts, may_launch, host_list, next_hosts, timers
     )
 
 
-def _situation(job: Present, table: Table, *, is_scaling: bool) -> Situation:
+def _machine_inputs(job: ElasticSnapshot, table: Table, *, is_scaling: bool) -> MachineInputs:
     workers, enough = table.workers.values(), table.enough(job.spec)
     rows_with_pod = [row for row in workers if row.pod is not None and not row.is_being_deleted]
     # The cluster may refuse the pods that an elastic job does not need for its start.
     enough_pods = enough if job.spec.is_elastic else len(workers)
-    return Situation(
+    return MachineInputs(
         are_workers_created=len(rows_with_pod) >= enough_pods,
         are_enough_ready=sum(row.is_ready for row in workers) >= enough,
         cannot_start=len(workers) - len(table.bucket(WorkerState.TERMINAL)) < enough,
-        launcher=present.launcher_of(job),
+        launcher=snapshot.launcher_of(job),
         may_restart=job.restarts < job.spec.restarts,
         is_scaling=is_scaling,
     )
 
 
-def _fields(job: Present, decision: _Decision, host_list: HostList) -> dict[str, Any]:
+def _fields(job: ElasticSnapshot, decision: _Decision, host_list: HostList) -> dict[str, Any]:
     """The fields of .status. Args: host_list: the list of hosts after this plan"""
     scaling, state = decision.scaling, decision.state
     return {
@@ -215,17 +215,17 @@ def _fields(job: Present, decision: _Decision, host_list: HostList) -> dict[str,
         **decision.replacements.fields,
         **scaling.fields,
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(host_list.hosts),
-        "replicaStatuses": present.numbers(job.observed, job.pods),
+        "replicaStatuses": snapshot.numbers(job.observed, job.pods),
     }
 
 
-def _is_written(job: Present, table: Table, restarts: int) -> bool:
+def _is_written(job: ElasticSnapshot, table: Table, restarts: int) -> bool:
     """Whether the status already has the decisions on which the actions rest."""
     recorded = status.status_of(job.observed)
     return recorded.get("targetWorkers") == list(table.target) and restarts == job.restarts
 
 
-def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
+def _outside_limits(job: ElasticSnapshot, table: Table) -> Iterator[Event]:
     """An event about an edit of the limits that excludes the present number of workers. Such limits
     hold for scalers, and change no worker by themselves.
     """
@@ -246,32 +246,32 @@ def _outside_limits(job: Present, table: Table) -> Iterator[Event]:
 # ---- a job that is suspended, or has ended ------------------------------------------------------
 
 
-def _suspended(job: Present) -> Plan:
+def _suspended(job: ElasticSnapshot) -> Plan:
     """The status of a suspended job keeps the wanted workers, so the job resumes in its size."""
     message = f"{job.text} is suspended."
-    if job.state is State.NEW:
-        job.conditions.set(State.CREATED, f"{job.text} {phases.MESSAGES[State.CREATED]}")
+    if job.state is JobState.NEW:
+        job.conditions.set(JobState.CREATED, f"{job.text} {phases.MESSAGES[JobState.CREATED]}")
     for state in _AT_WORK:
         if job.conditions.is_true(state):
             job.conditions.set(state, message, truth=Truth.FALSE, cause="Suspended")
-    job.conditions.set(State.SUSPENDED, message)
+    job.conditions.set(JobState.SUSPENDED, message)
     fields: dict[str, Any] = {
-        "phase": str(State.SUSPENDED),
+        "phase": str(JobState.SUSPENDED),
         "currentScaler": None,
         "currentWorkers": [],
         **room.at_rest(job.observed, job.pods),
-        "replicaStatuses": present.numbers(job.observed, job.pods),
+        "replicaStatuses": snapshot.numbers(job.observed, job.pods),
     }
     deletions = lifecycle.deletions(job.observed)
     # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
     # its list has lost all workers.
-    launcher_ref = present.launcher_ref(job.observed)
+    launcher_ref = snapshot.launcher_ref(job.observed)
     first = tuple(deletion for deletion in deletions if deletion.ref == launcher_ref)
     others = tuple(deletion for deletion in deletions if deletion.ref != launcher_ref)
     # The state is written before the first deletion, else a restarted GlobalManager would take the
     # pods for lost.
     stages = scalers.queued(job.observed, job.now)
-    if job.state is State.SUSPENDED:
+    if job.state is JobState.SUSPENDED:
         stages = (*(stage for stage in (first, others) if stage), *stages)
     timers = stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     return written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
@@ -286,7 +286,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     pods = workers.present(observed)
     fields: dict[str, Any] = {
         "observedReplicas": replicas,
-        "replicaStatuses": present.numbers(observed, pods),
+        "replicaStatuses": snapshot.numbers(observed, pods),
         "currentWorkers": [],
         "currentScaler": None,
         **room.at_rest(observed, pods),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from globalmanager.contract import Delete, Event, Severity
 from globalmanager.kinds.elastic.trainingjob import room
-from globalmanager.kinds.elastic.trainingjob.present import Present, count_in
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot, count_in
 from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.shared import lifecycle
 from globalmanager.kinds.shared.lifecycle import Timers
@@ -30,7 +30,7 @@ class Replacement(NamedTuple):
     room."""
 
 
-def replace(job: Present, table: Table) -> Replacement:
+def replace(job: ElasticSnapshot, table: Table) -> Replacement:
     """The table without lost workers and with their successors; in an elastic job with as many
     workers as there is room for.
     """
@@ -44,7 +44,7 @@ def replace(job: Present, table: Table) -> Replacement:
         size = room.resize(job, rest, len(lost_workers))
     else:
         new = rest.with_new_workers(job, len(lost_workers))
-        size = room.Room(new, room.forgotten(job.observed), room.NO_INDEX)
+        size = room.Sizing(new, room.forgotten(job.observed), room.NO_INDEX)
     # New workers always come behind those that stay.
     successors = size.table.target[len(rest.workers) :]
     # A worker without a free index for its successor does not count as replaced, but for the pauses

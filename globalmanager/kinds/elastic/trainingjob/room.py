@@ -17,13 +17,13 @@ from edgeai.api.training import MAX_REPLICAS
 from edgeai.faults import pod_faults
 from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Severity
-from globalmanager.kinds.elastic.trainingjob import present
-from globalmanager.kinds.elastic.trainingjob.present import Present
+from globalmanager.kinds.elastic.trainingjob import snapshot
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX, TrainingJob
 from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.lifecycle import Timers, pause_left_s
-from globalmanager.kinds.shared.room import has_room, is_queued, waiting_reason
+from globalmanager.kinds.shared.queued_pods import has_room, is_queued, waiting_reason
 
 _MANY: Final = 1000
 """From this index on a job adds waiting workers slowly, so the indices last for months."""
@@ -36,7 +36,7 @@ _LAUNCHER_FIRST: Final = "the launcher gets room first"
 NO_INDEX: Final = f"no index up to {MAX_INDEX} is left; create the job anew"
 
 
-class Room(NamedTuple):
+class Sizing(NamedTuple):
     """The table of an elastic job with as many workers as there is room for."""
 
     table: Table
@@ -58,7 +58,7 @@ class _LauncherFirst(NamedTuple):
     """Seconds until the next worker gives its room to the launcher."""
 
 
-def resize(job: Present, table: Table, lost_count: int) -> Room:
+def resize(job: ElasticSnapshot, table: Table, lost_count: int) -> Sizing:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
 
@@ -90,11 +90,11 @@ def resize(job: Present, table: Table, lost_count: int) -> Room:
         fields |= {"reason": "LauncherPending", "message": f"{job.text}: {_LAUNCHER_FIRST}"}
     why_none = _why_no_successor(fields["waiting"], has_no_index=has_no_index, is_placed=is_placed)
     timers = Timers().add(wait_s, first.wait_s)
-    return Room(first.table, {"elastic": fields}, why_none, timers, _taken_back(first.taken_back))
+    return Sizing(first.table, {"elastic": fields}, why_none, timers, _taken_back(first.taken_back))
 
 
 def _resized(
-    job: Present, table: Table, queue: Sequence[Worker], least: int, number: int
+    job: ElasticSnapshot, table: Table, queue: Sequence[Worker], least: int, number: int
 ) -> tuple[Table, float, bool]:
     """(the table with this number of workers, seconds until further ones come, whether no index was
     left for one).
@@ -118,7 +118,7 @@ def _is_stuck(worker: Worker) -> bool:
     return has_node and is_kept
 
 
-def _least(job: Present, terminal_count: int, *, is_placed: bool) -> int:
+def _least(job: ElasticSnapshot, terminal_count: int, *, is_placed: bool) -> int:
     """Least number of workers. Args: terminal_count: those that have ended for good"""
     least = max(job.spec.min_replicas or 1, 1)
     if not is_placed:
@@ -127,7 +127,7 @@ def _least(job: Present, terminal_count: int, *, is_placed: bool) -> int:
     return max(least, min(limit(job.observed, job.spec), least + terminal_count))
 
 
-def _number(job: Present, number: int, queue: Sequence[Worker], *, is_placed: bool) -> int:
+def _number(job: ElasticSnapshot, number: int, queue: Sequence[Worker], *, is_placed: bool) -> int:
     """The number of workers within the limit that follows from the room.
 
     Workers whose node does not start them leave their place in the queue to others, at most as many
@@ -146,7 +146,7 @@ def _number(job: Present, number: int, queue: Sequence[Worker], *, is_placed: bo
 
 
 def _launcher_first(
-    job: Present, least: int, before: Table, table: Table, queue: Sequence[str]
+    job: ElasticSnapshot, least: int, before: Table, table: Table, queue: Sequence[str]
 ) -> _LauncherFirst:
     """A launcher gets room before the workers above minReplicas. The scheduler of the cluster may
     have given its room to a worker that waited. So the workers give room back, one after the other.
@@ -177,11 +177,11 @@ def _launcher_first(
     return _LauncherFirst(table, last.name)
 
 
-def _left_until_taken_back_s(job: Present) -> float:
+def _left_until_taken_back_s(job: ElasticSnapshot) -> float:
     """Seconds until the launcher gets the room of a worker; infinite when the launcher does not
     wait for room. The pod of the last worker must have ended, and the scheduler needs some time.
     """
-    pod = present.launcher_pod(job.observed)
+    pod = snapshot.launcher_pod(job.observed)
     fault = pod_faults.first_fault([pod]) if pod is not None and is_queued(pod) else None
     # The room of a worker cures no other fault of the launcher.
     if fault is None or fault.reason != "Unschedulable":
@@ -204,19 +204,19 @@ def _why_no_successor(queue_length: int, *, has_no_index: bool, is_placed: bool)
     return "the job has as many workers as its limit allows" if is_placed else _LAUNCHER_FIRST
 
 
-def _is_launcher_placed(job: Present) -> bool:
-    pod = present.launcher_pod(job.observed)
-    return pod is not None and not present.is_worn(job, pod) and has_room(pod)
+def _is_launcher_placed(job: ElasticSnapshot) -> bool:
+    pod = snapshot.launcher_pod(job.observed)
+    return pod is not None and not snapshot.is_worn(job, pod) and has_room(pod)
 
 
-def _pause_s(job: Present, table: Table) -> float:
+def _pause_s(job: ElasticSnapshot, table: Table) -> float:
     """Seconds until the job may add a waiting worker."""
     since = _elastic_status(job.observed).get("lastScaleTime")
     return pause_left_s(since, _PAUSE_S, job.now) if table.next_index >= _MANY else 0.0
 
 
 def _fields(
-    job: Present, table: Table, *, before: Table, queue: Sequence[Worker]
+    job: ElasticSnapshot, table: Table, *, before: Table, queue: Sequence[Worker]
 ) -> dict[str, Any]:
     recorded = _elastic_status(job.observed)
     queued = [worker for worker in queue if worker.name in table.workers]
@@ -239,7 +239,7 @@ def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     recorded = _elastic_status(observed)
     # The limit is the user's word and holds again when the job is resumed.
     limits = {key: recorded[key] for key in ("limit", "lastScaleTime") if key in recorded}
-    ready = len(present.ready_workers(pods))
+    ready = len(snapshot.ready_workers(pods))
     return {"elastic": {"ready": ready, "waiting": 0, **limits}} if recorded else {}
 
 
@@ -281,9 +281,9 @@ def _elastic_status(observed: Observed) -> dict[str, Any]:
     return dict(mapping(status.status_of(observed).get("elastic")))
 
 
-def waits_in_queue(job: Present, pod: Object) -> bool:
+def waits_in_queue(job: ElasticSnapshot, pod: Object) -> bool:
     """Whether the pod of an elastic job waits for room without harm: enough workers run."""
     if not job.spec.is_elastic or not is_queued(pod):
         return False
     # Below minReplicas a pod without room does keep the job from training.
-    return len(present.ready_workers(job.pods)) >= (job.spec.min_replicas or 1)
+    return len(snapshot.ready_workers(job.pods)) >= (job.spec.min_replicas or 1)

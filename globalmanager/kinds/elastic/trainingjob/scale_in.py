@@ -10,76 +10,81 @@ from typing import Final
 from edgeai.api.elastic import ScalerState
 from globalmanager.kinds.elastic.trainingjob import commands
 from globalmanager.kinds.elastic.trainingjob.room import limit
-from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.scaling_step import (
+    UNACCEPTED,
+    ActiveScaler,
+    ScalingInputs,
+    Step,
+    run_script,
+)
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState
 from globalmanager.kinds.shared.lifecycle import Timers
 
 # A ScaleIn may name a thousand workers, and a message must stay short (I10).
 _MAX_SHOWN: Final = 5
-_UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 
 
-def step(view: View, current: ScalerView) -> Step:
+def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     """The next step of the ScaleIn."""
-    names = current.names(view.job.observed.ref.name)
+    names = current.names(inputs.job.observed.ref.name)
     # The choice stands in the status of the ScaleIn before anything follows from it.
     if not (current.has_begun and names):
-        return _choose(view, current)
+        return _choose(inputs, current)
     # Only workers that the job does not want any more lose their pods.
-    if view.table.workers.keys().isdisjoint(names):
-        return _await_end(view, current, names)
-    return _release(view, current, names)
+    if inputs.table.workers.keys().isdisjoint(names):
+        return _await_end(inputs, current, names)
+    return _release(inputs, current, names)
 
 
-def _release(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _release(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
-    problem = _choice_problem(view, current, names)
+    problem = _choice_problem(inputs, current, names)
     if problem:
-        return _failed(view, problem)
+        return _failed(inputs, problem)
     # The script comes first: it may tell the launcher's program that the workers go.
     if current.script.text and not current.has_run_script:
-        return _run_script(view, current, names)
-    draining = view.table.changed(names, WorkerState.DRAINING)
+        return _run_script(inputs, current, names)
+    draining = inputs.table.changed(names, WorkerState.DRAINING)
     # The launcher must not start a process on a worker that is about to end.
-    if not frozenset(view.hosts).isdisjoint(names):
-        if current.give_up_in_s(view.job.now) <= 0:
-            return _failed(view, f"{view.job.text} has no other worker that runs")
-        return Step(draining, timers=view.hope(current))
+    if not frozenset(inputs.hosts).isdisjoint(names):
+        if current.give_up_in_s(inputs.job.now) <= 0:
+            return _failed(inputs, f"{inputs.job.text} has no other worker that runs")
+        return Step(draining, timers=inputs.hope(current))
     if not current.has_run_script:
         text = f"the list of hosts has {_shown(names)} no more"
         return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
-    return _idle(view, current, names)
+    return _idle(inputs, current, names)
 
 
-def _failed(view: View, problem: str) -> Step:
+def _failed(inputs: ScalingInputs, problem: str) -> Step:
     """The end of a ScaleIn whose workers stay."""
-    return Step(view.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
+    return Step(inputs.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
 
 
-def _choose(view: View, current: ScalerView) -> Step:
+def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     """The choice of the workers, or the refusal."""
-    table, scaler = view.table, current.scaler
+    table, scaler = inputs.table, current.scaler
     if scaler is None:
-        return _failed(view, _UNACCEPTED)
+        return _failed(inputs, UNACCEPTED)
     # The et-operator takes names that match no worker for all workers, and deletes every one.
     unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
-        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {view.job.text}"
+        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {inputs.job.text}"
     else:
-        problem = _beyond_limits(view, scaler.count)
+        problem = _beyond_limits(inputs, scaler.count)
     if problem:
-        return _failed(view, problem)
+        return _failed(inputs, problem)
     # The workers that came last go first, so a job that grows and shrinks keeps its first ones.
     names = scaler.names or table.target[-scaler.count :]
-    text = f"removes {_shown(names)} from {view.job.text}"
+    text = f"removes {_shown(names)} from {inputs.job.text}"
     return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
 
 
-def _beyond_limits(view: View, number: int) -> str:
+def _beyond_limits(inputs: ScalingInputs, number: int) -> str:
     """Why this number of workers cannot go; "" when it can."""
-    job, total, least = view.job, len(view.table.workers), view.least
-    if view.limits_problem:
-        return view.limits_problem
+    job, total, least = inputs.job, len(inputs.table.workers), inputs.least
+    if inputs.limits_problem:
+        return inputs.limits_problem
     if number >= total:
         return f"{job.text} has {total} workers, so {number} cannot go"
     if total - number < least:
@@ -90,64 +95,64 @@ def _beyond_limits(view: View, number: int) -> str:
     return ""
 
 
-def _choice_problem(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
+def _choice_problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
     """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
     status. "" when the choice holds.
     """
     scaler = current.scaler
     if scaler is None:
-        return _UNACCEPTED
+        return UNACCEPTED
     asked_for = frozenset(scaler.names or names)
     if asked_for != frozenset(names) or len(names) != scaler.count:
         return "status.toDeletePods has other workers than spec.toDelete asks for"
-    return _beyond_limits(view, len(asked_for & view.table.workers.keys()))
+    return _beyond_limits(inputs, len(asked_for & inputs.table.workers.keys()))
 
 
-def _run_script(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
-    run = run_script(view, current, names)
+def _run_script(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+    run = run_script(inputs, current, names)
     if run.is_done:
         text = f"the script has run for {_shown(names)}"
-        table = view.table.changed(names, WorkerState.DRAINING)
+        table = inputs.table.changed(names, WorkerState.DRAINING)
         return Step(table, ScalerState.SCRIPT_EXECUTED, text)
     problem = run.problem
-    if not problem and current.give_up_in_s(view.job.now) <= 0:
+    if not problem and current.give_up_in_s(inputs.job.now) <= 0:
         problem = "no launcher could run the script in time"
     if problem:
-        return _failed(view, problem)
-    return Step(view.table, executions=run.executions, timers=view.hope(current))
+        return _failed(inputs, problem)
+    return Step(inputs.table, executions=run.executions, timers=inputs.hope(current))
 
 
-def _idle(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _idle(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """Wait until no process of the launcher works with the workers, then let go of them."""
-    released = Step(view.table.without(names))
-    if view.launcher is None:  # nobody works with the workers
+    released = Step(inputs.table.without(names))
+    if inputs.launcher is None:  # nobody works with the workers
         return released
-    checks = commands.idle(view.launcher, names, current.script.timeout_s)
-    executions = {current.key(view, f"idle-{n}"): check for n, check in enumerate(checks)}
-    results = [view.job.observed.executions.get(key) for key in executions]
+    checks = commands.idle(inputs.launcher, names, current.script.timeout_s)
+    executions = {current.key(inputs, f"idle-{n}"): check for n, check in enumerate(checks)}
+    results = [inputs.job.observed.executions.get(key) for key in executions]
     # A worker that is busy until the end of the time goes all the same: the user asked for it.
     if all(one is not None and one.exit_code in (0, commands.STILL_BUSY) for one in results):
         return released
     # Each check ends by itself. Where no check is possible, the workers get the time instead.
-    time_left_s = current.left_s(view.job.now)
+    time_left_s = current.left_s(inputs.job.now)
     is_running = any(one is None for one in results)
-    if (not is_running and time_left_s <= 0) or current.give_up_in_s(view.job.now) <= 0:
+    if (not is_running and time_left_s <= 0) or current.give_up_in_s(inputs.job.now) <= 0:
         return released
-    waits = Timers().add(current.give_up_in_s(view.job.now) if is_running else time_left_s)
-    table = view.table.changed(names, WorkerState.DRAINING)
+    waits = Timers().add(current.give_up_in_s(inputs.job.now) if is_running else time_left_s)
+    table = inputs.table.changed(names, WorkerState.DRAINING)
     return Step(table, executions=executions, timers=waits)
 
 
-def _await_end(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _await_end(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
     longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
     """
-    pods = [view.job.pods[name] for name in names if name in view.job.pods]
-    waits = [current.end_left_s(pod, view.job.now) for pod in pods]
+    pods = [inputs.job.pods[name] for name in names if name in inputs.job.pods]
+    waits = [current.end_left_s(pod, inputs.job.now) for pod in pods]
     if any(wait > 0 for wait in waits):
-        return Step(view.table, timers=Timers().add(*waits))
-    text = f"{view.job.text} has {len(view.table.workers)} workers"
-    return Step(view.table, ScalerState.SUCCEEDED, text + current.unended(pods))
+        return Step(inputs.table, timers=Timers().add(*waits))
+    text = f"{inputs.job.text} has {len(inputs.table.workers)} workers"
+    return Step(inputs.table, ScalerState.SUCCEEDED, text + current.unended(pods))
 
 
 def _shown(names: tuple[str, ...] | list[str]) -> str:

@@ -14,7 +14,13 @@ from edgeai.api.status import mapping
 from edgeai.api.training import MAX_REPLICAS
 from edgeai.faults import pod_faults
 from edgeai.faults.faults import STALLED
-from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View, run_script
+from globalmanager.kinds.elastic.trainingjob.scaling_step import (
+    UNACCEPTED,
+    ActiveScaler,
+    ScalingInputs,
+    Step,
+    run_script,
+)
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
 from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.shared import lifecycle, status
@@ -23,161 +29,168 @@ from globalmanager.kinds.shared.lifecycle import Timers
 _MADE_AGAIN_AFTER_S: Final = 5.0
 """Least age of a failed new worker that is made again under its name. The launcher has never seen
 its name."""
-_UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 
 
-def step(view: View, current: ScalerView) -> Step:
+def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     """The next step of the ScaleOut."""
-    names = current.names(view.job.observed.ref.name)
+    names = current.names(inputs.job.observed.ref.name)
     # The names stand in the status of the ScaleOut before the job wants the workers.
     if not (current.has_begun and names):
-        return _choose(view, current)
+        return _choose(inputs, current)
     # The job has not given out the last of the indices: its status does not know the workers yet.
-    if not view.has_enlisted(names):
-        return _enlist(view, current, names)
+    if not inputs.has_enlisted(names):
+        return _enlist(inputs, current, names)
     # An earlier plan took some of them out of the job again.
-    if not view.table.workers.keys() >= frozenset(names):
-        return _withdraw(view, current, names)
-    problem = _problem(view, current, names)
+    if not inputs.table.workers.keys() >= frozenset(names):
+        return _withdraw(inputs, current, names)
+    problem = _problem(inputs, current, names)
     if not problem:
-        return _await_workers(view, current, names)
+        return _await_workers(inputs, current, names)
     # First the job forgets the workers, and only then the ScaleOut fails: else a GlobalManager that
     # is killed in between would keep them. The message tells the next plan why.
-    smaller = _smaller(view, names)
-    if smaller != view.table:
+    smaller = _smaller(inputs, names)
+    if smaller != inputs.table:
         return Step(smaller, message=problem)
-    return Step(view.table, ScalerState.FAILED, f"{problem}; {view.job.text} keeps its workers")
+    return Step(inputs.table, ScalerState.FAILED, f"{problem}; {inputs.job.text} keeps its workers")
 
 
-def _choose(view: View, current: ScalerView) -> Step:
+def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     """The choice of the names, or the refusal."""
-    table, scaler = view.table, current.scaler
+    table, scaler = inputs.table, current.scaler
     if scaler is None:
-        return Step(table, ScalerState.FAILED, _UNACCEPTED)
+        return Step(table, ScalerState.FAILED, UNACCEPTED)
     number, total = scaler.count, len(table.workers) + scaler.count
-    most = view.job.spec.max_replicas
+    most = inputs.job.spec.max_replicas
     # Refusals come before the choice, so a ScaleOut that cannot succeed uses up no index.
     problem = ""
-    if view.limits_problem:
-        problem = view.limits_problem
+    if inputs.limits_problem:
+        problem = inputs.limits_problem
     elif most is not None and total > most:
         problem = f"{total} workers are more than maxReplicas, {most}"
     elif total > MAX_REPLICAS:
         problem = f"{total} workers are more than {MAX_REPLICAS}"
     elif table.next_index + number > MAX_INDEX + 1:
         problem = f"no index up to {MAX_INDEX} is left; create the job anew"
-    elif view.job.spec.is_elastic:
+    elif inputs.job.spec.is_elastic:
         problem = "the job has spec.elastic and adds them itself; kubectl scale sets the limit"
     if problem:
-        text = f"{view.job.text} has {len(table.workers)} workers, and {number} cannot be added"
+        text = f"{inputs.job.text} has {len(table.workers)} workers, and {number} cannot be added"
         text = f"{text}: {problem}"
         return Step(table, ScalerState.FAILED, text)
-    bigger = table.with_new_workers(view.job, number)
+    bigger = table.with_new_workers(inputs.job, number)
     names = bigger.target[len(table.workers) :]
-    text = f"adds {number} workers to {view.job.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
+    text = (
+        f"adds {number} workers to {inputs.job.text}: {', '.join(names[:3])}{', …' * (number > 3)}"
+    )
     return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
 
 
-def _enlist(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _enlist(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The job does not know the new workers yet. The ScaleOut chooses again when it is not the next
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
     """
-    table = view.table
-    if current.left_s(view.job.now) <= 0 or current.scaler is None:
-        return Step(table, ScalerState.FAILED, _late(view, current, names))
+    table = inputs.table
+    if current.left_s(inputs.job.now) <= 0 or current.scaler is None:
+        return Step(table, ScalerState.FAILED, _late(inputs, current, names))
     # A forged list of names must not make the job want workers that the spec does not ask for.
-    choice = _choose(view, current)
+    choice = _choose(inputs, current)
     if choice.fields.get("addPods") != list(names):
         return choice
-    return Step(table.with_new_workers(view.job, len(names), WorkerState.HIDDEN))
+    return Step(table.with_new_workers(inputs.job, len(names), WorkerState.HIDDEN))
 
 
-def _smaller(view: View, names: tuple[str, ...]) -> Table:
+def _smaller(inputs: ScalingInputs, names: tuple[str, ...]) -> Table:
     """The table without the new workers. A worker that the launcher has is no new one, and the
     least number of workers stays, whatever the status of the ScaleOut says.
     """
     # The launcher may use a worker of its list already, and such a worker must not vanish.
-    smaller = view.table.without(name for name in names if name not in view.hosts)
-    return smaller if len(smaller.workers) >= view.least else view.table
+    smaller = inputs.table.without(name for name in names if name not in inputs.hosts)
+    return smaller if len(smaller.workers) >= inputs.least else inputs.table
 
 
-def _await_workers(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _await_workers(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
-    hosts = frozenset(view.hosts)
+    hosts = frozenset(inputs.hosts)
     new = [name for name in names if name not in hosts]
-    table = view.table.changed(new, WorkerState.HIDDEN)
+    table = inputs.table.changed(new, WorkerState.HIDDEN)
     # The list of hosts has a new worker only when all of them run and the script has ended.
-    if _late_workers(view, names):
-        pods = [view.job.pods[name] for name in names if name in view.job.pods]
-        deletions, waits = lifecycle.replacement(pods, view.job.now, after_s=_MADE_AGAIN_AFTER_S)
-        return Step(table, deletions=deletions, timers=waits.add(current.left_s(view.job.now)))
+    if _late_workers(inputs, names):
+        pods = [inputs.job.pods[name] for name in names if name in inputs.job.pods]
+        deletions, waits = lifecycle.replacement(pods, inputs.job.now, after_s=_MADE_AGAIN_AFTER_S)
+        return Step(table, deletions=deletions, timers=waits.add(current.left_s(inputs.job.now)))
     if current.script.text and not current.has_run_script:
-        run = run_script(view, current, names)
+        run = run_script(inputs, current, names)
         if run.is_done:
             text = f"the script has run for {', '.join(names)}"
             return Step(table, ScalerState.SCRIPT_EXECUTED, text)
-        return Step(table, executions=run.executions, timers=view.hope(current))
+        return Step(table, executions=run.executions, timers=inputs.hope(current))
     if not new:
-        text = f"{view.job.text} has {len(table.workers)} workers"
+        text = f"{inputs.job.text} has {len(table.workers)} workers"
         return Step(table, ScalerState.SUCCEEDED, text)
     # Nothing is hidden from now on: the list of hosts gets the new workers.
-    return Step(view.table, timers=view.hope(current))
+    return Step(inputs.table, timers=inputs.hope(current))
 
 
-def _late_workers(view: View, names: Sequence[str]) -> list[str]:
+def _late_workers(inputs: ScalingInputs, names: Sequence[str]) -> list[str]:
     """The new workers that are not ready."""
-    return [name for name in names if not view.table.workers[name].is_ready]
+    return [name for name in names if not inputs.table.workers[name].is_ready]
 
 
-def _problem(view: View, current: ScalerView, names: tuple[str, ...]) -> str:
+def _problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
     """Why the ScaleOut gives up; "" while it does not."""
     if current.scaler is None:
-        return _UNACCEPTED
-    late = _late_workers(view, names)
-    if late and current.left_s(view.job.now) <= 0:
-        return _late(view, current, late)
-    if current.give_up_in_s(view.job.now) <= 0:
+        return UNACCEPTED
+    late = _late_workers(inputs, names)
+    if late and current.left_s(inputs.job.now) <= 0:
+        return _late(inputs, current, late)
+    if current.give_up_in_s(inputs.job.now) <= 0:
         return "the launcher did not take the new workers in time"
     if current.script.text and not current.has_run_script and not late:
-        return run_script(view, current, names).problem
+        return run_script(inputs, current, names).problem
     return ""
 
 
-def _withdraw(view: View, current: ScalerView, names: tuple[str, ...]) -> Step:
+def _withdraw(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
     has begun.
     """
-    scaler_status, target = mapping(current.object.get("status")), view.table.workers
-    smaller = _smaller(view, names)
-    pods = [view.job.pods[name] for name in names if name in view.job.pods and name not in target]
+    scaler_status, target = mapping(current.object.get("status")), inputs.table.workers
+    smaller = _smaller(inputs, names)
+    pods = [
+        inputs.job.pods[name] for name in names if name in inputs.job.pods and name not in target
+    ]
     undeleted = [pod for pod in pods if not is_being_deleted(pod)]
-    waits = [current.end_left_s(pod, view.job.now) for pod in undeleted]
-    if smaller != view.table or any(wait > 0 for wait in waits):
+    waits = [current.end_left_s(pod, inputs.job.now) for pod in undeleted]
+    if smaller != inputs.table or any(wait > 0 for wait in waits):
         return Step(smaller, timers=Timers().add(*waits))
     end = current.unended(undeleted) or "; the new workers were deleted"
-    return Step(view.table, ScalerState.FAILED, f"{scaler_status.get('message') or 'gave up'}{end}")
+    return Step(
+        inputs.table, ScalerState.FAILED, f"{scaler_status.get('message') or 'gave up'}{end}"
+    )
 
 
-def _late(view: View, current: ScalerView, names: Sequence[str]) -> str:
+def _late(inputs: ScalingInputs, current: ActiveScaler, names: Sequence[str]) -> str:
     """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
     of the API server that made no pod.
     """
     limit = current.script.timeout_s
     text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
-    why = _obstacle(view, names)
+    why = _obstacle(inputs, names)
     return f"{text}: {why}" if why else text
 
 
-def _obstacle(view: View, names: Sequence[str]) -> str:
+def _obstacle(inputs: ScalingInputs, names: Sequence[str]) -> str:
     """Why new workers do not run; "" when nobody says so."""
-    pods = [view.job.pods[name] for name in names if name in view.job.pods]
+    pods = [inputs.job.pods[name] for name in names if name in inputs.job.pods]
     ending = map(pod_faults.deletion_fault, filter(is_being_deleted, pods))
     fault = pod_faults.first_fault(pods) or next(ending, None)
     if fault is not None:
         return fault.message
     # Where the API made no pod, only the condition of the job has its words.
-    has_no_pod = any(name not in view.job.pods for name in names)
+    has_no_pod = any(name not in inputs.job.pods for name in names)
     return (
-        str(status.condition(view.job.observed, STALLED).get("message") or "") if has_no_pod else ""
+        str(status.condition(inputs.job.observed, STALLED).get("message") or "")
+        if has_no_pod
+        else ""
     )

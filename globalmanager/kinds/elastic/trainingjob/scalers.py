@@ -20,7 +20,7 @@ from globalmanager.contract import Action, Adopt, Create, Event, Execution, Obse
 from globalmanager.kinds.elastic import scaler_status, scalers
 from globalmanager.kinds.elastic.scaler_status import has_ended, state_of
 from globalmanager.kinds.elastic.trainingjob import room, scale_in, scale_out
-from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalerView, Step, View
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ActiveScaler, ScalingInputs, Step
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.elastic.trainingjob.table import Table
 from globalmanager.kinds.shared import children, objects, status
@@ -82,17 +82,19 @@ def queued(observed: Observed, now: datetime) -> Stages:
     return tuple(stage for stage in (adoptions(observed), words) if stage)
 
 
-def reserved(observed: Observed, unfinished_scalers: Sequence[ScalerView]) -> frozenset[str]:
+def reserved(observed: Observed, unfinished_scalers: Sequence[ActiveScaler]) -> frozenset[str]:
     """The workers that the current scaler adds or removes."""
     current = _current(unfinished_scalers)
     return frozenset() if current is None else frozenset(current.names(observed.ref.name))
 
 
-def _current(unfinished_scalers: Sequence[ScalerView]) -> ScalerView | None:
+def _current(unfinished_scalers: Sequence[ActiveScaler]) -> ActiveScaler | None:
     return next((scaler for scaler in unfinished_scalers if scaler.has_begun), None)
 
 
-def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: bool) -> Scaling:
+def execute(
+    inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler], *, may_begin: bool
+) -> Scaling:
     """The next step of the job's scalers.
 
     Args:
@@ -103,19 +105,19 @@ def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: 
     # The oldest first: the et-operator begins with the newest, so an old scaler may never begin.
     if current is None and may_begin:
         current = next((scaler for scaler in unfinished_scalers if scaler.is_created), None)
-    step = Step(view.table) if current is None else _STEPS[current.kind](view, current)
+    step = Step(inputs.table) if current is None else _STEPS[current.kind](inputs, current)
     # The phase of the job is Scaling exactly as long as the scaler says that it scales.
     is_active = (
         current is not None
         and (current.has_begun or step.state is ScalerState.SCALING)
         and step.state not in SCALER_ENDS
     )
-    patches, events = _current_report(view, current, step)
+    patches, events = _current_report(inputs, current, step)
     # An edit of `replicas` compares with the size before this step, and adds the scalers to it.
-    resize = _from_replicas(view, unfinished_scalers)
+    resize = _from_replicas(inputs, unfinished_scalers)
     others = [scaler for scaler in unfinished_scalers if scaler is not current]
     stages = (
-        (*_waiting_messages(view.job.observed, others, view.job.now), *patches),
+        (*_waiting_messages(inputs.job.observed, others, inputs.job.now), *patches),
         step.deletions,
     )
     is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
@@ -123,7 +125,7 @@ def execute(view: View, unfinished_scalers: Sequence[ScalerView], *, may_begin: 
         step.table,
         current.label if current is not None and is_active else "",
         tuple(stage for stage in stages if stage),
-        (*adoptions(view.job.observed), *resize.creates),
+        (*adoptions(inputs.job.observed), *resize.creates),
         {"observedReplicas": resize.replicas},
         events,
         step.executions,
@@ -147,14 +149,14 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
     return tuple(actions), tuple(events)
 
 
-def unfinished(observed: Observed, job_start: str = "") -> list[ScalerView]:
+def unfinished(observed: Observed, job_start: str = "") -> list[ActiveScaler]:
     """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
     not begun concerns only the scaler's own kind.
 
     Args: job_start: when the job was first worked on, or was last resumed
     """
     return [
-        ScalerView(ref, scaler, job_start)
+        ActiveScaler(ref, scaler, job_start)
         for ref, scaler in observed.scalers.items()
         if children.is_adopted(observed, scaler)
         and not is_being_deleted(scaler)
@@ -166,7 +168,7 @@ def unfinished(observed: Observed, job_start: str = "") -> list[ScalerView]:
 
 
 def _waiting_messages(
-    observed: Observed, unfinished_scalers: Sequence[ScalerView], now: datetime
+    observed: Observed, unfinished_scalers: Sequence[ActiveScaler], now: datetime
 ) -> Iterator[PatchStatus]:
     """What created scalers wait for, when that has changed. Their own kind says it first."""
     job: TrainingJob | None = observed.spec
@@ -188,7 +190,7 @@ def _message(scaler: Object) -> object:
 
 
 def _current_report(
-    view: View, current: ScalerView | None, step: Step
+    inputs: ScalingInputs, current: ActiveScaler | None, step: Step
 ) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
     """The status of the current scaler, and the events."""
     if current is None or not (step.state or step.message):
@@ -203,16 +205,16 @@ def _current_report(
         states = [ScalerState.SCRIPT_EXECUTED, step.state]  # the launcher has the new list
     scaler, fields = current.object, {}
     for state in states:
-        fields |= scaler_status.reached(scaler, current.kind, state, step.message, view.job.now)
+        fields |= scaler_status.reached(scaler, current.kind, state, step.message, inputs.job.now)
         scaler = {**scaler, "status": {**(scaler.get("status") or {}), **fields}}
     return (_patch(current, {**fields, **step.fields}),), _events(current, step.state, step.message)
 
 
-def _patch(current: ScalerView, fields: Mapping[str, Any]) -> PatchStatus:
+def _patch(current: ActiveScaler, fields: Mapping[str, Any]) -> PatchStatus:
     return PatchStatus(current.ref, Uid(current.object["metadata"]["uid"]), fields)
 
 
-def _events(current: ScalerView, state: ScalerState, message: str) -> tuple[Event, ...]:
+def _events(current: ActiveScaler, state: ScalerState, message: str) -> tuple[Event, ...]:
     """One event about the scaler and one about the job."""
     job_message = f"{current.kind} {current.ref.name}: {message}"
     return (
@@ -236,24 +238,24 @@ class _Resize(NamedTuple):
     """Seconds until the next try."""
 
 
-def _from_replicas(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
+def _from_replicas(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
     """The scaler for an edit of `replicas`."""
-    desired = view.job.spec.replicas
-    observed_replicas = status.status_of(view.job.observed).get("observedReplicas")
-    if view.limits_problem:
+    desired = inputs.job.spec.replicas
+    observed_replicas = status.status_of(inputs.job.observed).get("observedReplicas")
+    if inputs.limits_problem:
         # An edit waits for correct limits.
         return _Resize((), observed_replicas if type(observed_replicas) is int else desired)
     # In an elastic job the number is a limit, not a size: the room decides about the size.
-    if view.job.spec.is_elastic and (
-        observed_replicas == desired or room.accepts(view.job.spec, desired)
+    if inputs.job.spec.is_elastic and (
+        observed_replicas == desired or room.accepts(inputs.job.spec, desired)
     ):
-        return _to_limit(view, unfinished_scalers)
+        return _to_limit(inputs, unfinished_scalers)
     # Before the first plan nobody has scaled: the job starts with this number.
     if observed_replicas == desired or type(observed_replicas) is not int:
         return _Resize((), desired)
-    if adoptions(view.job.observed):
+    if adoptions(inputs.job.observed):
         return _Resize((), observed_replicas)  # the number counts the scalers that were adopted
-    difference = desired - _expected(view, unfinished_scalers)
+    difference = desired - _expected(inputs, unfinished_scalers)
     # The scalers that wait already bring the job to this number.
     if difference == 0:
         return _Resize((), desired)
@@ -262,31 +264,31 @@ def _from_replicas(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Res
     content = (
         {"toAdd": {"count": difference}} if difference > 0 else {"toDelete": {"count": -difference}}
     )
-    scaler = _scaler(view, type_, content)
+    scaler = _scaler(inputs, type_, content)
     # A plan about a refusal is not carried out, so the number still waits for its scaler.
     return _Resize(
         (scaler,) if scaler is not None else (),
-        observed_replicas if view.job.observed.refusal else desired,
+        observed_replicas if inputs.job.observed.refusal else desired,
     )
 
 
-def _to_limit(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
+def _to_limit(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
     """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
     ScaleIn that has failed is followed by another one, ever more slowly.
     """
-    limit = room.limit(view.job.observed, view.job.spec)
-    no_change = _Resize((), view.job.spec.replicas)
-    surplus = _expected(view, unfinished_scalers) - limit
+    limit = room.limit(inputs.job.observed, inputs.job.spec)
+    no_change = _Resize((), inputs.job.spec.replicas)
+    surplus = _expected(inputs, unfinished_scalers) - limit
     # A scaler that the job has not adopted yet is not counted yet.
-    if surplus <= 0 or adoptions(view.job.observed):
+    if surplus <= 0 or adoptions(inputs.job.observed):
         return no_change
-    former = _former_scale_ins(view.job.observed)
+    former = _former_scale_ins(inputs.job.observed)
     last = max(former, key=_ended_at, default=None)
     if last is not None:
         cause = mapping(last.get("status")).get("message")
         # The job tells why it is above its limit, because the pods show no fault.
         has_too_many = (
-            f"{view.job.text} has {len(view.table.workers)} workers, above its limit, {limit}"
+            f"{inputs.job.text} has {len(inputs.table.workers)} workers, above its limit, {limit}"
         )
         is_last_try = len(former) >= _MAX_TRIES
         remedy = (
@@ -296,10 +298,10 @@ def _to_limit(view: View, unfinished_scalers: Sequence[ScalerView]) -> _Resize:
         )
         problem = f"ScaleIn {last['metadata']['name']}: {cause}. {has_too_many}; {remedy}"
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** (len(former) - 1), _MAX_PAUSE_S)
-        wait_s = pause_left_s(_ended_at(last), pause_s, view.job.now)
+        wait_s = pause_left_s(_ended_at(last), pause_s, inputs.job.now)
         if is_last_try or wait_s > 0:
             return no_change._replace(problem=problem, wait_s=None if is_last_try else wait_s)
-    scaler = _scaler(view, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
+    scaler = _scaler(inputs, SCALE_INS, {"toDelete": {"count": surplus}}, is_tried_again=True)
     return no_change if scaler is None else no_change._replace(creates=(scaler,))
 
 
@@ -322,18 +324,20 @@ def _ended_at(scaler: Object) -> str:
     return str(mapping(scaler.get("status")).get("completionTime", ""))
 
 
-def _expected(view: View, unfinished_scalers: Sequence[ScalerView]) -> int:
+def _expected(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> int:
     """The number of workers after all unfinished scalers."""
-    target = view.table.workers.keys()
+    target = inputs.table.workers.keys()
     number = len(target)
     for scaler in unfinished_scalers:
         names = (
-            frozenset(scaler.names(view.job.observed.ref.name)) if scaler.has_begun else frozenset()
+            frozenset(scaler.names(inputs.job.observed.ref.name))
+            if scaler.has_begun
+            else frozenset()
         )
         if scaler.kind == "ScaleIn":
             number -= len(names & target) if names else scaler.scaler.count if scaler.scaler else 0
         # A ScaleOut names its workers one plan before the table has them.
-        elif scaler.scaler and not view.has_enlisted(names):
+        elif scaler.scaler and not inputs.has_enlisted(names):
             number += scaler.scaler.count
     return number
 
@@ -344,14 +348,18 @@ def _first_name(job: Observed) -> str:
 
 
 def _scaler(
-    view: View, type_: ResourceType, content: Mapping[str, Any], *, is_tried_again: bool = False
+    inputs: ScalingInputs,
+    type_: ResourceType,
+    content: Mapping[str, Any],
+    *,
+    is_tried_again: bool = False,
 ) -> Create | None:
     """The scaler that an edit makes; None when it exists and only the status was not written. A
     scaler of the user that has the name is passed over, because the name can be guessed.
 
     Args: is_tried_again: whether a scaler that has ended is passed over, too
     """
-    job = view.job.observed
+    job = inputs.job.observed
     spec = {"selector": {"name": job.ref.name}, **content}
     name = _first_name(job)
     number = 1

@@ -22,8 +22,8 @@ from globalmanager.contract import Delete, Execution, Result
 from globalmanager.kinds.elastic import scalers
 from globalmanager.kinds.elastic.scaler_status import has_condition, state_of
 from globalmanager.kinds.elastic.scalers import Scaler, Script
-from globalmanager.kinds.elastic.trainingjob import commands, present
-from globalmanager.kinds.elastic.trainingjob.present import Present
+from globalmanager.kinds.elastic.trainingjob import commands, snapshot
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.states import Launcher
 from globalmanager.kinds.elastic.trainingjob.table import Table
 from globalmanager.kinds.shared.lifecycle import Timers
@@ -36,10 +36,14 @@ _MAX_LINE_CHARS: Final = 400
 """Of a script's output in a message."""
 
 
-class View(NamedTuple):
+UNACCEPTED: Final = "the spec was changed and is not accepted any more"
+"""Why a scaler fails whose spec was good when the scaler began."""
+
+
+class ScalingInputs(NamedTuple):
     """What the execution of a scaler may depend on."""
 
-    job: Present
+    job: ElasticSnapshot
     table: Table
     hosts: Collection[str]
     """The list of hosts that the launcher has."""
@@ -50,8 +54,8 @@ class View(NamedTuple):
     def launcher(self) -> Object | None:
         """The launcher's pod while it runs."""
         # A launcher that pends or ends runs no command.
-        is_running = present.launcher_of(self.job) is Launcher.RUNNING
-        return present.launcher_pod(self.job.observed) if is_running else None
+        is_running = snapshot.launcher_of(self.job) is Launcher.RUNNING
+        return snapshot.launcher_pod(self.job.observed) if is_running else None
 
     def has_enlisted(self, names: Collection[str]) -> bool:
         """Whether the job's status knows the workers of a ScaleOut: it has given out their indices.
@@ -61,7 +65,7 @@ class View(NamedTuple):
         indices = [index_of(job, WORKER, name) for name in names]
         return bool(indices) and self.next_index > max(index or 0 for index in indices)
 
-    def hope(self, current: "ScalerView") -> Timers:
+    def hope(self, current: "ActiveScaler") -> Timers:
         """The wait until the scaler gives up."""
         return Timers().add(current.give_up_in_s(self.job.now))
 
@@ -81,7 +85,7 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScalerView:
+class ActiveScaler:
     """A scaler that is not finished."""
 
     ref: ObjectRef
@@ -169,9 +173,9 @@ class ScalerView:
         text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
         return f"{text}: {pod_faults.deletion_fault(pods[0]).message}"
 
-    def key(self, view: View, step: str) -> str:
+    def key(self, inputs: ScalingInputs, step: str) -> str:
         """The key of an execution. A new launcher runs the command again."""
-        pod = view.launcher["metadata"]["uid"] if view.launcher is not None else ""
+        pod = inputs.launcher["metadata"]["uid"] if inputs.launcher is not None else ""
         return f"{self.object['metadata']['uid']}/{step}/{pod}"
 
 
@@ -198,14 +202,16 @@ class ScriptRun(NamedTuple):
     executions: Mapping[str, Execution] = {}
 
 
-def run_script(view: View, current: ScalerView, workers: Collection[str]) -> ScriptRun:
+def run_script(inputs: ScalingInputs, current: ActiveScaler, workers: Collection[str]) -> ScriptRun:
     """Run the script in the launcher, and wait for a launcher that runs."""
-    if view.launcher is None:
+    if inputs.launcher is None:
         return ScriptRun()
-    key = current.key(view, "script")
-    execution = commands.script(view.launcher, current.script, tuple(workers), view.job.spec.slots)
+    key = current.key(inputs, "script")
+    execution = commands.script(
+        inputs.launcher, current.script, tuple(workers), inputs.job.spec.slots
+    )
     # A restarted GlobalManager has no results, so the script runs at least once.
-    result = view.job.observed.executions.get(key)
+    result = inputs.job.observed.executions.get(key)
     if result is None:
         return ScriptRun(executions={key: execution})
     problem = "" if result.exit_code == 0 else _problem(result, current.script)

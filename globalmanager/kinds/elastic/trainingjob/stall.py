@@ -12,9 +12,9 @@ from edgeai.api.resources import Object
 from edgeai.faults import faults, pod_faults
 from edgeai.faults.faults import Fault, job_fault
 from edgeai.faults.remedies import Cause
-from globalmanager.kinds.elastic.trainingjob import invalid, phases, present, room
+from globalmanager.kinds.elastic.trainingjob import invalid, phases, room, snapshot
 from globalmanager.kinds.elastic.trainingjob import workers as pods_of_workers
-from globalmanager.kinds.elastic.trainingjob.present import Present, count_in
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot, count_in
 from globalmanager.kinds.elastic.trainingjob.table import Table, WorkerState
 from globalmanager.kinds.shared.job_faults import (
     RESTARTED_S,
@@ -32,7 +32,7 @@ _SCALE_IN_FAILED: Final = "ScaleInFailed"
 _MAX_NAMED: Final = 3  # workers in one message
 
 
-def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
+def stall(job: ElasticSnapshot, table: Table, scale_in_problem: str) -> Timers:
     """Set the condition Stalled when the job does not get on.
 
     Args:
@@ -41,15 +41,15 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
     Returns: waits until a change
     """
     # A missing pod goes first: its condition has the time from which the pod counts as lost.
-    if present.is_launcher_missing(job):
-        pod = present.launcher_ref(job.observed)
+    if snapshot.is_launcher_missing(job):
+        pod = snapshot.launcher_ref(job.observed)
         message = f"pod {pod.name}: it is not there any more"
-        return _missing(job, present.LAUNCHER_MISSING, message)
+        return _missing(job, snapshot.LAUNCHER_MISSING, message)
     missing_names = [worker.name for worker in table.bucket(WorkerState.MISSING)]
     if missing_names:
         names = ", ".join(missing_names[:_MAX_NAMED])
         message = f"workers: {len(missing_names)} pods are not there any more, for example {names}"
-        return _missing(job, present.WORKERS_MISSING, message)
+        return _missing(job, snapshot.WORKERS_MISSING, message)
     # What the API refuses keeps all else from coming, and has no pod that could tell.
     fault = refusal_fault(job.observed, job.conditions)
     fault = fault or _workers_fault(job, table, scale_in_problem)
@@ -60,7 +60,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
     pods = [worker.pod for worker in workers if worker.pod is not None]
     # An elastic job works on while some of its workers wait for room.
     pods = [pod for pod in pods if not room.waits_in_queue(job, pod)]
-    launcher = present.launcher_pod(job.observed)
+    launcher = snapshot.launcher_pod(job.observed)
     # The launcher goes first: a job whose launcher fails gets nothing from its workers.
     if launcher is not None and not is_first_failure(launcher):
         pods.insert(0, launcher)
@@ -72,7 +72,7 @@ def stall(job: Present, table: Table, scale_in_problem: str) -> Timers:
     return Timers().add(examination.next_s, end_s)
 
 
-def _workers_fault(job: Present, table: Table, scale_in_problem: str) -> Fault | None:
+def _workers_fault(job: ElasticSnapshot, table: Table, scale_in_problem: str) -> Fault | None:
     """Why the job cannot have the number of workers that it is to have."""
     fault = job.spec.limits_fault
     if fault is not None:
@@ -95,16 +95,16 @@ def _workers_fault(job: Present, table: Table, scale_in_problem: str) -> Fault |
     return job_fault(_SCALE_IN_FAILED, scale_in_problem) if scale_in_problem else None
 
 
-def _missing(job: Present, reason: str, message: str) -> Timers:
+def _missing(job: ElasticSnapshot, reason: str, message: str) -> Timers:
     job.conditions.stall([job_fault(reason, message)])
-    return Timers().add(present.missing_left_s(job, reason))
+    return Timers().add(snapshot.missing_left_s(job, reason))
 
 
 # ---- the last failure ---------------------------------------------------------------------------
 
 
 def _last_failure(
-    job: Present, target: Collection[str], present_faults: Sequence[Fault]
+    job: ElasticSnapshot, target: Collection[str], present_faults: Sequence[Fault]
 ) -> tuple[tuple[Fault, ...], float]:
     """The last failure of workers that fail one after the other, until their successors have run
     for RESTARTED_S, and the seconds until then. Failed pods are soon deleted, and then only the
@@ -130,7 +130,7 @@ def _last_failure(
     return (), math.inf
 
 
-def _index(job: Present, fault: Fault) -> int | None:
+def _index(job: ElasticSnapshot, fault: Fault) -> int | None:
     """The index of the worker that has the fault."""
     return index_of(job.observed.ref.name, WORKER, fault.worker)
 
@@ -140,7 +140,7 @@ def _has_crashed(pod: Object) -> bool:
     return phase_of(pod) == "Failed" and not pod_state.is_disrupted(pod)
 
 
-def _until_recovered_s(job: Present, target: Collection[str], index: int) -> float:
+def _until_recovered_s(job: ElasticSnapshot, target: Collection[str], index: int) -> float:
     """Seconds until all workers from this index on have run for RESTARTED_S; infinite while one of
     them has no pod.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 
-class State(enum.StrEnum):
+class JobState(enum.StrEnum):
     """`.status.phase`, and the type of the condition that becomes True with it."""
 
     NEW = ""
@@ -26,7 +26,7 @@ class State(enum.StrEnum):
     FAILED = "Failed"
 
 
-ENDS: Final = (State.SUCCEEDED, State.FAILED)
+ENDS: Final = (JobState.SUCCEEDED, JobState.FAILED)
 
 
 class Launcher(enum.Enum):
@@ -41,7 +41,7 @@ class Launcher(enum.Enum):
     """The launcher was there, and its pod is gone."""
 
 
-class Situation(NamedTuple):
+class MachineInputs(NamedTuple):
     """What the machine knows about a job."""
 
     are_workers_created: bool = False
@@ -63,139 +63,139 @@ _HAS_RUN: Final = (Launcher.RUNNING, Launcher.SUCCEEDED)
 _HAS_FAILED: Final = (Launcher.FAILED, Launcher.LOST)
 
 
-def states_ahead(state: State, situation: Situation) -> Iterator[State]:
+def states_ahead(state: JobState, inputs: MachineInputs) -> Iterator[JobState]:
     """The states through which a job that is not suspended goes now, from the one after `state`.
     The last one is the state in which the job stays until the situation changes. A restart is the
     last of them, because the launcher of the next attempt does not exist yet.
     """
-    while (following := _next(state, situation)) is not None:
+    while (following := _next(state, inputs)) is not None:
         yield following
-        if following is State.RESTARTING:
+        if following is JobState.RESTARTING:
             return
         state = following
 
 
-def _next(state: State, now: Situation) -> State | None:
+def _next(state: JobState, inputs: MachineInputs) -> JobState | None:
     """The state after `state`; None while the job stays in `state`."""
-    return None if state in ENDS else _AFTER[state](now)
+    return None if state in ENDS else _AFTER[state](inputs)
 
 
-def _after_created(now: Situation) -> State | None:
+def _after_created(inputs: MachineInputs) -> JobState | None:
     # A launcher that exists proves that there were workers, also when the status lost the phase.
-    if now.are_workers_created or now.launcher is not Launcher.ABSENT:
-        return State.WORKERS_CREATED
-    return State.FAILED if now.cannot_start else None
+    if inputs.are_workers_created or inputs.launcher is not Launcher.ABSENT:
+        return JobState.WORKERS_CREATED
+    return JobState.FAILED if inputs.cannot_start else None
 
 
-def _after_workers_created(now: Situation) -> State | None:
-    if now.are_enough_ready or now.launcher is not Launcher.ABSENT:
-        return State.WORKERS_READY
+def _after_workers_created(inputs: MachineInputs) -> JobState | None:
+    if inputs.are_enough_ready or inputs.launcher is not Launcher.ABSENT:
+        return JobState.WORKERS_READY
     # Nobody replaces these workers, so a job that waits for them would wait for ever.
-    return State.FAILED if now.cannot_start else None
+    return JobState.FAILED if inputs.cannot_start else None
 
 
-def _after_workers_ready(now: Situation) -> State | None:
-    if now.launcher is not Launcher.ABSENT:
-        return State.LAUNCHER_CREATED
+def _after_workers_ready(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher is not Launcher.ABSENT:
+        return JobState.LAUNCHER_CREATED
     # horovodrun waits for its workers only for a limited time, so the job waits first.
-    return None if now.are_enough_ready else State.WORKERS_CREATED
+    return None if inputs.are_enough_ready else JobState.WORKERS_CREATED
 
 
-def _after_launcher_created(now: Situation) -> State | None:
-    if now.launcher in _HAS_RUN:
-        return State.RUNNING
-    return _after_failure(now)
+def _after_launcher_created(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher in _HAS_RUN:
+        return JobState.RUNNING
+    return _after_failure(inputs)
 
 
 # As in the et-operator, the launcher alone decides about success and failure: elastic training
 # survives the loss of workers.
-def _after_running(now: Situation) -> State | None:
-    if now.launcher is Launcher.SUCCEEDED:
-        return State.SUCCEEDED
-    return _after_failure(now) or (State.SCALING if now.is_scaling else None)
+def _after_running(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher is Launcher.SUCCEEDED:
+        return JobState.SUCCEEDED
+    return _after_failure(inputs) or (JobState.SCALING if inputs.is_scaling else None)
 
 
 # The end of the launcher does not wait for the scaler. The plan of the ended job fails the scaler.
-def _after_scaling(now: Situation) -> State | None:
-    if now.launcher is Launcher.SUCCEEDED:
-        return State.SUCCEEDED
-    return _after_failure(now) or (None if now.is_scaling else State.RUNNING)
+def _after_scaling(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher is Launcher.SUCCEEDED:
+        return JobState.SUCCEEDED
+    return _after_failure(inputs) or (None if inputs.is_scaling else JobState.RUNNING)
 
 
-def _after_restarting(now: Situation) -> State | None:
-    if now.launcher in _HAS_RUN:
-        return State.RUNNING
-    if now.launcher is Launcher.ABSENT:
+def _after_restarting(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher in _HAS_RUN:
+        return JobState.RUNNING
+    if inputs.launcher is Launcher.ABSENT:
         # A launcher of this attempt that is gone before it ran is made again.
-        return State.FAILED if now.cannot_start else None
-    return _after_failure(now)
+        return JobState.FAILED if inputs.cannot_start else None
+    return _after_failure(inputs)
 
 
-def _after_failure(now: Situation) -> State | None:
-    if now.launcher not in _HAS_FAILED:
+def _after_failure(inputs: MachineInputs) -> JobState | None:
+    if inputs.launcher not in _HAS_FAILED:
         return None
     # A launcher that is gone counts like one that failed: nobody knows how it ended.
-    return State.RESTARTING if now.may_restart else State.FAILED
+    return JobState.RESTARTING if inputs.may_restart else JobState.FAILED
 
 
-_AFTER: Final[Mapping[State, Callable[[Situation], State | None]]] = {
-    State.NEW: lambda _now: State.CREATED,
+_AFTER: Final[Mapping[JobState, Callable[[MachineInputs], JobState | None]]] = {
+    JobState.NEW: lambda _inputs: JobState.CREATED,
     # The children of a suspended job are deleted, so a resumed job starts from the beginning. The
     # et-operator has no way back.
-    State.SUSPENDED: lambda _now: State.CREATED,
-    State.CREATED: _after_created,
-    State.WORKERS_CREATED: _after_workers_created,
-    State.WORKERS_READY: _after_workers_ready,
-    State.LAUNCHER_CREATED: _after_launcher_created,
-    State.RUNNING: _after_running,
-    State.SCALING: _after_scaling,
-    State.RESTARTING: _after_restarting,
+    JobState.SUSPENDED: lambda _inputs: JobState.CREATED,
+    JobState.CREATED: _after_created,
+    JobState.WORKERS_CREATED: _after_workers_created,
+    JobState.WORKERS_READY: _after_workers_ready,
+    JobState.LAUNCHER_CREATED: _after_launcher_created,
+    JobState.RUNNING: _after_running,
+    JobState.SCALING: _after_scaling,
+    JobState.RESTARTING: _after_restarting,
 }
 
-TRANSITIONS: Final[Mapping[State, Mapping[State, str]]] = {
-    State.NEW: {State.CREATED: "the GlobalManager sees the job"},
-    State.CREATED: {
-        State.WORKERS_CREATED: "all workers have a pod",
-        State.FAILED: "too many workers have failed",
-        State.SUSPENDED: "suspended",
+TRANSITIONS: Final[Mapping[JobState, Mapping[JobState, str]]] = {
+    JobState.NEW: {JobState.CREATED: "the GlobalManager sees the job"},
+    JobState.CREATED: {
+        JobState.WORKERS_CREATED: "all workers have a pod",
+        JobState.FAILED: "too many workers have failed",
+        JobState.SUSPENDED: "suspended",
     },
-    State.WORKERS_CREATED: {
-        State.WORKERS_READY: "enough workers are ready",
-        State.FAILED: "too many workers have failed",
-        State.SUSPENDED: "suspended",
+    JobState.WORKERS_CREATED: {
+        JobState.WORKERS_READY: "enough workers are ready",
+        JobState.FAILED: "too many workers have failed",
+        JobState.SUSPENDED: "suspended",
     },
-    State.WORKERS_READY: {
-        State.LAUNCHER_CREATED: "the launcher has a pod",
-        State.WORKERS_CREATED: "a worker is lost before the launcher starts",
-        State.SUSPENDED: "suspended",
+    JobState.WORKERS_READY: {
+        JobState.LAUNCHER_CREATED: "the launcher has a pod",
+        JobState.WORKERS_CREATED: "a worker is lost before the launcher starts",
+        JobState.SUSPENDED: "suspended",
     },
-    State.LAUNCHER_CREATED: {
-        State.RUNNING: "the launcher runs",
-        State.RESTARTING: "the launcher fails or is lost",
-        State.FAILED: "the launcher fails for good",
-        State.SUSPENDED: "suspended",
+    JobState.LAUNCHER_CREATED: {
+        JobState.RUNNING: "the launcher runs",
+        JobState.RESTARTING: "the launcher fails or is lost",
+        JobState.FAILED: "the launcher fails for good",
+        JobState.SUSPENDED: "suspended",
     },
-    State.RUNNING: {
-        State.SUCCEEDED: "the launcher succeeds",
-        State.SCALING: "a scaler begins",
-        State.RESTARTING: "the launcher fails or is lost",
-        State.FAILED: "the launcher fails for good",
-        State.SUSPENDED: "suspended",
+    JobState.RUNNING: {
+        JobState.SUCCEEDED: "the launcher succeeds",
+        JobState.SCALING: "a scaler begins",
+        JobState.RESTARTING: "the launcher fails or is lost",
+        JobState.FAILED: "the launcher fails for good",
+        JobState.SUSPENDED: "suspended",
     },
-    State.SCALING: {
-        State.RUNNING: "the scaler is done",
-        State.SUCCEEDED: "the launcher succeeds",
-        State.RESTARTING: "the launcher fails or is lost",
-        State.FAILED: "the launcher fails for good",
-        State.SUSPENDED: "suspended",
+    JobState.SCALING: {
+        JobState.RUNNING: "the scaler is done",
+        JobState.SUCCEEDED: "the launcher succeeds",
+        JobState.RESTARTING: "the launcher fails or is lost",
+        JobState.FAILED: "the launcher fails for good",
+        JobState.SUSPENDED: "suspended",
     },
-    State.RESTARTING: {
-        State.RUNNING: "the new launcher runs",
-        State.RESTARTING: "the new launcher fails too",
-        State.FAILED: "the launcher fails for good, or too many workers have failed",
-        State.SUSPENDED: "suspended",
+    JobState.RESTARTING: {
+        JobState.RUNNING: "the new launcher runs",
+        JobState.RESTARTING: "the new launcher fails too",
+        JobState.FAILED: "the launcher fails for good, or too many workers have failed",
+        JobState.SUSPENDED: "suspended",
     },
-    State.SUSPENDED: {State.CREATED: "resumed"},
+    JobState.SUSPENDED: {JobState.CREATED: "resumed"},
 }
 """State -> the states that can follow it, and why, for docs and tests; `_AFTER` decides. SUCCEEDED
 and FAILED are final.

@@ -22,13 +22,13 @@ from edgeai.api.status import mapping, mappings
 from edgeai.api.training import MAX_REPLICAS, RestartPolicy
 from edgeai.faults import pod_faults
 from globalmanager.contract import Observed
-from globalmanager.kinds.elastic.trainingjob import present, workers
-from globalmanager.kinds.elastic.trainingjob.present import Present, count_in
+from globalmanager.kinds.elastic.trainingjob import snapshot, workers
+from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot, count_in
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX, TrainingJob
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.lifecycle import pause_left_s
+from globalmanager.kinds.shared.queued_pods import has_room
 from globalmanager.kinds.shared.replication import index_of, replica_name
-from globalmanager.kinds.shared.room import has_room
 
 _AT_ONCE: Final = 3
 """Number of workers of a job that are replaced without a pause."""
@@ -119,7 +119,7 @@ class Table(NamedTuple):
         return [worker for worker in self.workers.values() if worker.state in states]
 
     def with_new_workers(
-        self, job: Present, number: int, state: WorkerState = WorkerState.WAITING
+        self, job: ElasticSnapshot, number: int, state: WorkerState = WorkerState.WAITING
     ) -> "Table":
         """With further workers, as far as there are free indices. A worker has a pod already when
         the status that the plan reads is older than the pods.
@@ -178,7 +178,7 @@ def _names(observed: Observed, indices: Iterable[int]) -> Iterator[str]:
     return (replica_name(observed.ref.name, WORKER, index) for index in indices)
 
 
-def observe(job: Present, hosts: Collection[str], reserved: Collection[str]) -> Table:
+def observe(job: ElasticSnapshot, hosts: Collection[str], reserved: Collection[str]) -> Table:
     """The table at the beginning of a plan.
 
     Args:
@@ -192,7 +192,7 @@ def observe(job: Present, hosts: Collection[str], reserved: Collection[str]) -> 
 
 
 def _rows(
-    job: Present, names: Iterable[str], hosts: Collection[str], reserved: Collection[str]
+    job: ElasticSnapshot, names: Iterable[str], hosts: Collection[str], reserved: Collection[str]
 ) -> Iterator[Worker]:
     losses = count_in(job.observed, "replacedWorkers")
     for name in names:
@@ -204,13 +204,15 @@ def _rows(
         yield row
 
 
-def _row(job: Present, name: str, state: WorkerState, *, was_listed: bool = False) -> Worker:
+def _row(
+    job: ElasticSnapshot, name: str, state: WorkerState, *, was_listed: bool = False
+) -> Worker:
     pod = job.pods.get(name)
-    is_ready = pod is not None and present.is_ready(pod)
+    is_ready = pod is not None and snapshot.is_ready(pod)
     return Worker(name, pod, state, is_ready, was_listed)
 
 
-def _lost(job: Present, row: Worker, losses: int) -> Worker | None:
+def _lost(job: ElasticSnapshot, row: Worker, losses: int) -> Worker | None:
     """The row of a worker that is gone or has ended; None while the worker is or becomes usable.
 
     Args: losses: how many workers of the job were replaced before
@@ -236,7 +238,7 @@ def _lost(job: Present, row: Worker, losses: int) -> Worker | None:
     )
 
 
-def _usable(job: Present, row: Worker) -> Worker:
+def _usable(job: ElasticSnapshot, row: Worker) -> Worker:
     """The row of a worker that is or becomes usable."""
     wait_s = _wait_for_end_s(row.pod, job)
     # Horovod holds on to a host that it knows, so the room of such a worker is never given up.
@@ -248,14 +250,14 @@ def _usable(job: Present, row: Worker) -> Worker:
     return row._replace(state=state, wait_s=wait_s)
 
 
-def _loss(job: Present, row: Worker) -> str:
+def _loss(job: ElasticSnapshot, row: Worker) -> str:
     """What has happened to the worker; "" while the worker is or becomes usable.
 
     A pod that the launcher never saw can be made again under its name, so such a pod is not lost
     when it is missing.
     """
     if row.pod is None:
-        is_late = present.missing_left_s(job, present.WORKERS_MISSING) <= 0
+        is_late = snapshot.missing_left_s(job, snapshot.WORKERS_MISSING) <= 0
         return "is gone" if row.was_listed and is_late else ""
     # A launcher loses a worker as soon as its end begins. Others wait for the name to be free.
     if is_being_deleted(row.pod):
@@ -268,7 +270,7 @@ def _loss(job: Present, row: Worker) -> str:
     return f"has ended{detail}"
 
 
-def _wait_for_end_s(pod: Object | None, job: Present) -> float:
+def _wait_for_end_s(pod: Object | None, job: ElasticSnapshot) -> float:
     """Seconds until a pod that is being deleted counts as lost: its node does not answer."""
     if pod is None or not is_being_deleted(pod):
         return 0.0
@@ -307,7 +309,7 @@ def _is_retryable(pod: Object) -> bool:
     return is_signal or pod_state.is_disrupted(pod)
 
 
-def _backoff_s(pod: Object | None, losses: int, job: Present) -> float:
+def _backoff_s(pod: Object | None, losses: int, job: ElasticSnapshot) -> float:
     """Seconds until the worker is replaced. A worker that ends soon after its start again and again
     is replaced ever more slowly.
 

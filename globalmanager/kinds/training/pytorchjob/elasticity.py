@@ -13,9 +13,9 @@ from edgeai.api.status import mapping
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.framework import Elastic, KubeflowJob
-from globalmanager.kinds.training.present import NOT_ELASTIC
 from globalmanager.kinds.training.pytorchjob.autoscaling import bounds
 from globalmanager.kinds.training.pytorchjob.replica_types import WORKER
+from globalmanager.kinds.training.snapshot import NOT_ELASTIC
 
 ANNOTATION: Final = "edgeai.io/elastic"
 """Annotation of a job."""

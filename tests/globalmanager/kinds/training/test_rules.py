@@ -330,7 +330,7 @@ def test_setting_a_condition(before: list[State], state: State, after: list[str]
     for one in before:
         conditions.set(one, "before")
     conditions.set(state, "now")
-    listed = conditions.listed
+    listed = conditions.entries
     assert [f"{'' if one['status'] == 'True' else 'not '}{one['type']}" for one in listed] == after
 
 
@@ -340,10 +340,10 @@ def test_the_same_status_and_reason_change_nothing_and_another_reason_moves_to_t
     for state in (State.RUNNING, State.SUSPENDED):
         conditions.set(state, "first")
     conditions.set(State.RUNNING, "second")
-    assert [one["message"] for one in conditions.listed] == ["first", "first"]
+    assert [one["message"] for one in conditions.entries] == ["first", "first"]
     conditions.set(State.RUNNING, "third", truth=Truth.FALSE, cause="Suspended")
-    assert [one["type"] for one in conditions.listed] == ["Suspended", "Running"]
-    assert conditions.listed[-1]["reason"] == "PyTorchJobSuspended"
+    assert [one["type"] for one in conditions.entries] == ["Suspended", "Running"]
+    assert conditions.entries[-1]["reason"] == "PyTorchJobSuspended"
 
 
 def test_a_running_pod_that_is_being_deleted_is_neither_active_nor_failed() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.contract import Create, Delete, Fault, Refusal, Severity
+from globalmanager.contract import Create, Delete, ExecutionFailure, Refusal, Severity
 from globalmanager.kinds.elastic.trainingjob import KIND
 from tests.globalmanager.kinds.elastic.world import (
     JOB,
@@ -247,7 +247,7 @@ def test_a_busy_worker_ends_when_its_time_is_over() -> None:
 
 def test_where_idleness_cannot_be_asked_the_workers_get_the_time() -> None:
     world = training().scale_in(worker(1)).settle().settle(at(READ))
-    world.end(fault=Fault.REFUSED, message="no sh").settle(at(READ))
+    world.end(fault=ExecutionFailure.REFUSED, message="no sh").settle(at(READ))
     assert world.workers() == [0, 1]
     assert world.plan(at(READ)).requeue_after_s == 60 - READ
     assert world.settle(at(60)).workers() == [0]
@@ -303,7 +303,10 @@ def test_variables_of_a_script_stand_in_no_argument() -> None:
     ("result", "problem"),
     [
         ({"exit_code": 3, "output": "no\nroom\n"}, "exit code 3: room"),
-        ({"fault": Fault.TIMEOUT, "message": "no end"}, "could not run in the launcher: no end"),
+        (
+            {"fault": ExecutionFailure.TIMEOUT, "message": "no end"},
+            "could not run in the launcher: no end",
+        ),
     ],
 )
 def test_a_script_that_fails_fails_the_scaler(result: dict[str, Any], problem: str) -> None:

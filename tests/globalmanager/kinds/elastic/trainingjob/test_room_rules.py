@@ -7,8 +7,8 @@ import pytest
 
 from edgeai.api.objects import LABEL_MANAGED_BY, LABEL_ROLE, MANAGER
 from edgeai.api.resources import PODS, Object, ObjectRef
-from globalmanager.kinds.elastic.trainingjob import present, room, workers
-from globalmanager.kinds.elastic.trainingjob.present import KIND, STATES, Present
+from globalmanager.kinds.elastic.trainingjob import room, snapshot, workers
+from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, STATES, ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState, observe
 from globalmanager.kinds.shared.job_conditions import Conditions
 from tests.globalmanager.kinds.elastic.room import elastic
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     waiting: int = 0
 
 
-def job_of(row: Row, **status: Any) -> Present:
+def job_of(row: Row, **status: Any) -> ElasticSnapshot:
     object_ = elastic(low=row.low, high=row.high, queued=row.queued)
     names = [worker(index) for index in range(len(row.workers))]
     object_["status"] = {
@@ -84,12 +84,12 @@ def job_of(row: Row, **status: Any) -> Present:
             world.children[ObjectRef(PODS, "default", name)] = merged(pod, STATES_OF_PODS[letter])
     seen = world.observed()
     conditions = Conditions(seen, KIND, NOW, states=STATES)
-    state = present.state_of(seen)
-    restarts = present.restarts_of(seen)
-    return Present(seen, seen.spec, NOW, state, conditions, restarts, workers.present(seen))
+    state = snapshot.state_of(seen)
+    restarts = snapshot.restarts_of(seen)
+    return ElasticSnapshot(seen, seen.spec, NOW, state, conditions, restarts, workers.present(seen))
 
 
-def room_of(row: Row, **status: Any) -> room.Room:
+def room_of(row: Row, **status: Any) -> room.Sizing:
     job = job_of(row, **status)
     names = {
         key: [worker(index) for index in getattr(row, key)]
@@ -103,7 +103,7 @@ def room_of(row: Row, **status: Any) -> room.Room:
     return room.resize(job, table.changed(names["again"], WorkerState.RETRYABLE), lost_count=0)
 
 
-def in_state(found: room.Room, state: WorkerState) -> set[str]:
+def in_state(found: room.Sizing, state: WorkerState) -> set[str]:
     return {worker.name for worker in found.table.bucket(state)}
 
 

@@ -9,15 +9,15 @@ import pytest
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
     TRANSITIONS,
+    JobState,
     Launcher,
-    Situation,
-    State,
+    MachineInputs,
     states_ahead,
 )
 
 PAGE: Final = Path(__file__).parents[5] / "docs" / "kinds" / "trainingjob.md"
 SITUATIONS: Final = [
-    Situation(
+    MachineInputs(
         are_workers_created=created,
         are_enough_ready=ready,
         cannot_start=stuck,
@@ -28,53 +28,51 @@ SITUATIONS: Final = [
     for launcher in Launcher
     for created, ready, stuck, may_restart, scaling in itertools.product((False, True), repeat=5)
 ]
-LONGEST: Final = len(State)
+LONGEST: Final = len(JobState)
 
 
-def steps(state: State, situation: Situation) -> list[tuple[State, State]]:
+def steps(state: JobState, inputs: MachineInputs) -> list[tuple[JobState, JobState]]:
     """(state, next state) of each step."""
-    passed = [state, *itertools.islice(states_ahead(state, situation), LONGEST)]
+    passed = [state, *itertools.islice(states_ahead(state, inputs), LONGEST)]
     return list(itertools.pairwise(passed))
 
 
-ALL: Final = {
-    step for state in State for situation in SITUATIONS for step in steps(state, situation)
-}
+ALL: Final = {step for state in JobState for inputs in SITUATIONS for step in steps(state, inputs)}
 
 
 def test_every_step_is_in_the_table_and_every_entry_is_a_step() -> None:
     drawn = {(before, after) for before, listed in TRANSITIONS.items() for after in listed}
     # `plan` suspends a job in any state but the final ones.
-    suspensions = {(state, State.SUSPENDED) for state in State} - {
-        (state, State.SUSPENDED) for state in (State.NEW, State.SUSPENDED, *ENDS)
+    suspensions = {(state, JobState.SUSPENDED) for state in JobState} - {
+        (state, JobState.SUSPENDED) for state in (JobState.NEW, JobState.SUSPENDED, *ENDS)
     }
     assert ALL | suspensions == drawn
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_every_path_comes_to_rest(state: State) -> None:
-    for situation in SITUATIONS:
-        passed = steps(state, situation)
-        assert len(passed) < LONGEST, situation
-        if passed and passed[-1][1] is not State.RESTARTING:
-            assert not steps(passed[-1][1], situation), "the last state stays"
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_path_comes_to_rest(state: JobState) -> None:
+    for inputs in SITUATIONS:
+        passed = steps(state, inputs)
+        assert len(passed) < LONGEST, inputs
+        if passed and passed[-1][1] is not JobState.RESTARTING:
+            assert not steps(passed[-1][1], inputs), "the last state stays"
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_end_is_final(end: State) -> None:
-    assert not any(steps(end, situation) for situation in SITUATIONS)
+def test_an_end_is_final(end: JobState) -> None:
+    assert not any(steps(end, inputs) for inputs in SITUATIONS)
 
 
 def test_a_job_whose_launcher_never_existed_does_not_succeed() -> None:
     absent = [each for each in SITUATIONS if each.launcher is Launcher.ABSENT]
-    ends = {after for each in absent for _, after in steps(State.NEW, each)}
-    assert State.SUCCEEDED not in ends
-    assert State.RUNNING not in ends
+    ends = {after for each in absent for _, after in steps(JobState.NEW, each)}
+    assert JobState.SUCCEEDED not in ends
+    assert JobState.RUNNING not in ends
 
 
 def drawing() -> list[str]:
     """The lines of the diagram."""
-    names = {State.NEW: "[*]"}
+    names = {JobState.NEW: "[*]"}
     lines = [
         f"    {names.get(before, before)} --> {after}: {why}"
         for before, listed in TRANSITIONS.items()

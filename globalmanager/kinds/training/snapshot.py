@@ -15,7 +15,7 @@ from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions, State
-from globalmanager.kinds.shared.room import has_room, waiting_reason
+from globalmanager.kinds.shared.queued_pods import has_room, waiting_reason
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training import replicas, waiting
 from globalmanager.kinds.training.framework import Counts, KubeflowJob
@@ -24,7 +24,7 @@ from globalmanager.kinds.training.history import Failure, History
 NOT_ELASTIC: Final = "NotElastic"
 
 
-class Present(NamedTuple):
+class Snapshot(NamedTuple):
     """One job at one moment."""
 
     observed: Observed
@@ -42,7 +42,7 @@ class Present(NamedTuple):
 # ---- restarts -----------------------------------------------------------------------------------
 
 
-def is_restarting(job: Present) -> bool:
+def is_restarting(job: Snapshot) -> bool:
     """Whether a replica that failed does not run again yet. A pod of the present attempt that has
     failed stays so: its type is tolerant.
     """
@@ -63,7 +63,7 @@ def _has_come_up(pod: Object, attempt: int) -> bool:
     return phase_of(pod) != "Pending" and attempt_of(pod) >= attempt
 
 
-def history_after(job: Present, failed: list[Failure]) -> History:
+def history_after(job: Snapshot, failed: list[Failure]) -> History:
     """The history with the failures that are retried."""
     # A failure that is final ends the job or is tolerated, so it asks for no new attempt.
     retried = [one for one in failed if one.is_retryable]
@@ -73,7 +73,7 @@ def history_after(job: Present, failed: list[Failure]) -> History:
 # ---- the numbers of pods ------------------------------------------------------------------------
 
 
-def counts(job: Present) -> dict[str, Counts]:
+def counts(job: Snapshot) -> dict[str, Counts]:
     """Type -> numbers, of all types that the spec has."""
     pods = histories.pods_by_name(job.observed)
     type_counts = {}
@@ -95,13 +95,13 @@ def counts(job: Present) -> dict[str, Counts]:
     return type_counts
 
 
-def has_enough(job: Present) -> bool:
+def has_enough(job: Snapshot) -> bool:
     """Whether enough replicas of an elastic job run, so that others may wait for room."""
     elastic = job.spec.elastic
     return elastic is not None and counts(job)[elastic.type].active >= elastic.least
 
 
-def elastic(job: Present) -> dict[str, Any]:
+def elastic(job: Snapshot) -> dict[str, Any]:
     """The field elastic of .status."""
     recorded = mapping(status.status_of(job.observed).get("elastic"))
     pods = histories.pods_by_name(job.observed)
@@ -126,7 +126,7 @@ def elastic(job: Present) -> dict[str, Any]:
     return {"elastic": fields}
 
 
-def _has_lost_room(job: Present) -> bool:
+def _has_lost_room(job: Snapshot) -> bool:
     """Whether a replica of an elastic job, or of one that was elastic, is to start again."""
     pods = histories.pods_by_name(job.observed)
     return any(
@@ -135,7 +135,7 @@ def _has_lost_room(job: Present) -> bool:
     )
 
 
-def not_elastic(job: Present) -> tuple[Event, ...]:
+def not_elastic(job: Snapshot) -> tuple[Event, ...]:
     """The event about a job that is not elastic although its user asks for this. The field elastic
     of .status has the same words, so the event comes once, also when only an annotation was
     changed.
@@ -147,14 +147,14 @@ def not_elastic(job: Present) -> tuple[Event, ...]:
     return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
 
 
-def no_longer_elastic(job: Present) -> dict[str, Any]:
+def no_longer_elastic(job: Snapshot) -> dict[str, Any]:
     """The field elastic of .status of a job that has no replicas, or that is not elastic."""
     # A merge patch keeps a field that it does not name, so the earlier numbers would stay.
     return {"elastic": None} if "elastic" in status.status_of(job.observed) else {}
 
 
 def statuses(
-    job: Present, counts: Mapping[str, Counts], end: State | None = None
+    job: Snapshot, counts: Mapping[str, Counts], end: State | None = None
 ) -> dict[str, Any]:
     """The numbers as the status shows them. Of a job that has succeeded, an active replica counts
     as succeeded.

@@ -1,4 +1,4 @@
-"""One TrainingJob at one moment, and what a plan reads from it: pods, situation, status fields.
+"""One TrainingJob at one moment, and what a plan reads from it: pods, inputs, status fields.
 
 Nothing here makes an action.
 """
@@ -17,14 +17,14 @@ from globalmanager.contract import Observed
 from globalmanager.kinds.elastic.trainingjob import launcher as launchers
 from globalmanager.kinds.elastic.trainingjob import workers
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
-from globalmanager.kinds.elastic.trainingjob.states import Launcher, State
+from globalmanager.kinds.elastic.trainingjob.states import JobState, Launcher
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import MAX_RESTARTS, attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions
 from globalmanager.kinds.shared.outcomes import outcomes as of_all_kinds
 
 KIND: Final = "TrainingJob"
-STATES: Final = tuple(state for state in State if state is not State.NEW)
+STATES: Final = tuple(state for state in JobState if state is not JobState.NEW)
 """The types of the conditions."""
 LAUNCHER_MISSING: Final = "LauncherMissing"
 """Reason of the condition Stalled while the launcher's pod is not there."""
@@ -35,7 +35,7 @@ MISSING_S: Final = 5.0
 just become the leader can be late. A job that has failed never runs again, and a healthy worker
 would be replaced. A listed worker whose pod is being deleted counts as lost at once."""
 # Not RESTARTING, where the launcher of the next attempt does not exist yet.
-_HAVE_LAUNCHER: Final = (State.LAUNCHER_CREATED, State.RUNNING, State.SCALING)
+_HAVE_LAUNCHER: Final = (JobState.LAUNCHER_CREATED, JobState.RUNNING, JobState.SCALING)
 _PHASES: Final = {
     "Running": Launcher.RUNNING,
     "Succeeded": Launcher.SUCCEEDED,
@@ -43,13 +43,13 @@ _PHASES: Final = {
 }
 
 
-class Present(NamedTuple):
+class ElasticSnapshot(NamedTuple):
     """One job at one moment."""
 
     observed: Observed
     spec: TrainingJob
     now: datetime
-    state: State
+    state: JobState
     conditions: Conditions
     restarts: int
     """How often the launcher was started again."""
@@ -62,9 +62,9 @@ class Present(NamedTuple):
         return f"{KIND} {self.observed.ref.name}"
 
 
-def state_of(observed: Observed) -> State:
+def state_of(observed: Observed) -> JobState:
     text = status.status_of(observed).get("phase")
-    return State(text) if text in STATES else State.NEW
+    return JobState(text) if text in STATES else JobState.NEW
 
 
 def restarts_of(observed: Observed) -> int:
@@ -89,7 +89,7 @@ def launcher_pod(observed: Observed) -> Object | None:
     return observed.children.get(launcher_ref(observed))
 
 
-def launcher_of(job: Present) -> Launcher:
+def launcher_of(job: ElasticSnapshot) -> Launcher:
     pod = launcher_pod(job.observed)
     if pod is None:
         if job.state not in _HAVE_LAUNCHER:
@@ -104,20 +104,20 @@ def launcher_of(job: Present) -> Launcher:
     return _PHASES.get(phase_of(pod), Launcher.PENDING)
 
 
-def is_worn(job: Present, pod: Object) -> bool:
+def is_worn(job: ElasticSnapshot, pod: Object) -> bool:
     """Whether the launcher's pod is of an earlier attempt. The et-operator notes no attempt, so a
     pod that the et-operator made is worn as soon as the launcher restarts.
     """
     if is_made_elsewhere(pod):
-        return job.state is State.RESTARTING
+        return job.state is JobState.RESTARTING
     return attempt_of(pod) < job.restarts
 
 
-def is_launcher_missing(job: Present) -> bool:
+def is_launcher_missing(job: ElasticSnapshot) -> bool:
     return job.state in _HAVE_LAUNCHER and launcher_pod(job.observed) is None
 
 
-def missing_left_s(job: Present, reason: str) -> float:
+def missing_left_s(job: ElasticSnapshot, reason: str) -> float:
     """Seconds until the pods that the condition Stalled with this reason names count as lost."""
     stall = job.conditions.last_stall
     # The transition time is older when the job has stalled for another reason before.
