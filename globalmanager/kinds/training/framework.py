@@ -5,17 +5,16 @@ the value with each job, so none of their rules asks for a kind or a version.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec
 from edgeai.api.training import CleanPods, RestartPolicy, RunPolicy
-from globalmanager.contract import Create, Event, Observed, Suspension
+from globalmanager.contract import Create, Event, Observed
 
 EnvVar = dict[str, Any]
-SUSPENSION: Final = Suspension(("spec", "runPolicy", "suspend"))
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True):

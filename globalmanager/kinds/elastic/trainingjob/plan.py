@@ -33,7 +33,7 @@ from globalmanager.kinds.elastic.trainingjob import (
 from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
 from globalmanager.kinds.elastic.trainingjob.replacement import Replacement
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
-from globalmanager.kinds.elastic.trainingjob.scaling_step import ScalingInputs
+from globalmanager.kinds.elastic.trainingjob.scaling_step import StepInputs
 from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, STATES, ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.elastic.trainingjob.states import (
@@ -159,7 +159,7 @@ def _decision(job: ElasticSnapshot) -> _Decision:
     table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
     replacements = replacement.replace(job, table)
-    view = ScalingInputs(job, replacements.table, host_list.hosts, table.next_index)
+    view = StepInputs(job, replacements.table, host_list.hosts, table.next_index)
     scaling = scalers.execute(view, unfinished, may_begin=job.state in MAY_SCALE)
     # The state and the list of hosts follow from the workers that the job wants from now on.
     table = scaling.table

@@ -13,8 +13,8 @@ from globalmanager.kinds.elastic.trainingjob.room import limit
 from globalmanager.kinds.elastic.trainingjob.scaling_step import (
     UNACCEPTED,
     ActiveScaler,
-    ScalingInputs,
     Step,
+    StepInputs,
     run_script,
 )
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState
@@ -24,7 +24,7 @@ from globalmanager.kinds.shared.lifecycle import Timers
 _MAX_SHOWN: Final = 5
 
 
-def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
+def step(inputs: StepInputs, current: ActiveScaler) -> Step:
     """The next step of the ScaleIn."""
     names = current.names(inputs.job.observed.ref.name)
     # The choice stands in the status of the ScaleIn before anything follows from it.
@@ -36,7 +36,7 @@ def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     return _release(inputs, current, names)
 
 
-def _release(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _release(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The workers are still wanted by the job: the launcher must let go of them first."""
     problem = _choice_problem(inputs, current, names)
     if problem:
@@ -56,12 +56,12 @@ def _release(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...
     return _idle(inputs, current, names)
 
 
-def _failed(inputs: ScalingInputs, problem: str) -> Step:
+def _failed(inputs: StepInputs, problem: str) -> Step:
     """The end of a ScaleIn whose workers stay."""
     return Step(inputs.table, ScalerState.FAILED, f"{problem}; nothing was deleted")
 
 
-def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
+def _choose(inputs: StepInputs, current: ActiveScaler) -> Step:
     """The choice of the workers, or the refusal."""
     table, scaler = inputs.table, current.scaler
     if scaler is None:
@@ -80,7 +80,7 @@ def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
 
 
-def _beyond_limits(inputs: ScalingInputs, number: int) -> str:
+def _beyond_limits(inputs: StepInputs, number: int) -> str:
     """Why this number of workers cannot go; "" when it can."""
     job, total, least = inputs.job, len(inputs.table.workers), inputs.least
     if inputs.limits_problem:
@@ -95,7 +95,7 @@ def _beyond_limits(inputs: ScalingInputs, number: int) -> str:
     return ""
 
 
-def _choice_problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
+def _choice_problem(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
     """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
     status. "" when the choice holds.
     """
@@ -108,7 +108,7 @@ def _choice_problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[s
     return _beyond_limits(inputs, len(asked_for & inputs.table.workers.keys()))
 
 
-def _run_script(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _run_script(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     run = run_script(inputs, current, names)
     if run.is_done:
         text = f"the script has run for {_shown(names)}"
@@ -122,7 +122,7 @@ def _run_script(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, 
     return Step(inputs.table, executions=run.executions, timers=inputs.hope(current))
 
 
-def _idle(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _idle(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """Wait until no process of the launcher works with the workers, then let go of them."""
     released = Step(inputs.table.without(names))
     if inputs.launcher is None:  # nobody works with the workers
@@ -143,7 +143,7 @@ def _idle(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) 
     return Step(table, executions=executions, timers=waits)
 
 
-def _await_end(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _await_end(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The workers are no longer wanted: the ScaleIn is done once their pods are gone. It waits no
     longer than its timeout, because a pod with a finalizer or on a lost node may stay for ever.
     """

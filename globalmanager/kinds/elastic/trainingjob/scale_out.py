@@ -17,8 +17,8 @@ from edgeai.faults.faults import STALLED
 from globalmanager.kinds.elastic.trainingjob.scaling_step import (
     UNACCEPTED,
     ActiveScaler,
-    ScalingInputs,
     Step,
+    StepInputs,
     run_script,
 )
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
@@ -31,7 +31,7 @@ _MADE_AGAIN_AFTER_S: Final = 5.0
 its name."""
 
 
-def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
+def step(inputs: StepInputs, current: ActiveScaler) -> Step:
     """The next step of the ScaleOut."""
     names = current.names(inputs.job.observed.ref.name)
     # The names stand in the status of the ScaleOut before the job wants the workers.
@@ -54,7 +54,7 @@ def step(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     return Step(inputs.table, ScalerState.FAILED, f"{problem}; {inputs.job.text} keeps its workers")
 
 
-def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
+def _choose(inputs: StepInputs, current: ActiveScaler) -> Step:
     """The choice of the names, or the refusal."""
     table, scaler = inputs.table, current.scaler
     if scaler is None:
@@ -85,7 +85,7 @@ def _choose(inputs: ScalingInputs, current: ActiveScaler) -> Step:
     return Step(table, ScalerState.SCALING, text, {"addPods": list(names)})
 
 
-def _enlist(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _enlist(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The job does not know the new workers yet. The ScaleOut chooses again when it is not the next
     one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
     status.
@@ -100,7 +100,7 @@ def _enlist(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]
     return Step(table.with_new_workers(inputs.job, len(names), WorkerState.HIDDEN))
 
 
-def _smaller(inputs: ScalingInputs, names: tuple[str, ...]) -> Table:
+def _smaller(inputs: StepInputs, names: tuple[str, ...]) -> Table:
     """The table without the new workers. A worker that the launcher has is no new one, and the
     least number of workers stays, whatever the status of the ScaleOut says.
     """
@@ -109,7 +109,7 @@ def _smaller(inputs: ScalingInputs, names: tuple[str, ...]) -> Table:
     return smaller if len(smaller.workers) >= inputs.least else inputs.table
 
 
-def _await_workers(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _await_workers(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The new workers are wanted: wait for them, run the script, wait for the list of hosts."""
     hosts = frozenset(inputs.hosts)
     new = [name for name in names if name not in hosts]
@@ -132,12 +132,12 @@ def _await_workers(inputs: ScalingInputs, current: ActiveScaler, names: tuple[st
     return Step(inputs.table, timers=inputs.hope(current))
 
 
-def _late_workers(inputs: ScalingInputs, names: Sequence[str]) -> list[str]:
+def _late_workers(inputs: StepInputs, names: Sequence[str]) -> list[str]:
     """The new workers that are not ready."""
     return [name for name in names if not inputs.table.workers[name].is_ready]
 
 
-def _problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
+def _problem(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
     """Why the ScaleOut gives up; "" while it does not."""
     if current.scaler is None:
         return UNACCEPTED
@@ -151,7 +151,7 @@ def _problem(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...
     return ""
 
 
-def _withdraw(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
+def _withdraw(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
     has begun.
     """
@@ -170,7 +170,7 @@ def _withdraw(inputs: ScalingInputs, current: ActiveScaler, names: tuple[str, ..
     )
 
 
-def _late(inputs: ScalingInputs, current: ActiveScaler, names: Sequence[str]) -> str:
+def _late(inputs: StepInputs, current: ActiveScaler, names: Sequence[str]) -> str:
     """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
     of the API server that made no pod.
     """
@@ -180,7 +180,7 @@ def _late(inputs: ScalingInputs, current: ActiveScaler, names: Sequence[str]) ->
     return f"{text}: {why}" if why else text
 
 
-def _obstacle(inputs: ScalingInputs, names: Sequence[str]) -> str:
+def _obstacle(inputs: StepInputs, names: Sequence[str]) -> str:
     """Why new workers do not run; "" when nobody says so."""
     pods = [inputs.job.pods[name] for name in names if name in inputs.job.pods]
     ending = map(pod_faults.deletion_fault, filter(is_being_deleted, pods))

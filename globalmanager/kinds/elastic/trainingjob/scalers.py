@@ -20,7 +20,7 @@ from globalmanager.contract import Action, Adopt, Create, Event, Execution, Obse
 from globalmanager.kinds.elastic import scaler_status, scalers
 from globalmanager.kinds.elastic.scaler_status import has_ended, state_of
 from globalmanager.kinds.elastic.trainingjob import room, scale_in, scale_out
-from globalmanager.kinds.elastic.trainingjob.scaling_step import ActiveScaler, ScalingInputs, Step
+from globalmanager.kinds.elastic.trainingjob.scaling_step import ActiveScaler, Step, StepInputs
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.elastic.trainingjob.table import Table
 from globalmanager.kinds.shared import children, objects, status
@@ -93,7 +93,7 @@ def _current(unfinished_scalers: Sequence[ActiveScaler]) -> ActiveScaler | None:
 
 
 def execute(
-    inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler], *, may_begin: bool
+    inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler], *, may_begin: bool
 ) -> Scaling:
     """The next step of the job's scalers.
 
@@ -190,7 +190,7 @@ def _message(scaler: Object) -> object:
 
 
 def _current_report(
-    inputs: ScalingInputs, current: ActiveScaler | None, step: Step
+    inputs: StepInputs, current: ActiveScaler | None, step: Step
 ) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
     """The status of the current scaler, and the events."""
     if current is None or not (step.state or step.message):
@@ -238,7 +238,7 @@ class _Resize(NamedTuple):
     """Seconds until the next try."""
 
 
-def _from_replicas(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
+def _from_replicas(inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
     """The scaler for an edit of `replicas`."""
     desired = inputs.job.spec.replicas
     observed_replicas = status.status_of(inputs.job.observed).get("observedReplicas")
@@ -272,7 +272,7 @@ def _from_replicas(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveSca
     )
 
 
-def _to_limit(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
+def _to_limit(inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler]) -> _Resize:
     """The ScaleIn of an elastic job with more workers than `kubectl scale` or maxReplicas allow. A
     ScaleIn that has failed is followed by another one, ever more slowly.
     """
@@ -324,7 +324,7 @@ def _ended_at(scaler: Object) -> str:
     return str(mapping(scaler.get("status")).get("completionTime", ""))
 
 
-def _expected(inputs: ScalingInputs, unfinished_scalers: Sequence[ActiveScaler]) -> int:
+def _expected(inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler]) -> int:
     """The number of workers after all unfinished scalers."""
     target = inputs.table.workers.keys()
     number = len(target)
@@ -348,7 +348,7 @@ def _first_name(job: Observed) -> str:
 
 
 def _scaler(
-    inputs: ScalingInputs,
+    inputs: StepInputs,
     type_: ResourceType,
     content: Mapping[str, Any],
     *,

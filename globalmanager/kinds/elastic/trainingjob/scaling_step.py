@@ -40,7 +40,7 @@ UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 """Why a scaler fails whose spec was good when the scaler began."""
 
 
-class ScalingInputs(NamedTuple):
+class StepInputs(NamedTuple):
     """What the execution of a scaler may depend on."""
 
     job: ElasticSnapshot
@@ -173,7 +173,7 @@ class ActiveScaler:
         text = f"; but within {self.script.timeout_s} s (spec.timeout) {len(pods)} pods did not go"
         return f"{text}: {pod_faults.deletion_fault(pods[0]).message}"
 
-    def key(self, inputs: ScalingInputs, step: str) -> str:
+    def key(self, inputs: StepInputs, step: str) -> str:
         """The key of an execution. A new launcher runs the command again."""
         pod = inputs.launcher["metadata"]["uid"] if inputs.launcher is not None else ""
         return f"{self.object['metadata']['uid']}/{step}/{pod}"
@@ -202,7 +202,7 @@ class ScriptRun(NamedTuple):
     executions: Mapping[str, Execution] = {}
 
 
-def run_script(inputs: ScalingInputs, current: ActiveScaler, workers: Collection[str]) -> ScriptRun:
+def run_script(inputs: StepInputs, current: ActiveScaler, workers: Collection[str]) -> ScriptRun:
     """Run the script in the launcher, and wait for a launcher that runs."""
     if inputs.launcher is None:
         return ScriptRun()
