@@ -13,6 +13,8 @@ is built later. Such a part subscribes to the later part. The constructor of Cor
     rebalancer                         sends edges to replicas with fewer sessions
 """
 
+import msgspec
+
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import NODES, ObjectRef
@@ -74,7 +76,7 @@ class Core:
             sink=desired,
             contacts=contacts,
             fence=fence,
-            worker_settings=_worker_settings(settings),
+            worker_settings=msgspec.convert(settings, WorkerSettings, from_attributes=True),
             settings=_engine_settings(settings),
             metrics=metrics,
             clock=clock,
@@ -221,17 +223,4 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         stale_after_s=settings.stale_after_s,
         pod_security_default=Level(settings.pod_security_default),
         informer=InformerSettings(watch_s=settings.watch_s),
-    )
-
-
-def _worker_settings(settings: Settings) -> WorkerSettings:
-    return WorkerSettings(
-        framework_images=settings.framework_images,
-        storage_initializer_image=settings.storage_initializer_image,
-        node_path_prefixes=settings.node_path_prefixes,
-        worker_api_port=settings.worker_api_port,
-        cluster_domain=settings.cluster_domain,
-        gang_scheduler_name=settings.gang_scheduler_name,
-        job_template_bytes=settings.job_template_bytes,
-        contact_grace_s=settings.contact_grace_s,
     )

@@ -8,7 +8,8 @@ a user namespace (Kubernetes 1.35) do not count here.
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from edgeai.api.specs import shown
@@ -108,15 +109,14 @@ class _Pod:
             for container in self.spec.listed(kind)
         ]
         self.contexts = [container.at("securityContext") for container in self.containers]
+        self.all_contexts = [self.context, *self.contexts]
         self.is_windows = self.spec.at("os").content.get("name") == "windows"
 
 
 _Check = Callable[[_Pod], Iterator[Violation]]
-
-
-def _must_not_be_true(part: _Part, key: str) -> Iterator[Violation]:
-    if part.content.get(key) not in (None, False):
-        yield part.against(key, "must not be true")
+_Parts = Callable[[_Pod], Iterable[_Part]]
+_ALL_CONTEXTS: Final[_Parts] = attrgetter("all_contexts")
+_CONTEXTS: Final[_Parts] = attrgetter("contexts")
 
 
 def _must_be_one_of(part: _Part, key: str, allowed: Collection[str]) -> Iterator[Violation]:
@@ -124,6 +124,28 @@ def _must_be_one_of(part: _Part, key: str, allowed: Collection[str]) -> Iterator
     value = part.content.get(key)
     if value not in (None, "") and value not in allowed:
         yield part.against(key, f"must not be {shown(str(value))}; {_either(allowed)}")
+
+
+def _untrue(parts: _Parts, key: str, *at: str) -> _Check:
+    """The check of a field in each of these parts. Args: at: the path to the field's map"""
+
+    def check(pod: _Pod) -> Iterator[Violation]:
+        for part in parts(pod):
+            place = part.at(*at)
+            if place.content.get(key) not in (None, False):
+                yield place.against(key, "must not be true")
+
+    return check
+
+
+def _one_of(parts: _Parts, key: str, allowed: Collection[str], *at: str) -> _Check:
+    """As `_untrue`, of a field that has one of the allowed values."""
+
+    def check(pod: _Pod) -> Iterator[Violation]:
+        for part in parts(pod):
+            yield from _must_be_one_of(part.at(*at), key, allowed)
+
+    return check
 
 
 def _either(allowed: Collection[str]) -> str:
@@ -178,21 +200,6 @@ _HANDLERS: Final = (
 )
 
 
-def _host_process(pod: _Pod) -> Iterator[Violation]:
-    for context in (pod.context, *pod.contexts):
-        yield from _must_not_be_true(context.at("windowsOptions"), "hostProcess")
-
-
-def _host_namespaces(pod: _Pod) -> Iterator[Violation]:
-    for key in ("hostNetwork", "hostPID", "hostIPC"):
-        yield from _must_not_be_true(pod.spec, key)
-
-
-def _privileged(pod: _Pod) -> Iterator[Violation]:
-    for context in pod.contexts:
-        yield from _must_not_be_true(context, "privileged")
-
-
 def _added_capabilities(pod: _Pod) -> Iterator[Violation]:
     for context in pod.contexts:
         yield from _added(context, _CAPABILITIES)
@@ -238,46 +245,30 @@ def _apparmor(pod: _Pod) -> Iterator[Violation]:
             field = f"{pod.annotations.field}[{key}]"
             problem = f"must not be {shown(str(value))}; allowed: runtime/default, localhost/*"
             yield Violation(field, problem, field)
-    for context in (pod.context, *pod.contexts):
-        yield from _must_be_one_of(context.at("appArmorProfile"), "type", _PROFILES)
 
 
 def _selinux(pod: _Pod) -> Iterator[Violation]:
-    for context in (pod.context, *pod.contexts):
+    for context in pod.all_contexts:
         options = context.at("seLinuxOptions")
         yield from _must_be_one_of(options, "type", _SELINUX_TYPES)
         yield from _must_be_one_of(options, "user", ())
         yield from _must_be_one_of(options, "role", ())
 
 
-def _proc_mount(pod: _Pod) -> Iterator[Violation]:
-    for context in pod.contexts:
-        yield from _must_be_one_of(context, "procMount", ("Default",))
-
-
-def _seccomp(pod: _Pod) -> Iterator[Violation]:
-    for context in (pod.context, *pod.contexts):
-        yield from _must_be_one_of(context.at("seccompProfile"), "type", _PROFILES)
-
-
-def _sysctls(pod: _Pod) -> Iterator[Violation]:
-    for sysctl in pod.context.listed("sysctls"):
-        yield from _must_be_one_of(sysctl, "name", _SYSCTLS)
-
-
 _BASELINE: Final[tuple[_Check, ...]] = (
-    _host_process,
-    _host_namespaces,
-    _privileged,
+    _untrue(_ALL_CONTEXTS, "hostProcess", "windowsOptions"),
+    *(_untrue(lambda pod: (pod.spec,), key) for key in ("hostNetwork", "hostPID", "hostIPC")),
+    _untrue(_CONTEXTS, "privileged"),
     _added_capabilities,
     _host_paths,
     _host_ports,
     _probe_hosts,
     _apparmor,
+    _one_of(_ALL_CONTEXTS, "type", _PROFILES, "appArmorProfile"),
     _selinux,
-    _proc_mount,
-    _seccomp,
-    _sysctls,
+    _one_of(_CONTEXTS, "procMount", ("Default",)),
+    _one_of(_ALL_CONTEXTS, "type", _PROFILES, "seccompProfile"),
+    _one_of(lambda pod: pod.context.listed("sysctls"), "name", _SYSCTLS),
 )
 
 # ---- restricted ---------------------------------------------------------------------------------
@@ -321,7 +312,7 @@ def _run_as_non_root(pod: _Pod) -> Iterator[Violation]:
 
 
 def _run_as_user(pod: _Pod) -> Iterator[Violation]:
-    for context in (pod.context, *pod.contexts):
+    for context in pod.all_contexts:
         if context.content.get("runAsUser") == 0:
             yield context.against("runAsUser", "must not be 0")
 
