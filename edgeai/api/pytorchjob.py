@@ -14,6 +14,9 @@ from edgeai.api.resources import ResourceType
 from edgeai.api.specs import NonEmpty
 from edgeai.api.training import Count, ReplicaForm, ReplicaStatus, RunPolicy, TrainingStatus
 
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 

@@ -36,7 +36,6 @@ from globalmanager.cache.store import Store
 
 log = logs.get_logger(__name__)
 
-
 # The shortest watch as a fraction of the longest watch. Watches of random length do not all end at
 # the same time.
 _WATCH_SPREAD: Final = 0.5

@@ -5,13 +5,17 @@ change concerns goes to the queue, where it waits for its plan. Jobs that only n
 which there may be thousands, get there a few at a time (see fan_out).
 """
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME, label_of
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, PODS, Object, ObjectRef, ref_of
+from edgeai.api.status import mapping
 from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
 from globalmanager.cache.store import controller_of
+from globalmanager.contract import Kind
 from globalmanager.engine.assign import Assigner, concerns_assignments
-from globalmanager.engine.counts import only_counts_differ
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.job_metrics import JobMetrics, has_just_failed
 from globalmanager.engine.owners import Owners
@@ -19,7 +23,11 @@ from globalmanager.engine.pod_admission import concerns_pods
 from globalmanager.engine.queue import WorkQueue
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.reconcile import JobReconciler
+from globalmanager.engine.status import status_of
 from globalmanager.ha.fence import Fence
+
+# Fields of a worker's entry of .status.workers that no plan of a kind with `sums` reads.
+_COUNTS: Final = frozenset({"taskInfo", "revision", "details", "observedAt"})
 
 
 class ChangeHandler:
@@ -158,3 +166,26 @@ class ChangeHandler:
 def _is_same_link(old: Object | None, new: Object | None) -> bool:
     """Whether an object still connects the same pods with the same controller."""
     return old is not None and new is not None and controller_of(old) == controller_of(new)
+
+
+def only_counts_differ(kind: Kind, old: Object | None, new: Object | None) -> bool:
+    """Whether a change of a job was nothing but a report with new counts of known workers."""
+    # A thousand edges that report a count each second would lead to as many plans, and none would
+    # decide anything: `fold` has already written the sums.
+    if not kind.sums or old is None or new is None:
+        return False
+    if concerns_assignments(kind.definition.resources[0], old, new):
+        return False
+    before, after = status_of(old), status_of(new)
+    count_fields = kind.sums | {"workers"}
+    is_rest_same = _without(before, count_fields) == _without(after, count_fields)
+    return is_rest_same and _workers(before) == _workers(after)
+
+
+def _workers(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    entries = mapping(status.get("workers"))
+    return {name: _without(mapping(entry), _COUNTS) for name, entry in entries.items()}
+
+
+def _without(fields: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}

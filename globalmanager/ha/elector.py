@@ -38,7 +38,6 @@ _NO_HOLDER: Final = ""
 _RELEASE_S: Final = 2.0
 _JITTER: Final = 0.2  # a pause is shorter than `retry_s` by up to this share
 
-
 LeadershipListener = Callable[[bool], None]
 
 

@@ -20,7 +20,6 @@ from globalmanager.kinds.shared import storage
 
 RESOLVED_REFS: Final = "ResolvedRefs"
 
-
 # Unknown and not False: a wrong spec says nothing of the objects that the right one names.
 UNRESOLVED: Final = Finding(
     RESOLVED_REFS, Truth.UNKNOWN, "InvalidSpec", "not looked for: the spec is not accepted"

@@ -23,7 +23,6 @@ from globalmanager.kinds.elastic.scalers import Scaler, job_of
 
 _STATES: Final = tuple(ScalerState)  # a status can hold anything, also what has no hash
 
-
 _BEFORE: Final = {state: _STATES[:number] for number, state in enumerate(_STATES)}
 """State -> the states whose conditions stay when a scaler enters the state."""
 

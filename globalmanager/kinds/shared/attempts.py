@@ -5,15 +5,9 @@ from typing import Final
 from edgeai.api.resources import Object
 
 LABEL_PREFIX: Final = "training.kubeflow.org/"
-
-
 OPERATOR_NAME: Final = f"{LABEL_PREFIX}operator-name"
-
-
 ATTEMPT: Final = "edgeai.io/attempt"
 """Annotation of a pod: how many pods of this replica the job made before this pod."""
-
-
 MAX_RESTARTS: Final = 10**6
 """A larger count in a status is ignored. The attempt of a pod is the sum of two such counts: the
 restarts of the replica and those of the whole job."""

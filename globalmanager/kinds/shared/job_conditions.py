@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
+
 from edgeai.api.status import MAX_MESSAGE_CHARS, Finding, Truth, mappings, parse_time
 from edgeai.faults.faults import STALLED, Fault, is_same_summary, summary
 from edgeai.text import printable, shortened
@@ -100,18 +102,10 @@ class Conditions:
         # An end is final (I4), and a condition that says the same costs no write and no event.
         if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
-        at = rfc3339(self._now)
         # The API conventions: the time of a transition moves with the status and not with the
         # reason.
         since = previous.get("lastTransitionTime") if previous.get("status") == truth else None
-        entry = {
-            "type": str(state),
-            "status": str(truth),
-            "reason": reason,
-            "message": message,
-            "lastUpdateTime": at,
-            "lastTransitionTime": since or at,
-        }
+        entry = self._entry(Finding(str(state), truth, reason, message), since)
         # Running and Restarting exclude each other, as in the Kubeflow operators.
         types = {str(state), str(_EXCLUDES.get(state, ""))} if truth is Truth.TRUE else {str(state)}
         others = [one for one in self.entries if one["type"] not in types]
@@ -154,16 +148,8 @@ class Conditions:
         if not is_ahead and last.get("reason") == reason and is_same:
             self.entries = [dict(last), *self.entries]
             return
-        at = rfc3339(self._now)
-        entry = {
-            "type": STALLED,
-            "status": str(Truth.TRUE),
-            "reason": reason,
-            "message": message,
-            "lastUpdateTime": at,
-            "lastTransitionTime": last.get("lastTransitionTime") or at,
-        }
-        self.entries = [entry, *self.entries]
+        finding = Finding(STALLED, Truth.TRUE, reason, message)
+        self.entries = [self._entry(finding, last.get("lastTransitionTime")), *self.entries]
         # Other faults come and go beside the first one, which is what the job waits for.
         is_other = last.get("reason") != reason or not last_message.startswith(faults[0].subject)
         if is_ahead or is_other:
@@ -175,18 +161,24 @@ class Conditions:
         """
         previous = status.condition(self._observed, finding.type)
         message = printable(finding.message)[:MAX_MESSAGE_CHARS]
-        at = rfc3339(self._now)
+        entry = self._entry(
+            msgspec.structs.replace(finding, message=message), previous.get("lastTransitionTime")
+        )
         # The same words keep the whole entry with its times, so the status does not change (I12).
-        is_same = (previous.get("reason"), previous.get("message")) == (finding.reason, message)
-        entry = {
+        is_same = all(previous.get(key) == entry[key] for key in ("reason", "message"))
+        self.entries = [dict(previous) if is_same else entry, *self.entries]
+
+    def _entry(self, finding: Finding, since: Any) -> dict[str, Any]:
+        """Args: since: the time of the last transition; None: now"""
+        at = rfc3339(self._now)
+        return {
             "type": finding.type,
             "status": str(finding.truth),
             "reason": finding.reason,
-            "message": message,
+            "message": finding.message,
             "lastUpdateTime": at,
-            "lastTransitionTime": previous.get("lastTransitionTime") or at,
+            "lastTransitionTime": since or at,
         }
-        self.entries = [dict(previous) if is_same else entry, *self.entries]
 
     def _stopped(self, running: Mapping[str, Any]) -> dict[str, Any]:
         """The condition Running of a job that has ended."""

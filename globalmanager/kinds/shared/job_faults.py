@@ -18,7 +18,6 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 TOO_LARGE: Final = "TooLarge"
 
-
 RESTARTED_S: Final = 60.0
 """Seconds that a replica must run after the job has started it again. Until then, its failure is a
 fault."""

@@ -9,25 +9,15 @@ from edgeai.api.resources import Object
 from globalmanager.kinds.shared.lifecycle import pause_left_s
 
 _RESTART_BASE_S: Final = 1.0
-
-
 _RESTART_MAX_S: Final = 60.0
-
-
 # A plan with all pods of a TFJob of 1,000 workers took 2 s, and everything else waited.
 _MAX_NEW_PODS: Final = 100
-
-
 _MAX_NEW_BYTES: Final = 4 * 1024 * 1024
 """In one plan, at least one pod. Each pod of a TFJob names all replicas, and has all variables of
 its template, so all pods of a large job at once would take seconds and much memory. The first pods
 cause the next plan.
 """
-
-
 _LARGE_BYTES: Final = 64 * 1024
-
-
 _LARGE_PODS_S: Final = 30.0
 """A job makes pods of a template larger than _LARGE_BYTES with at most _MAX_NEW_BYTES of templates
 within _LARGE_PODS_S. The API server and the scheduler of Kubernetes 1.20 took 0.6 s of processor

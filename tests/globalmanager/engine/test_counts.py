@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import Object, ObjectRef
-from globalmanager.engine.counts import only_counts_differ
+from globalmanager.engine.changes import only_counts_differ
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge.jointinferenceservice import KIND

@@ -3,8 +3,7 @@
 from edgeai.api.model import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
-from globalmanager.kinds.edge.model.plan import plan
-from globalmanager.kinds.edge.model.spec import read
+from globalmanager.kinds.edge.model.plan import plan, read
 
 KIND = Kind(
     definition=DEFINITION,

@@ -1,13 +1,23 @@
-"""Plans a Model: says whether workers can use the scheme and the path of the Model's URL.
+"""Reads a Model, and says whether workers can use the scheme and the path of the Model's URL.
 
 The engine plans again when the Model has changed. Pure and total.
 """
 
 from datetime import datetime
 
+from edgeai.api.model import ModelSpec
 from edgeai.api.objects import is_being_deleted
+from edgeai.api.resources import Object
+from edgeai.api.specs import parse_spec
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.shared import status, storage
+
+
+def read(object_: Object) -> ModelSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, ModelSpec)
+    storage.check_url(spec.url)
+    return spec
 
 
 def plan(observed: Observed, now: datetime) -> Plan:

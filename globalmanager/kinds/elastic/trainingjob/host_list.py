@@ -15,7 +15,7 @@ may have missed lies between two lists that it may have read.
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -38,12 +38,6 @@ class HostList(msgspec.Struct, frozen=True, kw_only=True):
     def present_and_former(self) -> frozenset[str]:
         """The hosts that the launcher has or had."""
         return frozenset((*self.hosts, *self.former))
-
-    @property
-    def read_by(self) -> datetime | None:
-        """When the launcher's program has surely read this list. None: it was always this list."""
-        changes = [time for time in (self.came, self.went) if time is not None]
-        return max(changes) + timedelta(seconds=READ_S) if changes else None
 
 
 class Next(msgspec.Struct, frozen=True):

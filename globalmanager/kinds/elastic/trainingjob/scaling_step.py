@@ -35,7 +35,6 @@ _GIVE_UP_S: Final = 60.0
 _MAX_LINE_CHARS: Final = 400
 """Of a script's output in a message."""
 
-
 UNACCEPTED: Final = "the spec was changed and is not accepted any more"
 """Why a scaler fails whose spec was good when the scaler began."""
 

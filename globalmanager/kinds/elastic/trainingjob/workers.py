@@ -19,12 +19,13 @@ from edgeai.api.elastic import (
 from edgeai.api.objects import NOT_MANAGED
 from edgeai.api.resources import PODS, SERVICES, Object
 from edgeai.api.trainingjob import AttachMode
+from edgeai.ids import Uid
 from globalmanager.contract import Create, Observed
-from globalmanager.kinds.elastic.trainingjob import ssh_keys
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.shared import children, pods
 from globalmanager.kinds.shared.attempts import OPERATOR_NAME
 from globalmanager.kinds.shared.replication import index_of, replica_labels
+from globalmanager.kinds.shared.secrets import worker_secret
 from globalmanager.kinds.shared.storage import Placement
 
 # The ports of the et-operator's Services. sshd listens on the first one.
@@ -35,12 +36,13 @@ _SSH_VOLUME: Final = "edgeai-ssh"
 _MAX_LABEL_CHARS: Final = 63
 # ssh refuses a key that others may read.
 _PRIVATE: Final = 0o600
+# The pods of a job are new machines each time, so nobody can know their host keys before.
+_SSH_CONFIG: Final = "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
 # As in the et-operator, with its two spaces.
 _COMMANDS: Final = {
     AttachMode.SSH: ["sh", "-c", "/usr/sbin/sshd  && sleep 365d"],
     AttachMode.KUBEXEC: ["sh", "-c", "sleep 365d"],
 }
-
 
 # The last parts exclude the children that the Kubeflow operators made for other jobs.
 _OF_ET_OPERATOR: Final = f"{LABEL_JOB},{NOT_MANAGED},{LABEL_GROUP}!=kubeflow.org,!{OPERATOR_NAME}"
@@ -61,8 +63,39 @@ def has_own_secret(spec: TrainingJob) -> bool:
 def ssh_secret(observed: Observed) -> Create:
     """The Secret with the SSH key. Takes milliseconds."""
     job = observed.ref
-    texts = ssh_keys.files(observed.settings.root_key, observed.uid, f"{job.namespace}/{job.name}")
+    texts = ssh_key_files(observed.settings.root_key, observed.uid, f"{job.namespace}/{job.name}")
     return children.secret(observed, name=job.name, role="ssh", values=texts)
+
+
+def ssh_key_files(root_key: bytes, uid: Uid, comment: str) -> dict[str, str]:
+    """The files of ~/.ssh with the key pair of a job: file name -> content. Takes milliseconds.
+
+    Args: comment: the name of the key, for people
+    """
+    # Only a cluster with TrainingJobs needs the library, which takes 10 MiB of memory.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    # Every GlobalManager computes the same key, and a Secret that somebody has deleted comes back
+    # with the key that the running pods have.
+    seed = bytes.fromhex(worker_secret(root_key, uid, "ssh-key"))
+    key = Ed25519PrivateKey.from_private_bytes(seed)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    line = f"{public.decode()} {comment}\n"
+    return {
+        # ssh looks for a key under this name by itself, of whatever kind the key is.
+        "id_rsa": private.decode(),
+        "id_rsa.pub": line,
+        "authorized_keys": line,
+        "config": _SSH_CONFIG,
+    }
 
 
 def ssh_files(observed: Observed, spec: TrainingJob) -> Placement:

@@ -4,11 +4,11 @@ The autoscaler has the name of its job and writes the job's scale subresource. S
 kubeflow/training-operator 1.9, pkg/controller.v1/pytorch/hpa.go.
 """
 
+from edgeai.api.pytorchjob import WORKER
 from edgeai.api.resources import AUTOSCALERS
 from globalmanager.contract import Create, Event, Observed, Severity
 from globalmanager.kinds.shared import objects
 from globalmanager.kinds.training.framework import KubeflowJob
-from globalmanager.kinds.training.pytorchjob.replica_types import WORKER
 
 _ROLE = "autoscaler"
 

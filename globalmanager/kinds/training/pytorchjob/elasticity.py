@@ -8,13 +8,13 @@ another number of workers.
 from collections.abc import Iterator
 from typing import Final
 
+from edgeai.api.pytorchjob import WORKER
 from edgeai.api.resources import Object
 from edgeai.api.status import mapping
 from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.framework import Elastic, KubeflowJob
 from globalmanager.kinds.training.pytorchjob.autoscaling import bounds
-from globalmanager.kinds.training.pytorchjob.replica_types import WORKER
 from globalmanager.kinds.training.snapshot import NOT_ELASTIC
 
 ANNOTATION: Final = "edgeai.io/elastic"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from edgeai.api import pod_state
+from edgeai.api.pytorchjob import MASTER, WORKER
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.api.training import CleanPods, RestartPolicy
 from globalmanager.contract import Event, Observed, Severity
@@ -14,7 +15,6 @@ from globalmanager.kinds.shared.pods import literal
 from globalmanager.kinds.training.framework import Counts, EnvVar, Framework, KubeflowJob
 from globalmanager.kinds.training.pytorchjob import autoscaling, elasticity, master_wait
 from globalmanager.kinds.training.pytorchjob.autoscaling import bounds
-from globalmanager.kinds.training.pytorchjob.replica_types import MASTER, WORKER
 from globalmanager.kinds.training.replicas import name_of, names, port_of
 
 

@@ -8,6 +8,7 @@ asks only whether the master's name is known, with an image of its own.
 
 from typing import Any, Final
 
+from edgeai.api.pytorchjob import MASTER
 from edgeai.api.resources import Object
 from edgeai.api.status import mapping
 from globalmanager.contract import Observed
@@ -18,7 +19,6 @@ from globalmanager.kinds.training.replicas import name_of, port_of, trainer
 WAIT: Final = "edgeai.io/wait-for-master"
 """Annotation of a job."""
 NAME: Final = "init-pytorch"  # as the Kubeflow operator calls its own
-_MASTER: Final = "Master"
 _POLL_S: Final = 1
 # A try ends after 5 s, because a packet without an answer would hold it for minutes.
 _PYTHON: Final = """\
@@ -43,8 +43,8 @@ until answers; do sleep {_POLL_S}; done
 def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]:
     """The container of a worker whose job has a master; none of other pods."""
     spec: KubeflowJob = observed.spec
-    master, own = spec.of_type(_MASTER), spec.of_type(type_)
-    if master is None or own is None or type_ == _MASTER or not _is_wanted(observed):
+    master, own = spec.of_type(MASTER), spec.of_type(type_)
+    if master is None or own is None or type_ == MASTER or not _is_wanted(observed):
         return []
     container = trainer(spec.framework, own.template)
     # A namespace may demand a security context of each container, this one included.
@@ -58,7 +58,7 @@ def init_containers(observed: Observed, type_: str, _index: int) -> list[Object]
             **trainer_fields,
             "command": ["sh", "-c", _SCRIPT],
             "env": [
-                literal("MASTER_ADDR", name_of(observed.ref.name, _MASTER, 0)),
+                literal("MASTER_ADDR", name_of(observed.ref.name, MASTER, 0)),
                 literal("MASTER_PORT", str(port_of(spec.framework, master))),
                 literal("ASK", _PYTHON),
             ],

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from edgeai.api.pytorchjob import ElasticPolicy, PyTorchJobSpec
+from edgeai.api.pytorchjob import MASTER, WORKER, ElasticPolicy, PyTorchJobSpec
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, parse_spec, shown
 from globalmanager.kinds.shared.constraints import Constraint, JobForm, check, check_form
@@ -13,7 +13,6 @@ from globalmanager.kinds.training import defaults, validation
 from globalmanager.kinds.training.framework import KubeflowJob
 from globalmanager.kinds.training.pytorchjob import elasticity
 from globalmanager.kinds.training.pytorchjob.framework import PYTORCH
-from globalmanager.kinds.training.pytorchjob.replica_types import MASTER, WORKER
 
 PATH = "spec.pytorchReplicaSpecs"
 # At most six digits: planning raised on a number of thousands of digits.

@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.api.training import RestartPolicy
 from globalmanager.kinds.training.framework import Replicas
-from globalmanager.kinds.training.resources import least
+from globalmanager.kinds.training.gangs import requests_of
 
 
 def replicas(type_: str, count: int, *resources: Any) -> Replicas:
@@ -31,14 +31,14 @@ SUMS = [
 
 @pytest.mark.parametrize(("count", "expected"), SUMS)
 def test_the_first_pods_of_the_gang_count(count: int, expected: dict[str, str]) -> None:
-    assert least([MASTER, WORKERS], count) == expected
+    assert requests_of([MASTER, WORKERS], count) == expected
 
 
 def test_a_request_goes_before_a_limit_and_containers_add_up() -> None:
     both = {"requests": {"cpu": 1}, "limits": {"cpu": 4}}
-    assert least([replicas("Worker", 1, both, both)], 1) == {"cpu": "2"}
+    assert requests_of([replicas("Worker", 1, both, both)], 1) == {"cpu": "2"}
 
 
 @pytest.mark.parametrize("junk", [None, 5, "x", [], {"requests": 5}, {"limits": ["a"]}])
 def test_junk_requests_nothing(junk: Any) -> None:
-    assert least([replicas("Worker", 2, junk)], 2) == {}
+    assert requests_of([replicas("Worker", 2, junk)], 2) == {}

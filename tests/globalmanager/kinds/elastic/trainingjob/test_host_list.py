@@ -82,12 +82,6 @@ def test_without_a_launcher_the_list_is_what_is_usable(before: str) -> None:
     assert found.wait_s is None
 
 
-def test_a_list_knows_when_it_is_surely_read() -> None:
-    assert listed("0").read_by is None
-    assert listed("0", came_s=0, went_s=-3).read_by == at(READ_S)
-    assert listed("0", came_s=-5, went_s=-3).read_by == at(READ_S - 3)
-
-
 # ---- any schedule --------------------------------------------------------------------------------
 
 INDICES: Final = st.sets(st.integers(0, 6))

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from edgeai.ids import Uid
-from globalmanager.kinds.elastic.trainingjob import ssh_keys
+from globalmanager.kinds.elastic.trainingjob.workers import ssh_key_files
 
 ROOT_KEY = b"k" * 32
 UID = Uid("0c8f7a52-1f0e-4b1a-9d38-6a4b0e8e9f11")
 
 
 def _files(uid: Uid = UID, root_key: bytes = ROOT_KEY) -> dict[str, str]:
-    return ssh_keys.files(root_key, uid, "default/job")
+    return ssh_key_files(root_key, uid, "default/job")
 
 
 def test_each_job_has_one_key_and_every_manager_computes_the_same() -> None:
