@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
-from edgeai.api.resources import ResourceType
+from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Time
 
@@ -47,11 +46,7 @@ class DatasetStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 DEFINITION: Final = Definition(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "datasets", "Dataset"),
-        ResourceType("sedna.io", "v1alpha1", "datasets", "Dataset"),
-    ),
-    singular="dataset",
+    types=edge_types("datasets", "Dataset"),
     short_names={"edgeai.io": ("dset",)},  # `ds` means DaemonSet already
     spec=DatasetSpec,
     status=DatasetStatus,

@@ -12,7 +12,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     types: tuple[ResourceType, ...]
     """Every version of every resource. The API server stores the first version of a resource."""
-    singular: str
     short_names: Mapping[str, tuple[str, ...]] = {}
     """API group -> short names. kubectl warns about a short name that two groups share."""
     spec: type[msgspec.Struct]
@@ -33,3 +32,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.types[0].kind
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+
+def edge_types(plural: str, kind: str) -> tuple[ResourceType, ...]:
+    """A resource of edgeai.io, and the one of sedna.io that users of Sedna write."""
+    groups = ("edgeai.io", "sedna.io")
+    return tuple(ResourceType(group, "v1alpha1", plural, kind) for group in groups)

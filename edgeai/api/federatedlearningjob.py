@@ -25,8 +25,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
-from edgeai.api.resources import ResourceType
+from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Metric, Time
 from edgeai.api.workers import Transport, WorkerForm
@@ -135,11 +134,7 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 DEFINITION: Final = Definition(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "federatedlearningjobs", "FederatedLearningJob"),
-        ResourceType("sedna.io", "v1alpha1", "federatedlearningjobs", "FederatedLearningJob"),
-    ),
-    singular="federatedlearningjob",
+    types=edge_types("federatedlearningjobs", "FederatedLearningJob"),
     short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # Sedna has the short name `fl`
     spec=FederatedLearningJobSpec,
     status=FederatedLearningJobStatus,

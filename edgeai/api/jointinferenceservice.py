@@ -32,8 +32,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from edgeai.api.definitions import Definition
-from edgeai.api.resources import DEPLOYMENTS, ResourceType
+from edgeai.api.definitions import Definition, edge_types
+from edgeai.api.resources import DEPLOYMENTS
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Metric, Time
 from edgeai.api.workers import Parameter, Transport, WorkerForm
@@ -154,11 +154,7 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 DEFINITION: Final = Definition(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "jointinferenceservices", "JointInferenceService"),
-        ResourceType("sedna.io", "v1alpha1", "jointinferenceservices", "JointInferenceService"),
-    ),
-    singular="jointinferenceservice",
+    types=edge_types("jointinferenceservices", "JointInferenceService"),
     # `jis` is in the proposal, `ji` in Sedna
     short_names={"edgeai.io": ("jis",), "sedna.io": ("ji",)},
     spec=JointInferenceServiceSpec,

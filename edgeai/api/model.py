@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
-from edgeai.api.resources import ResourceType
+from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Metric, Time
 
@@ -49,11 +48,7 @@ class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 DEFINITION: Final = Definition(
-    types=(
-        ResourceType("edgeai.io", "v1alpha1", "models", "Model"),
-        ResourceType("sedna.io", "v1alpha1", "models", "Model"),
-    ),
-    singular="model",
+    types=edge_types("models", "Model"),
     short_names={"edgeai.io": ("mdl",)},
     spec=ModelSpec,
     status=ModelStatus,

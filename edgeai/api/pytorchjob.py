@@ -94,7 +94,6 @@ class PyTorchJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"
 
 DEFINITION: Final = Definition(
     types=(ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),),
-    singular="pytorchjob",
     spec=PyTorchJobSpec,
     status=PyTorchJobStatus,
 )

@@ -104,14 +104,12 @@ class ScaleInStatus(ScalerStatus, frozen=True, kw_only=True, rename="camel"):
 
 SCALE_OUT: Final = Definition(
     types=(SCALE_OUTS,),
-    singular="scaleout",
     spec=ScaleOutSpec,
     status=ScaleOutStatus,
     has_workers=False,
 )
 SCALE_IN: Final = Definition(
     types=(SCALE_INS,),
-    singular="scalein",
     spec=ScaleInSpec,
     status=ScaleInStatus,
     has_workers=False,

@@ -49,7 +49,6 @@ DEFINITION: Final = Definition(
         ResourceType("kubeflow.org", "v1", "tfjobs", "TFJob"),
         ResourceType("kubeflow.org", "v1alpha2", "tfjobs", "TFJob"),
     ),
-    singular="tfjob",
     spec=TFJobSpec,
     status=TFJobStatus,
 )

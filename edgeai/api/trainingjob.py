@@ -142,7 +142,6 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 DEFINITION: Final = Definition(
     types=(TRAINING_JOBS,),
-    singular="trainingjob",
     spec=TrainingJobSpec,
     status=TrainingJobStatus,
 )

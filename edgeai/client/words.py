@@ -34,7 +34,7 @@ def types_named(word: str, subject: str) -> tuple[ResourceType, ...]:
 
 def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:
     short = class_.DEFINITION.short_names.get(type_.group, ())
-    return (class_.DEFINITION.singular, type_.plural, type_.kind.lower(), *short)
+    return (class_.DEFINITION.singular, type_.plural, *short)
 
 
 def _all_words() -> str:

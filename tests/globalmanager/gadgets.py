@@ -142,7 +142,7 @@ def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] 
 
 
 GADGET = Kind(
-    definition=Definition(types=(GADGETS,), singular="gadget", spec=GadgetSpec, status=NoStatus),
+    definition=Definition(types=(GADGETS,), spec=GadgetSpec, status=NoStatus),
     columns=(Column("Phase", "string", ".status.phase"),),
     read=read,
     owns={CONFIGMAPS: UpdateRule.REPLACE},

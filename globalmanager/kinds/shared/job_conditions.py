@@ -190,7 +190,3 @@ class Conditions:
     @property
     def listed(self) -> list[dict[str, Any]]:
         return self.entries
-
-
-def has_ended(observed: Observed) -> bool:
-    return any(status.condition(observed, end).get("status") == Truth.TRUE for end in ENDS)

@@ -33,8 +33,8 @@ from globalmanager.contract import Action, Delete, Observed, Plan
 from globalmanager.kinds.shared import contacts, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.contacts import EDGE_CONNECTED
-from globalmanager.kinds.shared.job_conditions import ENDS, has_ended
-from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.job_conditions import ENDS
+from globalmanager.kinds.shared.lifecycle import Timers, has_ended
 from globalmanager.kinds.shared.silent_nodes import silent_since
 from globalmanager.kinds.training import edge_placement, plan, replicas
 from globalmanager.kinds.training.edge_reports import Word, word_of
@@ -61,7 +61,7 @@ class _Pods(NamedTuple):
 
 def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     """The next steps of the job."""
-    if has_ended(observed):
+    if has_ended(observed, ENDS):
         return plan.plan(_with_final_words(observed), now)
     # The children of such a job stay as they are, so nothing depends on contact.
     if observed.invalid is not None or not plan.is_ours(observed):

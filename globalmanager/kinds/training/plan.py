@@ -20,7 +20,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Create, Event, Observed, Plan, Severity
 from globalmanager.kinds.shared import lifecycle, status
 from globalmanager.kinds.shared.children import Stages
-from globalmanager.kinds.shared.job_conditions import ENDS, Conditions, State, has_ended
+from globalmanager.kinds.shared.job_conditions import ENDS, Conditions, State
 from globalmanager.kinds.shared.job_faults import stall_suspension
 from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
@@ -37,7 +37,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if not is_ours(observed):
         return Plan()
     # A terminal state is absorbing (I4): only the cleanup and the time to live are left.
-    if has_ended(observed):
+    if lifecycle.has_ended(observed, ENDS):
         return _after_the_end(observed, now)
     kind = observed.type.kind
     conditions = Conditions(observed, kind, now)

@@ -188,7 +188,7 @@ def test_versions_of_one_resource_are_one_crd_and_the_first_is_stored() -> None:
         ResourceType("edgeai.io", version, "trains", "Train") for version in ("v1", "v1alpha1")
     )
     kind = Kind(
-        definition=Definition(types=types, singular="train", spec=Spec, status=Status),
+        definition=Definition(types=types, spec=Spec, status=Status),
         columns=(Column("Phase", "string", ".status.phase"),),
         read=lambda _object: None,
         plan=lambda _observed, _now: Plan(),

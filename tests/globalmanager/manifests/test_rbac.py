@@ -20,7 +20,7 @@ class Empty(msgspec.Struct):
 
 
 def kind(*types: ResourceType, **fields: Any) -> Kind:
-    names = Definition(types=types or (TRAINS,), singular="train", spec=Empty, status=Empty)
+    names = Definition(types=types or (TRAINS,), spec=Empty, status=Empty)
     return Kind(
         definition=names,
         read=lambda _object: None,
