@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from edgeai.api.resources import NAMESPACES, NODES, PODS, SECRETS, ResourceType
@@ -184,13 +185,6 @@ def _rule(
     return rule | ({"resourceNames": list(names)} if names else {})
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes repeated values in full, because YAML anchors and aliases are hard to read."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
 def files() -> dict[str, str]:
     """Path of each file below deploy/ -> its text."""
     paths = {group: f"components/{group}/rbac.yaml" for group in groups()}
@@ -199,7 +193,8 @@ def files() -> dict[str, str]:
 
 
 def _text(documents: list[dict[str, Any]]) -> str:
-    return _HEADER + yaml.dump_all(documents, Dumper=_Plain, sort_keys=False)
+    plain = msgspec.to_builtins(documents)  # no shared parts, so no anchors
+    return _HEADER + yaml.safe_dump_all(plain, sort_keys=False)
 
 
 if __name__ == "__main__":
