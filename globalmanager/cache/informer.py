@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from common import logs
+from common.clock import loop_time
 from edgeai.api.resources import Object, ResourceType, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, Unavailable
@@ -140,15 +141,15 @@ class Informer:
 
     def stale_for_s(self) -> float:
         """Seconds since contact with the API was lost, or since the start; 0 during contact."""
-        return 0.0 if self._lost_at is None else _now() - self._lost_at
+        return 0.0 if self._lost_at is None else loop_time() - self._lost_at
 
     def silent_for_s(self) -> float:
         """Seconds since the API's last answer or event. A healthy API may be silent for long."""
-        return _now() - self._heard_at
+        return loop_time() - self._heard_at
 
     async def run(self) -> None:
         """Keep the store equal to the API until this task is cancelled."""
-        self._lost_at = _now()
+        self._lost_at = loop_time()
         while True:
             retry_after_s = 0.0
             redialled = self._client.redialled
@@ -161,7 +162,7 @@ class Informer:
                 retry_after_s = getattr(error, "retry_after_s", 0.0)
             except Exception as error:
                 log.exception("informer failed, listing again", resource=str(self.type))
-                self._fail(f"{type(error).__name__}: {error}", _now())
+                self._fail(f"{type(error).__name__}: {error}", loop_time())
                 self._resource_version = ""
             # The informer also waits after a watch that ended early without an error. Otherwise a
             # server that ends every watch at once would get requests without a pause.
@@ -184,7 +185,7 @@ class Informer:
             pass  # the watch ended as the informer requested, so the next watch begins at once
 
     async def _list(self) -> None:
-        self._answer_due_at = _now()
+        self._answer_due_at = loop_time()
         absences = self.store.absences
         listing = await self._client.list(
             self.type,
@@ -216,7 +217,7 @@ class Informer:
         Returns: True when the watch was long enough, so that the next watch may begin at once
         """
         timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
-        self._answer_due_at = _now()
+        self._answer_due_at = loop_time()
         healthy_at = math.inf
         lines = self._client.watch_lines(
             self.type,
@@ -233,13 +234,15 @@ class Informer:
                         self._take(line)
                     else:  # the server has accepted the watch
                         self._logged = ""
-                        self._answer_due_at = _now() + timeout_s
-                        healthy_at = _now() + min(self._settings.healthy_watch_s, timeout_s / 2)
+                        self._answer_due_at = loop_time() + timeout_s
+                        healthy_at = loop_time() + min(
+                            self._settings.healthy_watch_s, timeout_s / 2
+                        )
                     self._succeeded()
         finally:
-            if _now() >= healthy_at:
+            if loop_time() >= healthy_at:
                 self._backoff.reset()
-        return _now() >= healthy_at
+        return loop_time() >= healthy_at
 
     def _take(self, line: bytes) -> None:
         try:
@@ -291,7 +294,7 @@ class Informer:
 
     def _failed(self, error: EdgeAIError) -> None:
         is_silent = isinstance(error, errors.Silent)
-        since = max(self._heard_at, self._answer_due_at) if is_silent else _now()
+        since = max(self._heard_at, self._answer_due_at) if is_silent else loop_time()
         self._fail(
             str(error), since, is_denial=self._is_denial(error) and not self.type.is_built_in
         )
@@ -305,9 +308,9 @@ class Informer:
         if not self._is_denial(error):
             self._denied_at = None
             return
-        self._denied_at = self._denied_at if self._denied_at is not None else _now()
+        self._denied_at = self._denied_at if self._denied_at is not None else loop_time()
         patience_s = 0.0 if self.type.is_built_in else self._settings.absent_after_s
-        if not self.absent and _now() - self._denied_at < patience_s:
+        if not self.absent and loop_time() - self._denied_at < patience_s:
             return
         if isinstance(error, errors.NotFound):
             self._lost_at = None  # the server answers, so there is contact
@@ -337,7 +340,7 @@ class Informer:
         self._lost_at = since if self._lost_at is None else self._lost_at
 
     def _succeeded(self) -> None:
-        self._heard_at = _now()
+        self._heard_at = loop_time()
         self._lost_at = None
         self._denied_at = None
         self.forbidden = False
@@ -349,7 +352,3 @@ class Informer:
         self.absent = absent
         if not before or (was_absent and not absent):
             self._subscriber.settled()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from common.clock import loop_time
 from edgeai.backoff import Backoff
 from globalmanager.engine.turns import Turns
 
@@ -71,7 +72,7 @@ class WorkQueue(Generic[K]):
         """Seconds for which the key that waits longest has waited; 0 when none waits."""
         if not self._ready:
             return 0.0
-        return asyncio.get_running_loop().time() - min(item.since_s for item in self._ready.heads())
+        return loop_time() - min(item.since_s for item in self._ready.heads())
 
     def waiting(self, namespace: str) -> int:
         """The number of keys of one namespace that workers could take now."""
@@ -170,6 +171,6 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     def _offer(self, key: K) -> None:
-        since_s = asyncio.get_running_loop().time()
+        since_s = loop_time()
         self._ready.push(key.namespace, _Ready(key, since_s))
         self._wake.set()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from common.clock import loop_time
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
@@ -72,7 +73,7 @@ class _Unkept:
         self._failures: OrderedDict[_Subject, _Failure] = OrderedDict()
 
     def add(self, subject: _Subject, error: NotKept, *, is_drop: bool = False) -> None:
-        self._failures[subject] = _Failure(_now(), error, is_drop)
+        self._failures[subject] = _Failure(loop_time(), error, is_drop)
         self._failures.move_to_end(subject)
         self._forget_old()
 
@@ -84,7 +85,7 @@ class _Unkept:
         the callers would try again at once, without an end.
         """
         failure = self._failures.get(subject)
-        if failure is None or not failure.is_drop or failure.at + self._retry_s <= _now():
+        if failure is None or not failure.is_drop or failure.at + self._retry_s <= loop_time():
             return None
         return failure.error
 
@@ -101,7 +102,7 @@ class _Unkept:
         )
 
     def _forget_old(self) -> None:
-        while self._failures and next(iter(self._failures.values())).at + _FORGET_S < _now():
+        while self._failures and next(iter(self._failures.values())).at + _FORGET_S < loop_time():
             self._failures.popitem(last=False)
 
 
@@ -339,10 +340,6 @@ def _blames_content(error: EdgeAIError) -> bool:
     and then the other patches may be good.
     """
     return isinstance(error, NotKept | TooLarge) or getattr(error, "code", 0) in _CONTENT_CODES
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def status_of(job: Object) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from common.clock import SYSTEM_CLOCK, Clock
+from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from edgeai.kube.guard import Shut
 
 
@@ -72,4 +72,4 @@ class Fence:
 
     def _loop_time(self) -> float:
         """The time when the fence closes, on the clock of the event loop."""
-        return asyncio.get_running_loop().time() + self.left_s()
+        return loop_time() + self.left_s()

@@ -12,6 +12,7 @@ from typing import cast
 
 from prometheus_client import Counter
 
+from common.clock import loop_time
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
@@ -173,7 +174,7 @@ class Entrance(asyncio.Protocol):
 
     def _may_arrive(self, address: str) -> bool:
         try:
-            now = asyncio.get_running_loop().time()
+            now = loop_time()
             self._connection.toll.pay(self._arrivals.bucket(address, now), now)
         except Overloaded:
             return False

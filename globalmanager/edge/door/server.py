@@ -16,6 +16,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from common import wire
+from common.clock import loop_time
 from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
@@ -303,7 +304,7 @@ class EdgeServer:
         if not is_ready:
             return unavailable(connection, retry_after(self._limits.cold_retry_s))
         try:
-            now = asyncio.get_running_loop().time()
+            now = loop_time()
             connection.toll.pay(self._buckets.bucket(connection.peer_address, now), now)
             connection.toll.pay(self._bucket, now)
         except Overloaded:
@@ -333,7 +334,7 @@ class EdgeServer:
             return unavailable(connection, retry_after(self._limits.busy_retry_s))
         offers = offered_subprotocols(request)
         free = next(self._free[name] for name in SUBPROTOCOLS if name in offers)
-        if free.take(node, asyncio.get_running_loop().time()):
+        if free.take(node, loop_time()):
             connection.toll.give_back()
         wait_s = self._sessions.must_wait_s(node)
         if wait_s is not None:

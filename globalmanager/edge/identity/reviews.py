@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from common.clock import loop_time
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.errors import Unavailable
@@ -65,7 +66,7 @@ class Reviews:
         return min((peer.expires_at for peer in peers if peer), default=math.inf)
 
     def add(self, session: Admitted) -> None:
-        self._due[session] = self._now() + self._interval_s
+        self._due[session] = loop_time() + self._interval_s
 
     def discard(self, session: Admitted) -> None:
         self._due.pop(session, None)
@@ -80,11 +81,11 @@ class Reviews:
 
     def _pause_s(self) -> float:
         """Seconds until the next session is due, or more: so one wake-up reviews several."""
-        wait_s = next(iter(self._due.values()), self._now() + self._interval_s) - self._now()
+        wait_s = next(iter(self._due.values()), loop_time() + self._interval_s) - loop_time()
         return 0.0 if wait_s <= 0 else max(wait_s, self._interval_s * TOGETHER)
 
     def _take_due(self) -> list[Admitted]:
-        now = self._now()
+        now = loop_time()
         due: list[Admitted] = []
         for session, at in self._due.items():
             if at > now or len(due) == MAX_PARALLEL_REVIEWS:
@@ -131,7 +132,3 @@ class Reviews:
         if not self._unavailable:
             log.warning("credentials of live sessions cannot be reviewed now", problem=problem)
         self._unavailable = True
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

@@ -4,9 +4,9 @@ A metric has the number of such tasks, the log names one now and then, and the u
 Event. The rate of the Events is small, so that they delay no Event about a job of another tenant.
 """
 
-import asyncio
 from typing import Final
 
+from common.clock import loop_time
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
 from edgeai.errors import Overloaded
@@ -41,7 +41,7 @@ class LeftOutTasks:
         if job is None:
             return
         try:
-            self._events.reserve(asyncio.get_running_loop().time())
+            self._events.reserve(loop_time())
         except Overloaded:
             return
         limits = self._limits

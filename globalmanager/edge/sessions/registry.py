@@ -7,7 +7,6 @@ Contacts. A newer claim of another replica closes the session. DesiredSets says 
 hold, reports go to the inbox, and REST reads `snapshot`.
 """
 
-import asyncio
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from common import wire
-from common.clock import SYSTEM_CLOCK, Clock
+from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
 from edgeai.ids import NodeName, TaskKey
@@ -160,7 +159,7 @@ class Sessions(ContactSubscriber):
     def _assignment_oldest_s(self) -> float:
         sinces = (session.unacknowledged_since for session in self._open.values())
         since = min(sinces, default=math.inf)
-        return 0.0 if math.isinf(since) else asyncio.get_running_loop().time() - since
+        return 0.0 if math.isinf(since) else loop_time() - since
 
     def desired_count(self, node: NodeName) -> int:
         """The number of tasks that `node` must hold, whether or not the node has a session."""
@@ -170,7 +169,7 @@ class Sessions(ContactSubscriber):
         """Seconds for which `node` must not connect, because the node flaps. None when it may
         connect now.
         """
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         has_session = node in self._open or node in self._opening
         if not has_session or not self._replacements.is_flapping(node, now):
             return None
@@ -296,7 +295,7 @@ class Sessions(ContactSubscriber):
         if older is None or not older.is_live:
             return
         older.close(wire.Close.REPLACED, "a newer session of this node took over")
-        if self._replacements.note(node, asyncio.get_running_loop().time()):
+        if self._replacements.note(node, loop_time()):
             log.warning("sessions of one node keep replacing each other", node=node)
             self._contacts.clash(node)
 

@@ -17,6 +17,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from common import wire
+from common.clock import loop_time
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
 from common.relay.carrier import Carrier, CarrierTiming
@@ -102,7 +103,7 @@ class Relays:
     async def serve(self, node: NodeName, websocket: ServerConnection) -> None:
         """Carry the streams of one authenticated connection of `node` until it ends."""
         session = RelaySession(
-            now=asyncio.get_running_loop().time(),
+            now=loop_time(),
             timing=self._timing,
             opens=False,
             budget=self._budget,

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from common.clock import loop_time
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.errors import Overloaded
@@ -81,7 +82,7 @@ class Events:
         if visit.session is None:
             return Loaded([], ["Log in to load events: they are read with your own rights."])
         try:
-            self._rate.take(visit.caller.tenant, asyncio.get_running_loop().time())
+            self._rate.take(visit.caller.tenant, loop_time())
         except Overloaded as error:
             again_s = max(1.0, error.retry_after_s)
             return Loaded([], [f"Too many loads of events: try again in {again_s:.0f} s."])

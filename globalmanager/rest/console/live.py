@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from common.clock import loop_time
 from common.logs import get_logger
 from edgeai.addresses import network_of
 from edgeai.errors import Overloaded
@@ -61,7 +62,7 @@ class PageRate:
 
     def take(self, request: web.Request) -> None:
         """Raises: RequestError"""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         try:
             self._buckets.bucket(request.remote or "", now).reserve(now)
         except Overloaded as error:

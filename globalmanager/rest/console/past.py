@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from common.clock import SYSTEM_CLOCK, Clock
+from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
 from edgeai import times
@@ -97,7 +97,7 @@ class Past:
         """The metrics of the job since it exists. A failure is told in the note."""
         now = self._clock.utcnow().timestamp()
         try:
-            self._rate.take(tenant, asyncio.get_running_loop().time())
+            self._rate.take(tenant, loop_time())
         except Overloaded:
             return Curve(now=now, note="Too many curves were asked for: load the page later.")
         if self._asking >= self._limits.at_once:
