@@ -25,6 +25,7 @@ from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.engine.jobs import Owned
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
+from globalmanager.rest.api import ObjectCache, SessionRegistry
 from globalmanager.rest.certificates import NODE_REMEDY, end_in_words, ends_soon
 
 Tone = Literal["good", "done", "waiting", "bad"]
@@ -41,24 +42,10 @@ _BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
 _ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded", "Suspended"})
 
 
-class ObjectCache(Protocol):
-    def get(self, ref: ObjectRef) -> Object | None: ...
-
-    def list(self, plural: str, namespace: str = "") -> tuple[Object, ...]: ...
-
-    def nodes(self) -> tuple[Object, ...]: ...
-
+class JobCache(ObjectCache, Protocol):
     def owned(self, ref: ObjectRef) -> Owned | None: ...
 
     def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]: ...
-
-
-class Sessions(Protocol):
-    def snapshot(self) -> Iterable[SessionInfo]: ...
-
-    def problem(self, node: NodeName) -> str: ...
-
-    def desired_count(self, node: NodeName) -> int: ...
 
 
 class Relays(Protocol):
@@ -129,8 +116,8 @@ class Board:
     def __init__(
         self,
         *,
-        cache: ObjectCache,
-        sessions: Sessions,
+        cache: JobCache,
+        sessions: SessionRegistry,
         relays: Relays,
         contacts: Contacts,
         types: Collection[ResourceType],
