@@ -77,8 +77,8 @@ class _Bookmark(msgspec.Struct):
 class InformerSubscriber:
     """Gets the news of informers. A subclass overrides the methods whose news it needs."""
 
-    def settled(self) -> None:
-        """`settled` or `forbidden` of an informer is true now, or the server serves its type at
+    def completeness_changed(self) -> None:
+        """`is_complete` or `forbidden` of an informer is true now, or the server serves its type at
         last.
         """
 
@@ -133,7 +133,7 @@ class Informer:
         return self.store.type
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the store is complete: a list has filled the store, or the server lacks the
         type.
         """
@@ -317,14 +317,14 @@ class Informer:
             self._settle(absent=True)
         elif not self.forbidden:
             self.forbidden = True
-            self._subscriber.settled()
+            self._subscriber.completeness_changed()
 
     def _is_denial(self, error: EdgeAIError) -> bool:
         """Whether the type may not be installed here. After the first list, a missing right is a
         fault of somebody, and the objects of the type still count.
         """
         is_refused = isinstance(error, errors.Forbidden) and not self.type.is_built_in
-        return isinstance(error, errors.NotFound) or (is_refused and not self.settled)
+        return isinstance(error, errors.NotFound) or (is_refused and not self.is_complete)
 
     def _fail(self, problem: str, since: float, *, is_denial: bool = False) -> None:
         if problem != self._logged:
@@ -347,8 +347,8 @@ class Informer:
         self.problem = ""
 
     def _settle(self, *, absent: bool) -> None:
-        before, was_absent = self.settled, self.absent
+        before, was_absent = self.is_complete, self.absent
         self.synced = self.synced or not absent
         self.absent = absent
         if not before or (was_absent and not absent):
-            self._subscriber.settled()
+            self._subscriber.completeness_changed()

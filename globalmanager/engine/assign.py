@@ -102,8 +102,8 @@ class Assigner:
         """
         self._fan_out.changed(source, jobs)
 
-    def settled(self) -> None:
-        """Note that one more informer has settled."""
+    def completeness_changed(self) -> None:
+        """Note that the store of one more informer is complete."""
         for ref in self._parked:
             self._queue.add(ref)
         self._parked.clear()

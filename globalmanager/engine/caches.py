@@ -89,20 +89,21 @@ class Caches:
         informers = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
         followed = (self._informers.get(*selection) for selection in kind.followed)
         scalers = (self._informers.get(type_) for type_ in kind.scalers)
-        return all(informer.settled for informer in (*informers, *followed, *scalers))
+        return all(informer.is_complete for informer in (*informers, *followed, *scalers))
 
     def can_plan(self, references: Iterable[ObjectRef]) -> bool:
         """Whether the stores of all types that a job refers to are complete, and the store of the
         namespaces. The referred objects themselves may be missing.
         """
         types = {NAMESPACES, *(reference.type for reference in references)}
-        return all(self._informers.get(type_).settled for type_ in types)
+        return all(self._informers.get(type_).is_complete for type_ in types)
 
     def is_listed(self) -> bool:
         """Whether the stores have every job resource that existed at the start."""
         unserved = self._unserved_groups()
         return all(
-            type_.group in unserved or self._informers.get(type_).settled for type_ in self.kinds
+            type_.group in unserved or self._informers.get(type_).is_complete
+            for type_ in self.kinds
         )
 
     def health(self, *, stale_after_s: float) -> Health:

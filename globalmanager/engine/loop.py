@@ -170,12 +170,12 @@ class Engine(Subscriber, ContactSubscriber):
     def opened(self, informer: Informer) -> None:
         self._metrics.watch(informer)
 
-    def settled(self) -> None:
+    def completeness_changed(self) -> None:
         self._caches.open_children()
         self._caches.log_groups()
         for ref in self._reconciler.unpark():
             self._queue.add(ref)
-        self._assigner.settled()
+        self._assigner.completeness_changed()
 
     def set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
         """Record an Event about an object that is set aside. A follower records no Event, because

@@ -77,9 +77,9 @@ class _Part(NamedTuple):
         suffix = "".join(f".{key}" for key in keys)
         return _Part(self.field + suffix, self.owner + suffix, content)
 
-    def listed(self, key: str) -> "Iterator[_Part]":
-        entries = self.content.get(key)
-        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    def entries(self, key: str) -> "Iterator[_Part]":
+        items = self.content.get(key)
+        for index, entry in enumerate(items if isinstance(items, list) else ()):
             content = mapping(entry)
             yield _Part(
                 f"{self.field}.{key}[{index}]",
@@ -106,7 +106,7 @@ class _Pod:
         self.containers = [
             container
             for kind in ("initContainers", "containers", "ephemeralContainers")
-            for container in self.spec.listed(kind)
+            for container in self.spec.entries(kind)
         ]
         self.contexts = [container.at("securityContext") for container in self.containers]
         self.all_contexts = [self.context, *self.contexts]
@@ -219,14 +219,14 @@ def _added(context: _Part, allowed: Collection[str]) -> Iterator[Violation]:
 
 
 def _host_paths(pod: _Pod) -> Iterator[Violation]:
-    for volume in pod.spec.listed("volumes"):
+    for volume in pod.spec.entries("volumes"):
         if volume.content.get("hostPath") is not None:
             yield volume.against("hostPath", "must not mount a directory of the node")
 
 
 def _host_ports(pod: _Pod) -> Iterator[Violation]:
     for container in pod.containers:
-        for port in container.listed("ports"):
+        for port in container.entries("ports"):
             if port.content.get("hostPort") not in (None, 0):
                 yield port.against("hostPort", "must not be set")
 
@@ -268,7 +268,7 @@ _BASELINE: Final[tuple[_Check, ...]] = (
     _selinux,
     _one_of(_CONTEXTS, "procMount", ("Default",)),
     _one_of(_ALL_CONTEXTS, "type", _PROFILES, "seccompProfile"),
-    _one_of(lambda pod: pod.context.listed("sysctls"), "name", _SYSCTLS),
+    _one_of(lambda pod: pod.context.entries("sysctls"), "name", _SYSCTLS),
 )
 
 # ---- restricted ---------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ _VOLUMES: Final = (
 
 
 def _volume_types(pod: _Pod) -> Iterator[Violation]:
-    for volume in pod.spec.listed("volumes"):
+    for volume in pod.spec.entries("volumes"):
         for source, value in volume.content.items():
             # The baseline has told a hostPath already.
             is_other = source not in ("name", "hostPath", *_VOLUMES)

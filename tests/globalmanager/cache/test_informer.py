@@ -43,7 +43,7 @@ class Running(InformerSubscriber):
         what = "added" if old is None else "deleted" if new is None else "modified"
         self.changes.append((what, (new or old or {})["metadata"]["name"]))
 
-    def settled(self) -> None:
+    def completeness_changed(self) -> None:
         self.settlements += 1
 
     @property
@@ -210,7 +210,7 @@ async def test_a_problem_is_shown_only_while_it_lasts(
 ) -> None:
     scripted.lists = [scripted.failure(403, "Forbidden", "gadgets is forbidden"), scripted.hang()]
     await async_eventually("the denial", lambda: "gadgets is forbidden" in running.informer.problem)
-    assert not running.informer.settled
+    assert not running.informer.is_complete
     scripted.lists = [scripted.listing(version=5)]
     scripted.watches = [scripted.stream(then="hang")]
     scripted.released.set()
@@ -223,7 +223,7 @@ async def test_a_type_is_absent_until_the_server_serves_it(
 ) -> None:
     scripted.lists = [scripted.text("404 page not found", 404)]
     await async_eventually("absence of the type", lambda: running.informer.absent)
-    assert running.informer.settled
+    assert running.informer.is_complete
     assert not running.informer.synced
     assert running.informer.stale_for_s() == 0
     scripted.watches = [scripted.stream(then="hang")]
@@ -258,7 +258,7 @@ async def test_a_type_that_the_server_denies_for_a_moment_is_not_absent(
     away = scripted.failure(503, "ServiceUnavailable")
     scripted.lists = [*[away] * 12, scripted.text("404 page not found", 404), scripted.hang()]
     await scripted.wait_for("list", 14)
-    assert not running.informer.settled
+    assert not running.informer.is_complete
 
 
 async def test_a_type_that_the_server_denies_later_keeps_its_objects(
