@@ -70,18 +70,12 @@ def readable(object_: Object) -> TrainingJob:
         worker={},
         worker_bytes=0,
         replicas=0,
-        min_replicas=None,
-        max_replicas=None,
-        max_queued=None,
         worker_policy=RestartPolicy.NEVER,
         attach_mode=AttachMode.SSH,
         slots=1,
         clean_pods=CleanPods(clean) if clean in list(CleanPods) else CleanPods.RUNNING,
         restarts=0 if is_final else int(str(limit)) if is_limit else DEFAULT_BACKOFF_LIMIT,
         is_suspended=marks.get(SUSPENDED) == "true",
-        start_fault=None,
-        limits_fault=None,
-        ssh_secret="",
     )
 
 

@@ -53,10 +53,10 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the template of a worker as JSON."""
     replicas: int
     """The number of workers at the start."""
-    min_replicas: int | None
+    min_replicas: int | None = None
     """The launcher starts when this number of workers is ready. None: all workers."""
-    max_replicas: int | None
-    max_queued: int | None
+    max_replicas: int | None = None
+    max_queued: int | None = None
     """Workers of an elastic job that wait for room. None: the job is not elastic."""
     worker_policy: RestartPolicy
     attach_mode: AttachMode
@@ -65,12 +65,12 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     """How often the launcher may be started again. 0 for the policy Never."""
     is_suspended: bool
-    start_fault: InvalidSpec | None
+    start_fault: InvalidSpec | None = None
     """Why a job with these numbers of workers cannot start. Later `replicas` only asks for a
     scaler, which tells the fault (`scalers`)."""
-    limits_fault: InvalidSpec | None
+    limits_fault: InvalidSpec | None = None
     """Why the limits cannot hold. A job that has started goes on with its number of workers."""
-    ssh_secret: str
+    ssh_secret: str = ""
     """The user's own Secret; "" when the job gets a Secret."""
 
     @property
