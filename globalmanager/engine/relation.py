@@ -12,14 +12,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class JobRelation(Generic[J, T]):
-    """Jobs point to targets. `of` finds the jobs of a target. A change costs O(targets of one job).
+    """Jobs point to targets. A change costs O(targets of one job).
 
     A scaler is a job resource, so a scaler may take the place of a job here.
     """
 
     def __init__(self) -> None:
         self._targets: dict[J, frozenset[T]] = {}
-        # A dict keeps the order of jobs, which a set would not: see `of`.
+        # A dict keeps the order of jobs, which a set would not: see `jobs`.
         self._jobs: dict[T, dict[J, None]] = {}
 
     def set(self, job: J, targets: Iterable[T]) -> None:

@@ -50,10 +50,6 @@ class OtherReplica:
         self.is_alive = True
         self.claims: Claims = NO_CLAIMS  # the last published claims, also of a dead replica
 
-    @property
-    def live_claims(self) -> Claims:
-        return self.claims if self.is_alive else NO_CLAIMS
-
 
 class Roster:
     """The other replicas, known from the Leases and ConfigMaps that they publish.
@@ -195,7 +191,8 @@ class Roster:
     def _forget(self, name: str) -> None:
         other = self._others.pop(name, None)
         if other is not None:
-            log.info("replica has left", replica=name, sessions=len(other.live_claims))
+            sessions = len(other.claims) if other.is_alive else 0
+            log.info("replica has left", replica=name, sessions=sessions)
             self._contacts.drop_other(name)
 
     async def _keep_judging(self) -> None:

@@ -66,6 +66,7 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             updates.setdefault(type_, set())
         for type_, update in kind.owns.items():
             updates.setdefault(type_, set()).add(update)
+    role_rules = (dict(rule) for kind in kinds for rule in kind.role_rules)
     annotated = frozenset(type_ for kind in kinds for type_ in kind.annotates)
     return [
         *(rule for kind in kinds for rule in _job_rules(kind, group)),
@@ -73,13 +74,8 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
             for type_ in sorted(updates, key=str)
         ),
-        *_distinct([*_rules_of_roles(kinds), *_exec_rules(kinds)]),
+        *_distinct([*role_rules, *_exec_rules(kinds)]),
     ]
-
-
-def _rules_of_roles(kinds: Iterable[Kind]) -> Iterator[Rule]:
-    """The rules of the Roles that the kinds create."""
-    return (dict(rule) for kind in kinds for rule in kind.role_rules)
 
 
 def _distinct(rules: Iterable[Rule]) -> list[Rule]:

@@ -138,7 +138,7 @@ def _replaced(
     # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
     # run again.
     unknown = {key: value for key, value in entry.items() if key not in fields}
-    return {**unknown, **_without_empty_fields(fields)}
+    return {**unknown, **without_empty_fields(fields)}
 
 
 def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def _greatest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str,
     return _bounded({**counts, **greatest}, _COUNTS_BYTES)
 
 
-def _without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A worker's entry of .status.workers without the fields that have no content."""
     return {key: value for key, value in entry.items() if value not in ("", {})}
 

@@ -145,7 +145,7 @@ def _entry(report: WorkerReport) -> dict[str, Any]:
         for key, limit in _MAX_DETAIL_BYTES.items()
         if key in body.details
     }
-    entry: dict[str, Any] = {
+    entry = {
         "node": report.node,
         "instance": report.ledger_id[:_MAX_ID_CHARS],
         "attempt": report.attempt,
@@ -154,7 +154,7 @@ def _entry(report: WorkerReport) -> dict[str, Any]:
         "details": details,
         "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
     }
-    return {key: value for key, value in entry.items() if value not in ("", {})}
+    return worker_status.without_empty_fields(entry)
 
 
 def _without_time(entry: Mapping[str, Any]) -> dict[str, Any]:
