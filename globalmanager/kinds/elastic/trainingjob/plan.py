@@ -159,8 +159,8 @@ def _decision(job: ElasticSnapshot) -> _Decision:
     table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
     replacements = replacement.replace(job, table)
-    view = StepInputs(job, replacements.table, host_list.hosts, table.next_index)
-    scaling = scalers.execute(view, unfinished, may_begin=job.state in MAY_SCALE)
+    step_inputs = StepInputs(job, replacements.table, host_list.hosts, table.next_index)
+    scaling = scalers.execute(step_inputs, unfinished, may_begin=job.state in MAY_SCALE)
     # The state and the list of hosts follow from the workers that the job wants from now on.
     table = scaling.table
     inputs = _machine_inputs(job, table, is_scaling=bool(scaling.current))
