@@ -15,6 +15,7 @@ import yaml
 from edgeai.api.resources import Object
 from edgeai.cli.install.errors import InstallError
 
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
 _KNOWN: Final = frozenset(
     {
         *("apiVersion", "kind", "namespace", "resources", "components", "patches"),
@@ -36,7 +37,8 @@ _MERGE_KEYS: Final = {
 
 def read(path: Path) -> list[Object]:
     """The objects of one file."""
-    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+    documents = yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    return [each for each in documents if each]
 
 
 def build(directory: Path) -> list[Object]:
