@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from edgeai.api import pod_state
 from edgeai.api.elastic import MAY_SCALE
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.status import Truth
@@ -153,8 +154,11 @@ def _decision(job: ElasticSnapshot) -> _Decision:
     observed = job.observed
     start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
+    # After a suspension that was taken back at once, the launcher still runs, and has its list.
     is_new = job.state is JobState.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
-    host_list = HostList() if is_new else hosts.current_hosts(observed)
+    launcher = snapshot.launcher_pod(observed)
+    has_list = not is_new or (launcher is not None and pod_state.is_active(launcher))
+    host_list = hosts.current_hosts(observed) if has_list else HostList()
     unfinished = scalers.unfinished(observed, start)
     table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
     # Lost workers go first: a scaler counts, and chooses from, the workers that stay.
@@ -175,7 +179,7 @@ def _decision(job: ElasticSnapshot) -> _Decision:
         host_list,
         desired=[worker.name for worker in workers if worker.is_host],
         ready=[worker.name for worker in workers if worker.is_new_host],
-        has_launcher=snapshot.launcher_pod(observed) is not None,
+        has_launcher=launcher is not None,
         now=job.now,
     )
     next_hosts = hosts.with_former_hosts(following.list, host_list, table.target)
