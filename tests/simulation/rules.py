@@ -318,18 +318,22 @@ class Rules:
         if self._random.random() < 0.5:
             self._later(20, lambda: self._leave(manager))
 
-    def _isolate(self, name: str) -> None:
+    def _isolate(self, name: str, *, mean_s: float = 120) -> None:
         self._cluster.weather.unreachable.add(name)
-        self._later(120, lambda: self._cluster.weather.unreachable.discard(name))
+        self._later(mean_s, lambda: self._cluster.weather.unreachable.discard(name))
 
     def replace_disk(self) -> None:
-        """A node reports to a replica that does not reach the API. Then it gets a new disk."""
+        """A node reports to a replica that does not reach the API. Then it gets a new disk, and
+        reports to another replica before the first one reaches the API again.
+        """
         connection = self._connection()
         if connection is None:
             return
-        self._isolate(connection.cloud_end.process.name)
+        self._isolate(connection.cloud_end.process.name, mean_s=45)
         self._send_from(connection.node)
-        self._later(3, lambda: self._stop_controller("lost", connection.node))
+        self._later(2, lambda: self._stop_controller("lost", connection.node))
+        for mean_s in (20, 30, 45):
+            self._later(mean_s, lambda: self._send_from(connection.node))
 
     def outrun_watches(self) -> None:
         """A job moves to a node of another replica. The replica of its former node hears of it only
@@ -435,7 +439,7 @@ WEIGHTS: Final = {
     Rules.cut_power: 2,
     Rules.cut_power_in_commit: 2,
     Rules.lose_disk: 0.3,
-    Rules.replace_disk: 0.8,
+    Rules.replace_disk: 1.5,
     Rules.kill_manager: 1,
     Rules.lose_manager: 0.5,
     Rules.begin_twin: 0.2,
