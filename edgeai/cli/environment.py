@@ -17,7 +17,7 @@ from edgeai.cli.api import Api, wait_until
 from edgeai.errors import EdgeAIError, StateError
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster import process
-from edgeai.localcluster.state import is_own
+from edgeai.localcluster.state import ClusterProcess, is_own
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 
@@ -30,7 +30,7 @@ class Environment(msgspec.Struct, frozen=True):
     """A running edgeai on this machine."""
 
     state_dir: Path
-    cluster: process.ClusterProcess
+    cluster: ClusterProcess
     api: Api
 
     @property

@@ -8,14 +8,16 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from common.logs import get_logger
+from common.settings import Setting
 from common.tasks import TaskGroup
+from edgeai.errors import SettingsError
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.deployment_controller import DeploymentController
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
@@ -40,7 +42,7 @@ from edgeai.localcluster.network.service_proxy import ServiceProxy
 from edgeai.localcluster.objects.errors import APIError
 from edgeai.localcluster.objects.store import Store
 from edgeai.localcluster.state import (
-    Running,
+    ClusterProcess,
     StateDirectory,
     lock_directory,
     start_ticks,
@@ -53,29 +55,62 @@ log = get_logger(__name__)
 STOP_LIMIT_S = 7.0
 """Longest grace of a pod, in seconds, when the cluster stops. This limit keeps the whole stop below
 10 s."""
+Ready = Callable[[Store, ClusterProcess], None]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one cluster."""
+    """The settings of the command line and of the environment."""
 
-    state_dir: Path
-    nodes: tuple[str, ...] = ("cloud0", "edge0", "edge1")
-    """Names of the nodes. A name that begins with "cloud" makes a cloud node, other names make edge
-    nodes."""
-    pod_env: Mapping[str, str] = {}
-    """Environment variables of every container."""
-    containers: ContainerSettings = ContainerSettings()
-    isolated_nodes: tuple[str, ...] = ()
-    """Nodes whose pods reach only each other and `openings`. Only root can make such nodes."""
-    openings: tuple[Opening, ...] = ()
+    state_dir: Annotated[
+        Path, Setting("directory of the cluster's objects and pods", env="LOCALCLUSTER_STATE_DIR")
+    ]
+    nodes: Annotated[
+        tuple[str, ...],
+        Setting(
+            'names of the nodes; one that begins with "cloud" is a cloud node',
+            env="LOCALCLUSTER_NODES",
+        ),
+    ] = ("cloud0", "edge0", "edge1")
+    pod_env: Annotated[
+        dict[str, str],
+        Setting("environment variables of every container", env="LOCALCLUSTER_POD_ENV"),
+    ] = {}
+    isolated_nodes: Annotated[
+        tuple[str, ...],
+        Setting(
+            "nodes whose pods reach only each other and --openings; needs root",
+            env="LOCALCLUSTER_ISOLATED_NODES",
+        ),
+    ] = ()
+    openings: Annotated[
+        tuple[str, ...],
+        Setting(
+            "what isolated nodes reach: SERVICE.NAMESPACE:PORT or ADDRESS:PORT",
+            env="LOCALCLUSTER_OPENINGS",
+        ),
+    ] = ()
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Setting("least severe message that is logged", env="LOCALCLUSTER_LOG_LEVEL"),
+    ] = "info"
 
 
 class Cluster:
-    """One local cluster. The cluster lives from `run` to `stop`."""
+    """One local cluster. The cluster lives from `run` to `stop`. Raises: SettingsError"""
 
-    def __init__(self, settings: ClusterSettings, *, now: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        containers: ContainerSettings = ContainerSettings(),  # noqa: B008 - frozen
+        now: Clock = utc_now,
+    ) -> None:
+        if not settings.nodes:
+            raise SettingsError("flag --nodes", "must name one node at least")
         self._settings = settings
+        self._openings = tuple(map(_opening, settings.openings))
+        self._containers = containers
         self._now = now
         self._stopping = asyncio.Event()
 
@@ -83,14 +118,16 @@ class Cluster:
         """Ask the cluster to stop. Returns at once; `run` returns when the cluster has stopped."""
         self._stopping.set()
 
-    async def run(self, ready: Callable[[Store, Running], None] = lambda _, __: None) -> None:
+    async def run(
+        self, ready: Callable[[Store, ClusterProcess], None] = lambda _, __: None
+    ) -> None:
         """Run the cluster until `stop` is called. Call `ready` once, when clients can connect.
 
         Raises: StateError when the state directory cannot be used; ClusterError when the cluster
             cannot start for another reason; ExceptionGroup when a task of the cluster failed
         """
         with contextlib.ExitStack() as stack:
-            isolated = isolation(self._settings.isolated_nodes, self._settings.openings)
+            isolated = isolation(self._settings.isolated_nodes, self._openings)
             state = stack.enter_context(lock_directory(self._settings.state_dir))
             network = claim_network(state.network())
             stack.callback(network.close)
@@ -101,7 +138,7 @@ class Cluster:
             parts = _Parts(state, network, store, reaper, stack.enter_context(isolated))
             await self._serve(parts, ready)
 
-    async def _serve(self, parts: "_Parts", ready: Callable[[Store, Running], None]) -> None:
+    async def _serve(self, parts: "_Parts", ready: Ready) -> None:
         state, network, store = parts.state, parts.network, parts.store
         nodes = self._register_nodes(store, network)
         sweep_pod_directories(store, state.pods)
@@ -117,7 +154,7 @@ class Cluster:
             kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
             server.set_log_source(KubeletLogs(store, state.pods, kubelets))
             server.set_exec_target(KubeletCommands(kubelets))
-            running = _describe(server, network, nodes)
+            running = _describe(server, state, network, nodes)
             write_kubeconfig(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:
                 controllers = self._start_controllers(tasks, store)
@@ -158,7 +195,7 @@ class Cluster:
 
     def _register_nodes(self, store: Store, network: Network) -> dict[str, str]:
         try:
-            return register_nodes(store, network, self._settings.nodes, self._now)
+            return register_nodes(store, network, dict.fromkeys(self._settings.nodes), self._now)
         except APIError as error:
             raise ClusterError(f"--nodes: {error.message}") from error
 
@@ -172,12 +209,19 @@ class Cluster:
             reaper=parts.reaper,
             addresses=PodAddresses(parts.store, AddressPool("pod", network.pods())),
             pods_directory=state.pods,
-            base_env={"PATH": path, "LANG": "C.UTF-8"} | dict(self._settings.pod_env),
-            settings=self._settings.containers,
+            base_env={"PATH": path, "LANG": "C.UTF-8"} | self._settings.pod_env,
+            settings=self._containers,
             access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
             isolation=parts.isolation,
             now=self._now,
         )
+
+
+def _opening(text: str) -> Opening:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SettingsError("flag --openings", f"{text!r} is not HOST:PORT")
+    return Opening(host, int(port))
 
 
 class _Parts(NamedTuple):
@@ -211,9 +255,18 @@ async def _end(
         task.cancel()
 
 
-def _describe(server: Server, network: Network, nodes: dict[str, str]) -> Running:
+def _describe(
+    server: Server, state: StateDirectory, network: Network, nodes: dict[str, str]
+) -> ClusterProcess:
     pid = os.getpid()
     ticks = start_ticks(pid)
     if ticks is None:
         raise StateError("/proc is not mounted: the local cluster needs Linux with /proc")
-    return Running(pid=pid, start_ticks=ticks, api=server.url, network=network.prefix, nodes=nodes)
+    return ClusterProcess(
+        pid=pid,
+        start_ticks=ticks,
+        api=server.url,
+        network=network.prefix,
+        nodes=nodes,
+        kubeconfig=state.kubeconfig,
+    )

@@ -18,26 +18,13 @@ from typing import Final
 import msgspec
 
 from edgeai.localcluster.errors import ClusterError
-from edgeai.localcluster.state import LOG_FILE, Running, StateDirectory, start_ticks
+from edgeai.localcluster.state import LOG_FILE, ClusterProcess, StateDirectory, start_ticks
 
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.05
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FULL_BYTES: Final = 1024 * 1024
-
-
-class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A running cluster that is ready for clients."""
-
-    pid: int
-    api: str
-    """URL of the API, with the token."""
-    network: str
-    """Begin of all addresses of the cluster, like "127.64"."""
-    nodes: dict[str, str]
-    """Node name -> address."""
-    kubeconfig: Path
 
 
 class StartFailed(ClusterError):
@@ -107,17 +94,10 @@ def _wait_until_ready(
 
 def running(state_dir: Path) -> ClusterProcess | None:
     """The cluster that runs in `state_dir`; None if no cluster of this directory is ready."""
-    state = StateDirectory(state_dir.absolute())
-    record = state.read_running()
+    record = StateDirectory(state_dir.absolute()).read_running()
     if record is None or start_ticks(record.pid) != record.start_ticks or _is_zombie(record.pid):
         return None
-    return ClusterProcess(
-        pid=record.pid,
-        api=record.api,
-        network=record.network,
-        nodes=record.nodes,
-        kubeconfig=state.kubeconfig,
-    )
+    return record
 
 
 def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
@@ -144,7 +124,7 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     return True
 
 
-def _open(record: Running) -> int | None:
+def _open(record: ClusterProcess) -> int | None:
     """A pidfd of the cluster's process; None if this process is gone.
 
     The function also returns None if another process has the same pid now.

@@ -41,17 +41,20 @@ _NAMES: Final = frozenset(
 _DRAFT: Final = re.compile(r"\.(.+)\.\d+\Z")  # a new file before its renaming
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The content of cluster.json."""
+class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A cluster that is ready for clients: the content of cluster.json."""
 
     pid: int
     start_ticks: int
     """When the process started, in clock ticks since boot. A later process with the same pid has
     another number."""
     api: str
+    """URL of the API, without the token."""
     network: str
+    """Begin of all addresses of the cluster, like "127.64"."""
     nodes: dict[str, str]
     """Node name -> address."""
+    kubeconfig: Path
 
 
 def is_own(name: str) -> bool:
@@ -104,16 +107,21 @@ class StateDirectory(msgspec.Struct, frozen=True):
         _write_state_file(path, token.encode() + b"\n")
         return token
 
-    def write_running(self, running: Running) -> None:
-        _write_state_file(self.path / RUNNING_FILE, msgspec.json.encode(running) + b"\n")
+    def write_running(self, running: ClusterProcess) -> None:
+        _write_state_file(
+            self.path / RUNNING_FILE, msgspec.json.encode(running, enc_hook=str) + b"\n"
+        )
 
-    def read_running(self) -> Running | None:
+    def read_running(self) -> ClusterProcess | None:
         """The content of cluster.json, which may name a process that is gone.
 
         Returns: None if the file is missing or malformed
         """
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self.path / RUNNING_FILE).read_bytes(), type=Running)
+            content = (self.path / RUNNING_FILE).read_bytes()
+            return msgspec.json.decode(
+                content, type=ClusterProcess, dec_hook=lambda type_, text: type_(text)
+            )
         return None
 
     def clear_running(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from edgeai.localcluster import process
+from edgeai.localcluster.state import ClusterProcess
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.client import Client
@@ -79,7 +80,7 @@ class LocalCluster(_Kubectl):
     has_service_accounts = False
     minor_version = LOCAL_MINOR_VERSION
 
-    def __init__(self, running: process.ClusterProcess, home: Path) -> None:
+    def __init__(self, running: ClusterProcess, home: Path) -> None:
         super().__init__(shutil.which("kubectl"), running.kubeconfig, home)
         config = yaml.safe_load(running.kubeconfig.read_text())
         self.client = Client(running.api, token=config["users"][0]["user"]["token"])

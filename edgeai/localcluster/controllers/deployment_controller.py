@@ -5,6 +5,7 @@ The module `deployments` plans the steps.
 
 from common.logs import get_logger
 from edgeai import times
+from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.deployments import (
     HASH_LABEL,
     Plan,
@@ -16,7 +17,6 @@ from edgeai.localcluster.controllers.deployments import (
     plan,
 )
 from edgeai.localcluster.controllers.events import EventRecorder
-from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, Key, Object
@@ -28,34 +28,25 @@ log = get_logger(__name__)
 REFUSAL_RETRY_S = 5.0
 
 
-class DeploymentController:
+class DeploymentController(Controller[Key]):
     """Carries out the plan of every Deployment."""
 
     def __init__(self, store: Store, *, now: times.Clock = times.utc_now) -> None:
-        self._store = store
+        super().__init__(store, "deployments")
         self._now = now
         self._events = EventRecorder(store, component="deployment-controller", now=now)
-        self._queue: WorkQueue[Key] = WorkQueue("deployments")
-
-    async def run(self) -> None:
-        unlisten = self._store.listen(self._changed)
-        try:
-            self._add_all()
-            await self._queue.run(self._reconcile)
-        finally:
-            unlisten()
 
     def _add_all(self, namespace: str = "") -> None:
         for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
-            self._queue.add(key_of(deployment))
+            self._add(key_of(deployment))
 
     def _changed(self, change: Change) -> None:
         if change.resource is DEPLOYMENTS:
-            self._queue.add(key_of(change.object))
+            self._add(key_of(change.object))
         elif change.resource is PODS:
             namespace = change.object["metadata"]["namespace"]
             if owner := _controller(change.object):
-                self._queue.add((namespace, owner["name"]))
+                self._add((namespace, owner["name"]))
             elif _is_hashed(change.object) and change.type != "DELETED":
                 self._add_all(namespace)  # a Deployment may adopt the pod
 

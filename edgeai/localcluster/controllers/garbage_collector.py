@@ -1,8 +1,7 @@
 """Garbage collection: dependents of deleted owners, content of deleted namespaces and CRDs.
 
-One task follows the changes of the store and deletes objects through the store, like any other
-client. The task examines every object at its start. Later the task examines only the objects that a
-change concerns. The task never polls.
+The collector deletes objects through the store, like any other client. It examines every object at
+its start. Later it examines only the objects that a change concerns.
 
 - When all owners of an object are gone, the collector deletes the object. When only some owners are
   gone, the collector removes the references to these owners.
@@ -14,11 +13,10 @@ change concerns. The task never polls.
 - The collector keeps only the newest Events.
 """
 
-import asyncio
 from collections.abc import Sequence
 
-from common.logs import get_logger
-from edgeai.localcluster.objects import crds, errors, strategy
+from edgeai.localcluster.controllers.controller import Controller
+from edgeai.localcluster.objects import crds, strategy
 from edgeai.localcluster.objects.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     EVENTS,
@@ -28,88 +26,50 @@ from edgeai.localcluster.objects.resources import (
 )
 from edgeai.localcluster.objects.store import Change, Store
 
-log = get_logger(__name__)
-
 MAX_EVENTS = 5_000
-RETRY_S = 1.0
 
 
-class GarbageCollector:
-    """Deletes objects whose owner, namespace or CustomResourceDefinition is deleted."""
+class GarbageCollector(Controller[str]):
+    """Deletes objects whose owner, namespace or CustomResourceDefinition is deleted. Its keys are
+    uids: of objects to examine.
+    """
 
     def __init__(self, store: Store, *, max_events: int = MAX_EVENTS) -> None:
-        self._store = store
+        super().__init__(store, "garbage collector")
         self._max_events = max_events
-        self._pending: dict[str, None] = {}  # uids to examine, as an ordered set
-        self._wake = asyncio.Event()
 
-    async def run(self) -> None:
-        """Follow the store until cancelled. If a write fails, for example on a full disk, retry."""
-        stop_listening = self._store.listen(self.enqueue_concerned)
-        try:
-            self.enqueue_all()
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                if not self.process_pending():
-                    await asyncio.sleep(RETRY_S)
-                    self._wake.set()
-        finally:
-            stop_listening()
-
-    def process_pending(self) -> bool:
-        """Examine the pending uids until none is left. Each deletion adds further uids.
-
-        Returns: False when a write failed and uids are still pending
-        """
-        while self._pending:
-            uid = next(iter(self._pending))
-            del self._pending[uid]
-            try:
-                self._examine(uid)
-            except errors.APIError as error:
-                log.warning("garbage collection failed", uid=uid, reason=error.message)
-                self._pending[uid] = None
-                return False
-        return True
-
-    def enqueue_all(self) -> None:
+    def _add_all(self) -> None:
         for resource in self._store.registry.all_stored():
             for object_ in self._store.list(resource).items:
-                self._enqueue(object_["metadata"]["uid"])
+                self._add(object_["metadata"]["uid"])
 
-    def enqueue_concerned(self, change: Change) -> None:
-        """Add the uids of the objects that a change concerns."""
+    def _changed(self, change: Change) -> None:
         metadata = change.object["metadata"]
         owners, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":
-            self._enqueue_removed(change)
+            self._add_removed(change)
         elif owners or deleting or change.resource is EVENTS:
-            self._enqueue(metadata["uid"])
+            self._add(metadata["uid"])
 
-    def _enqueue_removed(self, change: Change) -> None:
+    def _add_removed(self, change: Change) -> None:
         metadata = change.object["metadata"]
-        self._enqueue(metadata["uid"])  # the object's dependents must be examined
+        self._add(metadata["uid"])  # the object's dependents must be examined
         for owner in metadata.get("ownerReferences") or []:
-            self._enqueue(owner["uid"])
+            self._add(owner["uid"])
         if namespace := self._terminating(NAMESPACES, metadata.get("namespace", "")):
-            self._enqueue(namespace["metadata"]["uid"])
+            self._add(namespace["metadata"]["uid"])
         name = change.resource.group_resource
         if crd := self._terminating(
             CUSTOMRESOURCEDEFINITIONS, name if change.resource.custom else ""
         ):
-            self._enqueue(crd["metadata"]["uid"])
+            self._add(crd["metadata"]["uid"])
 
     def _terminating(self, resource: Resource, name: str) -> Object | None:
         """The namespace or CRD with this name if it is being deleted; else None."""
         holder = self._store.find(resource, "", name)
         return holder if holder and "deletionTimestamp" in holder["metadata"] else None
 
-    def _enqueue(self, uid: str) -> None:
-        self._pending[uid] = None
-        self._wake.set()
-
-    def _examine(self, uid: str) -> None:
+    async def _reconcile(self, uid: str) -> None:
         match = self._store.by_uid(uid)
         if match is None:
             for resource, dependent in self._store.dependents(uid):
@@ -138,7 +98,7 @@ class GarbageCollector:
             metadata["ownerReferences"] = present
             self._store.update(resource, object_)
         for owner in present:
-            self._enqueue_foreground_owner(owner["uid"])
+            self._add_foreground_owner(owner["uid"])
 
     def _exists(self, owner: Object, dependent: Object) -> bool:
         """Whether the owner exists. It must be in the dependent's namespace or cluster-scoped."""
@@ -148,14 +108,14 @@ class GarbageCollector:
         namespace = match[1]["metadata"].get("namespace", "")
         return namespace in ("", dependent.get("namespace", ""))
 
-    def _enqueue_foreground_owner(self, uid: str) -> None:
+    def _add_foreground_owner(self, uid: str) -> None:
         """Examine an owner again if its foreground deletion runs.
 
         Its dependent may be new. The collector must delete a new dependent, too.
         """
         match = self._store.by_uid(uid)
         if match and strategy.FOREGROUND in (match[1]["metadata"].get("finalizers") or []):
-            self._enqueue(uid)
+            self._add(uid)
 
     # Objects that are being deleted
 

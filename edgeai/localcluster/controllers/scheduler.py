@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from common.logs import get_logger
+from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
-from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.objects.resources import NODES, PODS, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.selectors import from_label_selector
@@ -90,32 +90,23 @@ def _labels(node: Object) -> dict[str, str]:
     return node["metadata"].get("labels") or {}
 
 
-class Scheduler:
+class Scheduler(Controller[Key]):
     """Binds pods that have no node yet, and deletes pods whose node is gone."""
 
     def __init__(self, store: Store, *, now: Clock = utc_now) -> None:
-        self._store = store
+        super().__init__(store, "scheduler")
         self._now = now
         self._events = EventRecorder(store, component="default-scheduler", now=now)
-        self._queue: WorkQueue[Key] = WorkQueue("scheduler")
-
-    async def run(self) -> None:
-        unlisten = self._store.listen(self._changed)
-        try:
-            self._add_pods()
-            await self._queue.run(self._reconcile)
-        finally:
-            unlisten()
 
     def _changed(self, change: Change) -> None:
         if change.resource is PODS and change.type != "DELETED":
-            self._queue.add(key_of(change.object))
+            self._add(key_of(change.object))
         elif change.resource is NODES:
-            self._add_pods()
+            self._add_all()
 
-    def _add_pods(self) -> None:
+    def _add_all(self) -> None:
         for pod in self._store.list(PODS).items:
-            self._queue.add(key_of(pod))
+            self._add(key_of(pod))
 
     async def _reconcile(self, key: Key) -> None:
         pod = self._store.find(PODS, *key)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
+from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
-from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
 from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
@@ -31,7 +31,7 @@ from edgeai.localcluster.objects.store import Change, Store
 log = get_logger(__name__)
 
 
-class Kubelet:
+class Kubelet(Controller[Key]):
     """Runs the pods of one node.
 
     Args:
@@ -40,32 +40,25 @@ class Kubelet:
     """
 
     def __init__(self, node: str, address: str, host: PodHost) -> None:
+        super().__init__(host.store, f"kubelet {node}")
         self._node = node
         self._address = address
         self._host = host
-        self._store = host.store
         self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
-        self._queue: WorkQueue[Key] = WorkQueue(self.name)
         self._pods: dict[str, Pod] = {}  # uid -> pod
         self._stopping = False
         self._idle = asyncio.Event()  # set while no pod runs
         self._idle.set()
 
-    @property
-    def name(self) -> str:
-        return f"kubelet {self._node}"
-
     async def run(self) -> None:
         """Run the pods of the node until cancelled. Then kill the processes that still run."""
-        unlisten = self._store.listen(self._changed)
-        try:
-            on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
-            for pod in self._store.list(PODS, selector=on_node).items:
-                self._queue.add(key_of(pod))
-            async with TaskGroup() as tasks:
-                await self._queue.run(lambda key: self._reconcile(key, tasks))
-        finally:
-            unlisten()
+        async with TaskGroup() as self._tasks:
+            await super().run()
+
+    def _add_all(self) -> None:
+        on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
+        for pod in self._store.list(PODS, selector=on_node).items:
+            self._add(key_of(pod))
 
     async def stop(self, limit_s: float) -> None:
         """End all containers of the node. Each pod gets its grace, at most `limit_s` seconds.
@@ -99,13 +92,13 @@ class Kubelet:
             namespace, name = key_of(change.object)
             for pod in self._pods.values():
                 if pod.key[0] == namespace and pod.mounts(change.resource, name):
-                    self._queue.add(pod.key)
+                    self._add(pod.key)
         if change.resource is not PODS:
             return
         if change.object["spec"].get("nodeName") == self._node:
-            self._queue.add(key_of(change.object))
+            self._add(key_of(change.object))
 
-    async def _reconcile(self, key: Key, tasks: TaskGroup) -> None:
+    async def _reconcile(self, key: Key) -> None:
         if self._stopping:
             return
         pod = self._store.find(PODS, *key)
@@ -120,7 +113,7 @@ class Kubelet:
         elif "deletionTimestamp" in pod["metadata"]:
             self._delete(key, uid)
         elif not is_ended(pod):
-            self._admit(pod, tasks)
+            self._admit(pod)
 
     def _observe(self, pod: Object) -> None:
         metadata = pod["metadata"]
@@ -129,13 +122,13 @@ class Kubelet:
         if "deletionTimestamp" in metadata:
             running.terminate(float(metadata.get("deletionGracePeriodSeconds") or 0))
 
-    def _admit(self, pod: Object, tasks: TaskGroup) -> None:
+    def _admit(self, pod: Object) -> None:
         admitted = Pod(pod, self._host, node_ip=self._address, events=self._events)
         uid = pod["metadata"]["uid"]
         self._pods[uid] = admitted
         self._idle.clear()
         name = "pod {namespace}/{name}".format(**pod["metadata"])
-        tasks.create_task(self._run_pod(uid, admitted), name=name)
+        self._tasks.create_task(self._run_pod(uid, admitted), name=name)
 
     async def _run_pod(self, uid: str, pod: Pod) -> None:
         try:
@@ -146,7 +139,7 @@ class Kubelet:
                 self._idle.set()
         if not self._stopping:
             pod.release()
-            self._queue.add(pod.key)  # _reconcile deletes the pod from the API
+            self._add(pod.key)  # _reconcile deletes the pod from the API
 
     def _delete(self, key: Key, uid: str) -> None:
         """Delete a pod, which has no process any more, from the API."""

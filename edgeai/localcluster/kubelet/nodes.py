@@ -6,7 +6,7 @@ send no heartbeats: every node is ready while the cluster runs.
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from edgeai.localcluster.controllers.scheduler import CLOUD_LABEL, EDGE_LABEL
 from edgeai.localcluster.network.addresses import AddressesExhausted, Network
@@ -18,7 +18,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def register_nodes(
-    store: Store, network: Network, names: Sequence[str], now: Clock
+    store: Store, network: Network, names: Collection[str], now: Clock
 ) -> dict[str, str]:
     """Create, update and delete Nodes, so that exactly the nodes in `names` exist.
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from common.logs import get_logger
+from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
-from edgeai.localcluster.controllers.workqueue import WorkQueue
 from edgeai.localcluster.network.addresses import AddressPool
 from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, Opening
 from edgeai.localcluster.network.listener import Listener
@@ -120,7 +120,7 @@ def _is_serving(pod: Object) -> bool:
     return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
-class ServiceProxy:
+class ServiceProxy(Controller[Key]):
     """Listens for all Services and forwards their connections.
 
     Args:
@@ -131,36 +131,33 @@ class ServiceProxy:
     def __init__(
         self, store: Store, addresses: AddressPool, isolation: Isolation = NO_ISOLATION
     ) -> None:
-        self._store = store
+        super().__init__(store, "service proxy")
         self._addresses = addresses
         self._isolation = isolation
         self._events = EventRecorder(store, component="service-proxy")
-        self._queue: WorkQueue[Key] = WorkQueue("service proxy")
         self._listeners: dict[Key, dict[int, Listener]] = {}  # Service -> port -> listener
         self._cluster_ips: dict[Key, str] = {}  # Service -> cluster IP
         self._former: dict[str, Key] = {}  # cluster IP -> the last Service with this IP
         # Why a Service has no listener; "" for a Service with listeners.
-        self._failures: dict[Key, str] = {}
+        self._problems: dict[Key, str] = {}
 
     async def run(self) -> None:
         """Run the proxy until cancelled. Then close every connection."""
-        unlisten = self._store.listen(self._changed)
         try:
-            # Services with an address come first, so that no other Service takes their addresses.
-            services = self._store.list(SERVICES).items
-            for service in sorted(
-                services, key=lambda candidate: not candidate["spec"].get("clusterIP")
-            ):
-                self._queue.add(key_of(service))
-            await self._queue.run(self._reconcile)
+            await super().run()
         finally:
-            unlisten()
             for key in tuple(self._listeners):
                 await self._close_all(key)
 
+    def _add_all(self) -> None:
+        # Services with an address come first, so that no other Service takes their addresses.
+        services = self._store.list(SERVICES).items
+        for service in sorted(services, key=lambda one: not one["spec"].get("clusterIP")):
+            self._add(key_of(service))
+
     def _changed(self, change: Change) -> None:
         if change.resource is SERVICES:
-            self._queue.add(key_of(change.object))
+            self._add(key_of(change.object))
         elif change.resource is PODS:
             for pod in filter(None, (change.previous, change.object)):
                 self._add_services_of(pod)
@@ -168,14 +165,14 @@ class ServiceProxy:
     def _add_services_of(self, pod: Object) -> None:
         for service in self._store.list(SERVICES, namespace=pod["metadata"]["namespace"]).items:
             if is_selected(pod, service):
-                self._queue.add(key_of(service))
+                self._add(key_of(service))
 
     async def _reconcile(self, key: Key) -> float | None:
         service = self._store.find(SERVICES, *key)
         if service is None:
             await self._close_all(key)
             self._release(key)
-            self._failures.pop(key, None)
+            self._problems.pop(key, None)
             return None
         pods = self._store.list(PODS, namespace=key[0]).items
         address = self._cluster_ip(key, service)
@@ -262,9 +259,9 @@ class ServiceProxy:
 
     def _report(self, key: Key, service: Object, failure: str) -> None:
         """Write an Event when a failure begins. Write no further Event while the failure lasts."""
-        if failure and self._failures.get(key) != failure:
+        if failure and self._problems.get(key) != failure:
             self._events.warning(service, "FailedListen", failure)
-        self._failures[key] = failure
+        self._problems[key] = failure
 
     async def _close_all(self, key: Key) -> None:
         for listener in self._listeners.pop(key, {}).values():

@@ -16,7 +16,7 @@ from rich.table import Table
 from edgeai.cli.api import Api, ApiUnreachable
 from edgeai.cli.environment import Environment
 from edgeai.cli.status import jobs_table, nodes_table, scalers_table
-from edgeai.localcluster.process import ClusterProcess
+from edgeai.localcluster.state import ClusterProcess
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -202,7 +202,9 @@ def test_a_global_manager_that_is_down_is_named_with_what_to_do() -> None:
 
 def test_the_local_global_manager_that_is_down_is_looked_at_by_kubectl() -> None:
     path = Path("/state/kubeconfig")
-    cluster = ClusterProcess(pid=1, api="", network="127.1", nodes={}, kubeconfig=path)
+    cluster = ClusterProcess(
+        pid=1, start_ticks=1, api="", network="127.1", nodes={}, kubeconfig=path
+    )
     remedy = Environment(path.parent, cluster, Api("http://127.1.0.1:1", "t")).remedy
     assert "kubectl --kubeconfig /state/kubeconfig --namespace edgeai-system get pods" in remedy
     assert "edgeai down" in remedy

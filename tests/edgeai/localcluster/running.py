@@ -15,7 +15,7 @@ from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.patches import merge
 from edgeai.localcluster.objects.resources import PODS, Object, Resource
 from edgeai.localcluster.objects.store import Store
-from edgeai.localcluster.state import Running
+from edgeai.localcluster.state import ClusterProcess
 from tests.edgeai.localcluster.conftest import until
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ FAST_RESTARTS = ContainerSettings(restart_delays=RestartDelays(first_s=0.05, max
 class RunningCluster:
     """A cluster as a test sees it: its store, and waiting for what is written there."""
 
-    def __init__(self, store: Store, running: Running) -> None:
+    def __init__(self, store: Store, running: ClusterProcess) -> None:
         self.store = store
         self.running = running
 
@@ -65,8 +65,9 @@ def patch(
 
 @contextlib.asynccontextmanager
 async def running_cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[RunningCluster]:
-    given: dict[str, Any] = {"nodes": ("edge0",), "containers": FAST_RESTARTS} | settings
-    cluster = Cluster(ClusterSettings(state_dir=tmp_path / "state", **given))
+    given: dict[str, Any] = {"nodes": ("edge0",)} | settings
+    given_settings = ClusterSettings(state_dir=tmp_path / "state", **given)
+    cluster = Cluster(given_settings, containers=FAST_RESTARTS)
     ready: asyncio.Future[RunningCluster] = asyncio.get_running_loop().create_future()
     life = asyncio.create_task(
         cluster.run(lambda store, running: ready.set_result(RunningCluster(store, running)))

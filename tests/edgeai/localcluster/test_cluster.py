@@ -21,8 +21,8 @@ from edgeai.localcluster.cluster import Cluster, ClusterSettings
 from edgeai.localcluster.errors import ClusterError, StateError
 from edgeai.localcluster.network.addresses import claim_network
 from edgeai.localcluster.objects.resources import NODES, PODS, Object
-from edgeai.localcluster.process import ClusterProcess, StartFailed
-from edgeai.localcluster.state import Running, StateDirectory, start_ticks
+from edgeai.localcluster.process import StartFailed
+from edgeai.localcluster.state import ClusterProcess, StateDirectory, start_ticks
 from tests.edgeai.localcluster.running import container, is_gone, new_pod, running_cluster
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -192,7 +192,14 @@ def test_stop_never_signals_a_process_that_only_has_the_pid(tmp_path: Path) -> N
     try:
         ticks = start_ticks(other)
         assert ticks is not None
-        gone = Running(pid=other, start_ticks=ticks - 1, api="", network="", nodes={})
+        gone = ClusterProcess(
+            pid=other,
+            start_ticks=ticks - 1,
+            api="",
+            network="",
+            nodes={},
+            kubeconfig=state.kubeconfig,
+        )
         state.write_running(gone)
         assert process.running(tmp_path) is None
         assert process.stop(tmp_path) is False

@@ -28,7 +28,7 @@ from edgeai.cli.jobs.submitting import submit, wait_for_all
 from edgeai.cli.status_sources import from_local
 from edgeai.cli.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
 from edgeai.client import AsyncClient, JointInferenceService, Model
-from edgeai.localcluster.process import ClusterProcess
+from edgeai.localcluster.state import ClusterProcess
 from tests.edgeai.cli.command import start
 from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.client.conftest import add_pod, condition, tell
@@ -369,7 +369,9 @@ async def test_the_status_falls_back_to_the_api_where_the_local_rest_is_away(
     metadata = {"name": GLOBALMANAGER, "namespace": NAMESPACE}
     await client.kube.create(SERVICES, {"metadata": metadata, "spec": spec})
     kubeconfig = cluster.kubeconfig
-    process = ClusterProcess(pid=1, api="", network="127.1", nodes={}, kubeconfig=kubeconfig)
+    process = ClusterProcess(
+        pid=1, start_ticks=1, api="", network="127.1", nodes={}, kubeconfig=kubeconfig
+    )
     running = Environment(kubeconfig.parent, process, Api.from_kubeconfig(kubeconfig))
     told = await asyncio.to_thread(from_local, running)
     assert [each["metadata"]["name"] for each in told.jobs] == ["digits"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from edgeai.localcluster.network.isolation import NodeNetwork, Opening
+from edgeai.localcluster.network.isolation import NodeNetwork
 from edgeai.localcluster.objects.resources import PODS, SERVICES, Object
 from tests.edgeai.localcluster.running import (
     POD_IP,
@@ -79,7 +79,7 @@ async def test_an_isolated_node_reaches_the_openings_alone(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as outside:
         port = outside.getsockname()[1]
         accepting = asyncio.create_task(greet(outside))
-        openings = (Opening("open.default", 80), Opening("127.0.0.1", port))
+        openings = ("open.default:80", f"127.0.0.1:{port}")
         async with running_cluster(
             tmp_path, nodes=("edge0", "edge1"), isolated_nodes=("edge1",), openings=openings
         ) as cluster:
