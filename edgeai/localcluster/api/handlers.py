@@ -4,22 +4,24 @@ The rules for objects are in `store` and `strategy`, so the controllers and the 
 the store, follow the same rules.
 """
 
+import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from edgeai.localcluster.api import commands, requests, scale, tables
+from edgeai.localcluster.api import commands, requests, tables
 from edgeai.localcluster.api.requests import Body, Options, Target
 from edgeai.localcluster.api.streams import StreamOptions, stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
-from edgeai.localcluster.objects.resources import PODS, Object, Resource
+from edgeai.localcluster.objects.resources import PODS, Object, Resource, ScalePaths
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock
 
+_SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")
 _NO_FIELD_MANAGER = errors.required("fieldManager", "is required for apply patch")
 
 
@@ -249,14 +251,13 @@ class API:
         return self._answer(call, updated, warnings=warnings)
 
     async def _delete(self, call: Call) -> web.StreamResponse:
-        options = msgspec.structs.asdict(await _delete_options(call))
-        deleted = self._store.delete(*call.key, **options)
+        deleted = self._store.delete(*call.key, **await _delete_options(call))
         if call.resource is PODS or not strategy.is_released(call.resource, deleted):
             return self._answer(call, deleted)
         return _json(_deletion_status(call.resource, deleted))
 
     async def _delete_collection(self, call: Call) -> web.StreamResponse:
-        options = msgspec.structs.asdict(await _delete_options(call))
+        options = await _delete_options(call)
         page = self._store.list(
             call.resource,
             namespace=call.target.namespace,
@@ -268,7 +269,7 @@ class API:
         return _json(call.view(self._now).many(deleted, metadata))
 
     async def _get_scale(self, call: Call) -> web.StreamResponse:
-        return _json(scale.of(call.resource, self._store.get(*call.key)))
+        return _json(_scale_of(call.resource, self._store.get(*call.key)))
 
     async def _scale(self, call: Call) -> web.StreamResponse:
         resource = call.resource
@@ -276,10 +277,10 @@ class API:
         object_ = self._store.get(*call.key)
         if call.request.method == "PATCH":
             kind = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
-            content = patches.apply(kind, scale.of(resource, object_), content, custom=True)
-        scaled = scale.applied(resource, object_, content)
+            content = patches.apply(kind, _scale_of(resource, object_), content, custom=True)
+        scaled = _scaled(resource, object_, content)
         updated = self._store.update(resource, scaled, dry_run=call.options.dry_run)
-        return _json(scale.of(resource, updated))
+        return _json(_scale_of(resource, updated))
 
     def _answer(
         self, call: Call, object_: Object, *, status: int = 200, warnings: list[str] | None = None
@@ -291,21 +292,73 @@ class API:
         return response
 
 
+def _scale_of(resource: Resource, object_: Object) -> Object:
+    """The Scale object of `object_`: a few of its fields, such as replicas."""
+    paths = resource.scale or ScalePaths()
+    metadata = object_["metadata"]
+    fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status = {
+        "replicas": _field(object_, paths.status_replicas) or 0,
+        "selector": _selector_text(_field(object_, paths.selector) if paths.selector else None),
+    }
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in fields if name in metadata},
+        "spec": {"replicas": _field(object_, paths.replicas) or 0},
+        "status": {name: value for name, value in status.items() if value is not None},
+    }
+
+
+def _scaled(resource: Resource, object_: Object, scale: Any) -> Object:
+    """A copy of the object that has the replicas and the resourceVersion of a Scale.
+
+    Raises: errors.BadRequest for a malformed Scale; errors.Invalid for negative replicas
+    """
+    spec = scale.get("spec") if isinstance(scale, dict) else None
+    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.BadRequest("Scale: spec.replicas must be an integer")
+    if replicas < 0:
+        fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
+    scaled = copy.deepcopy(object_)
+    metadata = scale.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if version:
+        scaled["metadata"]["resourceVersion"] = version
+    *parents, last = (resource.scale or ScalePaths()).replicas.split(".")
+    container = scaled
+    for step in parents:
+        container = container.setdefault(step, {})
+    container[last] = replicas
+    return scaled
+
+
+def _field(object_: Object, path: str) -> Any:
+    value: Any = object_
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _selector_text(value: Any) -> str | None:
+    """The selector of an object as text. `value` is text or a LabelSelector.
+
+    Returns: None if the object has no selector
+    """
+    if isinstance(value, dict):
+        labels = value.get("matchLabels") or {}
+        return ",".join(f"{name}={label}" for name, label in labels.items())
+    return value if isinstance(value, str) else None
+
+
 def _no_kubelet(call: Call) -> errors.NotFound:
     return errors.NotFound(f'nothing in this cluster runs the pod "{call.target.name}"')
 
 
-class _DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The DeleteOptions of a request. A client sends them in the body or in the query."""
-
-    propagation: str = "Background"
-    grace_period_s: int | None = None
-    uid: str = ""
-    resource_version: str = ""
-    dry_run: bool = False
-
-
-async def _delete_options(call: Call) -> _DeleteOptions:
+async def _delete_options(call: Call) -> dict[str, Any]:
+    """The arguments of Store.delete that a client sends in the body or in the query."""
     options = call.options
     content = (await call.body()).content if await call.request.read() else {}
     if not isinstance(content, dict):
@@ -317,13 +370,13 @@ async def _delete_options(call: Call) -> _DeleteOptions:
     if not isinstance(preconditions, dict):
         raise errors.BadRequest("preconditions must be a map")
     propagation = content.get("propagationPolicy") or options.text("propagationPolicy")
-    return _DeleteOptions(
-        propagation=propagation or "Background",
-        grace_period_s=grace_s,
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=options.dry_run or requests.is_dry_run(content.get("dryRun"), "Delete"),
-    )
+    return {
+        "propagation": propagation or "Background",
+        "grace_period_s": grace_s,
+        "uid": preconditions.get("uid") or "",
+        "resource_version": preconditions.get("resourceVersion") or "",
+        "dry_run": options.dry_run or requests.is_dry_run(content.get("dryRun"), "Delete"),
+    }
 
 
 def _with_name_of_path(target: Target, content: Any) -> Object:

@@ -12,12 +12,10 @@ from urllib.parse import unquote
 import msgspec
 import yaml
 
-from edgeai.localcluster.api import selector_parser
-from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects import errors, selectors
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import Object, Resource
-from edgeai.localcluster.objects.selectors import Selector
 
 MAX_YAML_BYTES = 512 << 10
 """Limit of a YAML body, in bytes. It is small because the YAML parser is far slower than the JSON
@@ -103,14 +101,9 @@ class Options:
             raise errors.BadRequest(f'{name} must be a number >= 0, not "{text}"')
         return int(text)
 
-    def selector(self, resource: Resource) -> Selector:
-        """The label selector and the field selector of the request.
-
-        Raises: errors.BadRequest for a malformed selector or an unknown field
-        """
-        return selector_parser.parse(
-            resource, self.text("labelSelector"), self.text("fieldSelector")
-        )
+    def selector(self, resource: Resource) -> selectors.Selector:
+        """Raises: as selectors.parse"""
+        return selectors.parse(resource, self.text("labelSelector"), self.text("fieldSelector"))
 
     @property
     def dry_run(self) -> bool:

@@ -8,12 +8,13 @@ import asyncio
 import hmac
 import http
 import ipaddress
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
 
 from common.logs import get_logger
-from edgeai.localcluster.api import discovery, openapi, reviews
+from edgeai.localcluster.api import discovery, openapi
 from edgeai.localcluster.api.handlers import API
 from edgeai.localcluster.api.requests import decode
 from edgeai.localcluster.errors import StateError
@@ -38,6 +39,18 @@ _VERSION: Object = {
     "goVersion": "none",
     "compiler": "none",
     "platform": "python",
+}
+_USER: Object = {
+    "username": "local-admin",
+    "groups": ["system:masters", "system:authenticated"],
+}
+# The cluster has one token, and no rules of rights (RBAC).
+_REVIEWS: Mapping[str, Object] = {
+    "/apis/authentication.k8s.io/v1/tokenreviews": {"authenticated": True, "user": _USER},
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews": {
+        "allowed": True,
+        "reason": "the local cluster has no RBAC",
+    },
 }
 
 
@@ -148,7 +161,7 @@ class _RequestHandler:
             if not is_known and path not in _PUBLIC_PATHS:
                 raise errors.Unauthorized("Unauthorized: use the kubeconfig of this cluster")
             await self._receive(request)
-            if request.method == "POST" and path in reviews.PATHS:
+            if request.method == "POST" and path in _REVIEWS:
                 return await self._reviewed(request, path)
             return await self._routed(request, path)
         except errors.APIError as error:
@@ -177,9 +190,19 @@ class _RequestHandler:
 
     async def _reviewed(self, request: web.Request, path: str) -> web.Response:
         body = decode(await request.read(), request.headers.get("Content-Type", ""))
-        response = _json(reviews.answer(path, body.content, self._is_token))
+        response = _json(self._answered(path, body.content))
         response.set_status(http.HTTPStatus.CREATED)
         return response
+
+    def _answered(self, path: str, review: object) -> Object:
+        """The review with its status. A review is never stored, as in Kubernetes."""
+        spec = review.get("spec") if isinstance(review, dict) else None
+        if not isinstance(review, dict) or not isinstance(spec, dict):
+            raise errors.BadRequest("spec: required, and must be an object")
+        status = _REVIEWS[path]
+        if "user" in status and not self._is_token(str(spec.get("token", ""))):
+            status = {"user": {}, "error": "the token is not that of this cluster"}
+        return {**review, "status": status}
 
     async def _receive(self, request: web.Request) -> None:
         """Read the whole body of a request. Later calls of `request.read()` return at once.

@@ -8,14 +8,14 @@ record. The pod writes the record to the API.
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
-from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet import probes
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
@@ -23,8 +23,8 @@ from edgeai.localcluster.kubelet.launch import (
     Launch,
     pull_error,
 )
-from edgeai.localcluster.kubelet.logs import LOG_LIMIT_BYTES, LogWriter
-from edgeai.localcluster.kubelet.process import ContainerExecution, ContainerProcess, Reaper
+from edgeai.localcluster.kubelet.logs import LOG_LIMIT_BYTES
+from edgeai.localcluster.kubelet.process import ContainerExecution, ContainerProcess
 from edgeai.localcluster.kubelet.status import (
     LOST_EXIT_CODE,
     ContainerRecord,
@@ -34,7 +34,10 @@ from edgeai.localcluster.kubelet.status import (
     waiting,
 )
 from edgeai.localcluster.objects.resources import Object
-from edgeai.times import Clock, rfc3339
+from edgeai.times import rfc3339
+
+if TYPE_CHECKING:
+    from edgeai.localcluster.kubelet.pod import Pod
 
 log = get_logger(__name__)
 
@@ -80,37 +83,6 @@ class ContainerSettings(msgspec.Struct, frozen=True):
     """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
 
 
-class PodContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The values and the callbacks that a container gets from its pod."""
-
-    where: str
-    """Names the pod in messages: "pod_namespace(uid)"."""
-    pod_ip: str
-    grace_s: float
-    """Seconds between SIGTERM and SIGKILL."""
-    reaper: Reaper
-    settings: ContainerSettings
-    now: Clock
-    prepare: Callable[[Object, Sequence[str]], Launch]
-    """Computes what to execute for a container's spec, or for another command in its place.
-
-    Raises: ContainerConfigError, ContainerStartError
-    """
-    open_log: Callable[[str, int], LogWriter]
-    """Opens the log of one run. Args: container name, number of the run."""
-    publish: Callable[[], None]
-    """Writes the status of the pod, after a change of the container's record."""
-    events: EventRecorder
-    object: Object
-    """The pod in the API, as it was at the start; for Events about the pod."""
-
-    def normal(self, reason: str, message: str) -> None:
-        self.events.normal(self.object, reason, message)
-
-    def warning(self, reason: str, message: str) -> None:
-        self.events.warning(self.object, reason, message)
-
-
 class Container:
     """One container of one pod.
 
@@ -119,15 +91,13 @@ class Container:
         policy: restart policy of this container: Always, OnFailure or Never
     """
 
-    def __init__(
-        self, spec: Object, record: ContainerRecord, context: PodContext, policy: str
-    ) -> None:
+    def __init__(self, spec: Object, record: ContainerRecord, pod: "Pod", policy: str) -> None:
         self.record = record
         self._spec = spec
         self._name = str(spec["name"])
-        self._pod = context
+        self._pod = pod
         self._policy = policy
-        self._backoff = RestartBackoff(context.settings.restart_delays)
+        self._backoff = RestartBackoff(pod.host.settings.restart_delays)
         self._process: ContainerProcess | None = None
         self._executions: list[ContainerExecution] = []  # commands of clients
         self._kill_timer: asyncio.TimerHandle | None = None
@@ -166,7 +136,7 @@ class Container:
         if process is None:
             return None
         launch = self._pod.prepare(self._spec, command)
-        execution = await ContainerExecution.start(launch, self._pod.reaper)
+        execution = await ContainerExecution.start(launch, self._pod.host.reaper)
         self._executions = [entry for entry in self._executions if not entry.has_ended]
         self._executions.append(execution)
         if self._process is not process:  # the container has ended meanwhile
@@ -199,7 +169,7 @@ class Container:
         end = terminated(
             LOST_EXIT_CODE,
             started_at=state["startedAt"],
-            finished_at=rfc3339(self._pod.now()),
+            finished_at=rfc3339(self._pod.host.now()),
             container_id=self.record.container_id,
             reason="ContainerStatusUnknown",
             message="The container was gone when the cluster started again",
@@ -245,7 +215,7 @@ class Container:
     async def _execute(self, launch: Launch) -> None:
         output = self._pod.open_log(self._name, self.record.next_run)
         try:
-            process = ContainerProcess(launch, self._pod.reaper, output.write)
+            process = ContainerProcess(launch, self._pod.host.reaper, output.write)
             try:
                 await self._run_process(process, launch)
             finally:
@@ -260,14 +230,14 @@ class Container:
     async def _run_process(self, process: ContainerProcess, launch: Launch) -> None:
         """Record the start of the process, supervise the process, record its end."""
         self._process = process
-        started_at = rfc3339(self._pod.now())
+        started_at = rfc3339(self._pod.host.now())
         self._record_start(process, started_at)
         code = await self._supervise(process, launch)
         self.record.end(
             terminated(
                 code,
                 started_at=started_at,
-                finished_at=rfc3339(self._pod.now()),
+                finished_at=rfc3339(self._pod.host.now()),
                 container_id=self.record.container_id,
             )
         )
@@ -275,7 +245,7 @@ class Container:
 
     def _record_failed_start(self, why: str) -> None:
         """Record a failed start of the container as a run that ended at once."""
-        now = rfc3339(self._pod.now())
+        now = rfc3339(self._pod.host.now())
         self._pod.warning("Failed", f"Error: {why}")
         self.record.run(running(now), "")
         self.record.end(
@@ -383,7 +353,7 @@ class Container:
         Returns: the exit code
         """
         probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
-        process = ContainerProcess(probe, self._pod.reaper, lambda _: None)
+        process = ContainerProcess(probe, self._pod.host.reaper, lambda _: None)
         try:
             return await process.wait()
         finally:

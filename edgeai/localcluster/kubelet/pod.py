@@ -16,7 +16,7 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet.accounts import ApiAccess, has_account, with_token
-from edgeai.localcluster.kubelet.container import Container, ContainerSettings, PodContext
+from edgeai.localcluster.kubelet.container import Container, ContainerSettings
 from edgeai.localcluster.kubelet.expansion import Endpoint, ServiceHost
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
@@ -76,7 +76,7 @@ class Pod:
     """
 
     def __init__(self, pod: Object, host: PodHost, *, node_ip: str, events: EventRecorder) -> None:
-        self._host = host
+        self.host = host
         self._events = events
         self._object = pod
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
@@ -90,12 +90,11 @@ class Pod:
         self._is_expired = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._status_timer: asyncio.TimerHandle | None = None
-        context = self._context()
         # A successful init container must not run again, so Always means OnFailure here.
         policy = str(pod["spec"].get("restartPolicy", "Always"))
         init_policy = "Never" if policy == "Never" else "OnFailure"
-        self._inits = self._containers("init", context, init_policy)
-        self._mains = self._containers("", context, policy)
+        self._inits = self._containers("init", init_policy)
+        self._mains = self._containers("", policy)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -153,7 +152,7 @@ class Pod:
             self._set_deadline()
             while not await self._have_containers_ended():
                 await self._pause(RETRY_MAX_S)
-            self._publish()  # a deadline may have ended the pod before a container ran
+            self.publish()  # a deadline may have ended the pod before a container ran
             await self._ending.wait()
         finally:
             self._cancel_deadline()
@@ -161,7 +160,7 @@ class Pod:
 
     def release(self) -> None:
         """Release the pod's address and remove its files. The pod's object still exists."""
-        self._host.addresses.release(self._object["metadata"]["uid"])
+        self.host.addresses.release(self._object["metadata"]["uid"])
         self._files.remove()
 
     # Running the containers
@@ -174,8 +173,8 @@ class Pod:
         try:
             await self._run_containers()
         except Exception as error:  # an error in one pod must not end the others
-            log.exception("pod failed", pod=self._where)
-            self._events.warning(self._object, "FailedKubelet", repr(error))
+            log.exception("pod failed", pod=self.where)
+            self.warning("FailedKubelet", repr(error))
             return self._halted.is_set()
         return True
 
@@ -188,7 +187,7 @@ class Pod:
         deadline_s = self._object["spec"].get("activeDeadlineSeconds")
         if deadline_s is None or self._halted.is_set():
             return
-        left_s = deadline_s - (self._host.now() - self._start).total_seconds()
+        left_s = deadline_s - (self.host.now() - self._start).total_seconds()
         if left_s <= 0:
             self._expire()
             return
@@ -200,7 +199,7 @@ class Pod:
         if is_ended(self._object):
             return
         self._is_expired = True
-        self._events.normal(self._object, DEADLINE_REASON, DEADLINE_MESSAGE)
+        self.normal(DEADLINE_REASON, DEADLINE_MESSAGE)
         self._halt(self.grace_s)
 
     def _halt(self, grace_s: float) -> None:
@@ -212,17 +211,17 @@ class Pod:
     async def _run_containers(self) -> None:
         first = self._inits or self._mains
         self._set_waiting(first, "ContainerCreating")
-        self._publish()
+        self.publish()
         await self._mount(first)
         for container in self._inits:
             if self._halted.is_set() or await container.run() != 0:
                 return
-            self._publish()
+            self.publish()
         if self._inits:
             self._set_waiting(self._mains, "ContainerCreating")
         async with TaskGroup() as tasks:
             for container in self._mains:
-                name = f"{container.record.name} of {self._where}"
+                name = f"{container.record.name} of {self.where}"
                 tasks.create_task(container.run(), name=name)
 
     def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
@@ -251,11 +250,11 @@ class Pod:
             except (MountError, ContainerConfigError, OSError) as error:
                 if str(error) != last_error:
                     last_error = str(error)
-                    self._events.warning(self._object, "FailedMount", last_error)
+                    self.warning("FailedMount", last_error)
                     # Kubernetes reports a failed mount by Events only. On a laptop the paths of a
                     # node are often missing, so the status reports the failed mount, too.
                     self._set_waiting(first, "CreateContainerConfigError", last_error)
-                    self._publish()
+                    self.publish()
             await self._pause(delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         self._set_waiting(first, "ContainerCreating")
@@ -268,7 +267,7 @@ class Pod:
             self._look_up,
             pod_ip=self._facts.pod_ip,
             host_ip=self._facts.host_ip,
-            token=self._host.access.token,
+            token=self.host.access.token,
         )
 
     @property
@@ -282,31 +281,26 @@ class Pod:
         try:
             self._volumes.refresh()
         except (MountError, ContainerConfigError, OSError) as error:
-            self._events.warning(self._object, "FailedMount", str(error))
+            self.warning("FailedMount", str(error))
 
     async def _pause(self, delay_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._halted.wait()
 
-    # Values and callbacks for the containers
+    # What the containers ask of their pod
 
-    def _context(self) -> PodContext:
-        return PodContext(
-            where=self._where,
-            pod_ip=self._facts.pod_ip,
-            grace_s=self.grace_s,
-            reaper=self._host.reaper,
-            settings=self._host.settings,
-            now=self._host.now,
-            prepare=self._prepare,
-            open_log=self._open_log,
-            publish=self._publish,
-            events=self._events,
-            object=self._object,
-        )
+    @property
+    def pod_ip(self) -> str:
+        return self._facts.pod_ip
 
-    def _containers(self, kind: str, context: PodContext, policy: str) -> list[Container]:
+    def normal(self, reason: str, message: str) -> None:
+        self._events.normal(self._object, reason, message)
+
+    def warning(self, reason: str, message: str) -> None:
+        self._events.warning(self._object, reason, message)
+
+    def _containers(self, kind: str, policy: str) -> list[Container]:
         """The pod's init containers if `kind` is "init"; its other containers if `kind` is ""."""
         status, spec = self._object.get("status") or {}, self._object["spec"]
         field = "initContainers" if kind else "containers"
@@ -318,13 +312,13 @@ class Pod:
             Container(
                 container,
                 ContainerRecord.restored(container, statuses.get(container["name"])),
-                context,
+                self,
                 policy,
             )
             for container in spec.get(field) or []
         ]
 
-    def _prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
+    def prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
         name = container["name"]
         root = self._files.root(name)
         view = PodView(
@@ -337,8 +331,8 @@ class Pod:
             services=self._services(),
             move_port=self._move_port,
             base_env={
-                **self._host.base_env,
-                **(self._host.access.env if self._has_account else {}),
+                **self.host.base_env,
+                **(self.host.access.env if self._has_account else {}),
                 "TMPDIR": str(self._files.tmp),
             },
         )
@@ -351,33 +345,33 @@ class Pod:
     @property
     def _network(self) -> NodeNetwork | None:
         """The network of the pod's node; None: that of this machine."""
-        return self._host.isolation.networks.get(self._object["spec"]["nodeName"])
+        return self.host.isolation.networks.get(self._object["spec"]["nodeName"])
 
     def _services(self) -> list[ServiceHost]:
         """The Services whose names the pod's containers may know."""
-        hosts = service_hosts(self._host.store.list(SERVICES).items, self._host.addresses)
+        hosts = service_hosts(self.host.store.list(SERVICES).items, self.host.addresses)
         if self._network is None:
             return hosts
-        reaches = self._host.isolation.reaches_host
+        reaches = self.host.isolation.reaches_host
         return [service for service in hosts if reaches(host_of((service.namespace, service.name)))]
 
     def _move_port(self, endpoint: Endpoint) -> int:
         key = endpoint.host.namespace, endpoint.host.name
         try:
-            return self._host.addresses.port(key, endpoint.port)
+            return self.host.addresses.port(key, endpoint.port)
         except AddressesExhausted as error:
             raise ContainerConfigError(str(error)) from error
 
     def _look_up(self, resource: Resource, name: str) -> Object | None:
-        return self._host.store.find(resource, self.key[0], name)
+        return self.host.store.find(resource, self.key[0], name)
 
-    def _open_log(self, container: str, run: int) -> LogWriter:
+    def open_log(self, container: str, run: int) -> LogWriter:
         """Open the log of a run. Delete the logs of all earlier runs except the latest one."""
         path = log_path(self._files, container, run)
         old = log_path(self._files, container, run - 2)
         for file in (old, rotated(old)):
             file.unlink(missing_ok=True)
-        writer = LogWriter(path, limit_bytes=self._host.settings.log_limit_bytes)
+        writer = LogWriter(path, limit_bytes=self.host.settings.log_limit_bytes)
         self._writers[container] = writer
         return writer
 
@@ -387,14 +381,14 @@ class Pod:
         """When the pod started: the startTime in the API (whole seconds); for a new pod, now."""
         with contextlib.suppress(ValueError):
             return parse(str((self._object.get("status") or {}).get("startTime")))
-        return self._host.now()
+        return self.host.now()
 
     def _decide_facts(self, node_ip: str) -> PodFacts:
         is_on_host = self._object["spec"].get("hostNetwork")
-        pod_ip = node_ip if is_on_host else self._host.addresses.take(self._object)
+        pod_ip = node_ip if is_on_host else self.host.addresses.take(self._object)
         return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._start))
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Write the pod's status if it differs from the status in the API."""
         if self._is_status_frozen:
             return
@@ -403,7 +397,7 @@ class Pod:
             self._facts,
             [container.record for container in self._inits],
             [container.record for container in self._mains],
-            rfc3339(self._host.now()),
+            rfc3339(self.host.now()),
             is_expired=self._is_expired,
         )
         # Make a deep copy, because the records change later and `self._object` must not change.
@@ -413,14 +407,14 @@ class Pod:
         names = {name: self._object["metadata"][name] for name in ("namespace", "name", "uid")}
         try:
             update = {"metadata": names, "status": status}
-            self._object = self._host.store.update(PODS, update, subresource="status")
+            self._object = self.host.store.update(PODS, update, subresource="status")
         except (errors.NotFound, errors.Conflict):
             return  # a client deleted the pod by force; the kubelet sees this, too
         except errors.APIError as error:
-            log.warning("pod status not written", pod=self._where, error=error.message)
+            log.warning("pod status not written", pod=self.where, error=error.message)
             self._cancel_status_timer()
             loop = asyncio.get_running_loop()
-            self._status_timer = loop.call_later(STATUS_RETRY_S, self._publish)
+            self._status_timer = loop.call_later(STATUS_RETRY_S, self.publish)
 
     def _cancel_deadline(self) -> None:
         if self._deadline_timer:
@@ -431,7 +425,7 @@ class Pod:
             self._status_timer.cancel()
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
         namespace, name = self.key
         return f"{name}_{namespace}({self._object['metadata']['uid']})"
 

@@ -115,7 +115,7 @@ class Watch:
     """Async iterator over the events of one watcher.
 
     The iterator ends when the watch is closed. It raises errors.Gone when the watch falls behind
-    the oldest record. `async with` or `close()` releases the watch. When a caller cancels a pending
+    the oldest record. `close()` releases the watch. When a caller cancels a pending
     `anext`, no event is lost.
     """
 
@@ -193,9 +193,3 @@ class Watch:
                 return event
             await self._wake.wait()
         raise StopAsyncIteration
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()

@@ -1,8 +1,6 @@
-"""Label and field selectors: which objects match.
+"""Label and field selectors: what their texts mean, and which objects match. Pure."""
 
-Pure. `api.selector_parser` makes selectors from the text of a request.
-"""
-
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +8,17 @@ import msgspec
 
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.resources import Object, Resource
+
+_REQUIREMENT = re.compile(
+    r"""\s*(?:
+        (?P<absent>!)\s*(?P<absent_key>[^\s,=!()]+)
+      | (?P<key>[^\s,=!()]+)\s*(?:
+            (?P<equality>==|=|!=)\s*(?P<value>[^\s,()=!]*)
+          | (?P<set>\bin|\bnotin)\s*\((?P<values>[^()]*)\)
+        )?
+    )\s*(?:,|$)""",
+    re.VERBOSE,
+)
 
 
 class Selectable(msgspec.Struct, frozen=True):
@@ -102,3 +111,59 @@ def _expression(term: Object) -> Requirement:
     if operator in ("Exists", "DoesNotExist"):
         return Requirement(key, negated=operator == "DoesNotExist")
     raise errors.BadRequest(f'"{operator}" is not a valid label selector operator')
+
+
+def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
+    """Raises: errors.BadRequest for a malformed selector or an unknown field"""
+    return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
+
+
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """Parse a label selector like `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+
+    Raises: errors.BadRequest
+    """
+    requirements: list[Requirement] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise errors.BadRequest(
+                f'unable to parse label selector "{text}": see "{text[position:]}"'
+            )
+        requirements.append(_requirement(match))
+        position = match.end()
+    return tuple(requirements)
+
+
+def _requirement(match: re.Match[str]) -> Requirement:
+    if match["absent"]:
+        return Requirement(match["absent_key"], negated=True)
+    if match["equality"]:
+        return Requirement(match["key"], frozenset({match["value"]}), match["equality"] == "!=")
+    if match["set"]:
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], values, match["set"] == "notin")
+    return Requirement(match["key"])
+
+
+def _parse_fields(resource: Resource, text: str) -> tuple[Requirement, ...]:
+    requirements = []
+    for term in filter(None, (part.strip() for part in text.split(","))):
+        key, operator, value = _split_term(term)
+        if key not in resource.selectable_fields:
+            raise errors.BadRequest(
+                f'field label "{key}" is not supported for {resource.group_resource}; '
+                f"supported: {', '.join(resource.selectable_fields)}"
+            )
+        requirements.append(Requirement(key, frozenset({value}), operator == "!="))
+    return tuple(requirements)
+
+
+def _split_term(term: str) -> tuple[str, str, str]:
+    for operator in ("!=", "==", "="):
+        key, separator, value = term.partition(operator)
+        if separator:
+            return key.strip(), operator, value.strip()
+    raise errors.BadRequest(f'invalid field selector "{term}": want name=value or name!=value')

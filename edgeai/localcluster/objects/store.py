@@ -9,8 +9,10 @@ the method returns. With synchronous=NORMAL a write survives a crash of the proc
 may lose the write.
 """
 
+import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -18,7 +20,6 @@ from edgeai.localcluster.errors import StateError
 from edgeai.localcluster.objects import errors, strategy
 from edgeai.localcluster.objects.database import Database, Row
 from edgeai.localcluster.objects.history import Event, EventType, History, Record, Watch
-from edgeai.localcluster.objects.pages import ListPage, Position
 from edgeai.localcluster.objects.pods import quota_excess
 from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import (
@@ -45,6 +46,41 @@ class Change(msgspec.Struct, frozen=True):
     resource: Resource
     object: Object
     previous: Object | None
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list. A watch from `resource_version` delivers all later changes."""
+
+    items: list[Object]
+    resource_version: int
+    continue_token: str = ""
+    """Token for the next page; "" on the last page."""
+    remaining: int | None = None
+    """Number of objects on later pages; None for a list with a selector, because this number is
+    unknown."""
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a page: the resource version of the list, and the last object of the page."""
+
+    resource_version: int
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    def token(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+    @classmethod
+    def parse(cls, token: str) -> Self:
+        """The position that a continue token contains. Raises: errors.BadRequest"""
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise errors.BadRequest("continue token is not valid: list from the start") from error
 
 
 class Store:

@@ -4,6 +4,7 @@ What it says of a cluster at rest is asserted in tests/conformance.
 """
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -101,11 +102,11 @@ async def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl, store: St
 
 
 async def eventually_deleted(store: Store) -> None:
-    watch = store.watch(PODS)
-    async with asyncio.timeout(PATIENCE_S), watch:
-        async for event in watch:
-            if "deletionTimestamp" in event.object["metadata"]:
-                return
+    with contextlib.closing(store.watch(PODS)) as watch:
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in watch:
+                if "deletionTimestamp" in event.object["metadata"]:
+                    return
 
 
 async def test_get_watch_follows(kubectl: Kubectl, store: Store) -> None:

@@ -1,6 +1,7 @@
 """Watches of the store: resuming, selectors, the end of the history."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_a_slow_watcher_is_cut_and_holds_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_waiting_watcher_is_woken(store: Store) -> None:
-    async with store.watch(CONFIGMAPS) as watch:
+    with contextlib.closing(store.watch(CONFIGMAPS)) as watch:
         waiting = asyncio.create_task(anext_of(watch), name="watcher")
         await asyncio.sleep(0)
         store.create(CONFIGMAPS, configmap("a"))
