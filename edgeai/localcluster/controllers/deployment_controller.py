@@ -12,7 +12,6 @@ from edgeai.localcluster.controllers.deployments import (
     deployment_status,
     is_matched,
     new_pod,
-    next_look_s,
     owner_reference,
     plan,
 )
@@ -57,8 +56,8 @@ class DeploymentController(Controller[Key]):
         self._claim(deployment)
         step = plan(deployment, self._pods(deployment))
         refusal = self._carry_out(deployment, step)
-        next_look_s = self._write_status(deployment, refusal)
-        return REFUSAL_RETRY_S if refusal else next_look_s
+        self._write_status(deployment, refusal)
+        return REFUSAL_RETRY_S if refusal else None
 
     def _claim(self, deployment: Object) -> None:
         """Release pods whose labels no longer match, and adopt matching pods without a controller.
@@ -113,14 +112,13 @@ class DeploymentController(Controller[Key]):
             log.info("pod created", deployment=deployment["metadata"]["name"], pod=name)
         return ""
 
-    def _write_status(self, deployment: Object, refusal: str) -> float | None:
+    def _write_status(self, deployment: Object, refusal: str) -> None:
         pods = self._pods(deployment)
         status = deployment_status(deployment, pods, self._now(), refusal=refusal)
         if status != deployment.get("status"):
             names = {name: deployment["metadata"][name] for name in ("namespace", "name", "uid")}
             update = {"metadata": names, "status": status}
-            deployment = self._store.update(DEPLOYMENTS, update, subresource="status")
-        return next_look_s(deployment, self._now())
+            self._store.update(DEPLOYMENTS, update, subresource="status")
 
 
 def _controller(pod: Object) -> Object | None:

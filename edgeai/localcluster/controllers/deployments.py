@@ -7,7 +7,7 @@ owns its pods, and the label pod-template-hash of a pod names the template of th
 import hashlib
 import secrets
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -175,9 +175,7 @@ def deployment_status(
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = [
         _available_condition(available=ready >= replicas),
-        _progressing_condition(
-            deployment, old.get("Progressing"), now, complete=is_complete, progressed=progressed
-        ),
+        _progressing_condition(deployment, old.get("Progressing"), complete=is_complete),
         *([_failure_condition(refusal, old.get("ReplicaFailure"))] if refusal else []),
     ]
     return {
@@ -208,9 +206,7 @@ def _failure_condition(refusal: str, old: Object | None) -> Object:
     return _condition("ReplicaFailure", "FailedCreate", old["message"] if old else refusal)
 
 
-def _progressing_condition(
-    deployment: Object, old: Object | None, now: datetime, *, complete: bool, progressed: bool
-) -> Object:
+def _progressing_condition(deployment: Object, old: Object | None, *, complete: bool) -> Object:
     type_, name = "Progressing", deployment["metadata"]["name"]
     if complete:
         message = f'Deployment "{name}" has successfully progressed.'
@@ -218,9 +214,6 @@ def _progressing_condition(
     # This rollout was complete before. A pod that fails later does not make a new rollout.
     if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
         return _condition(type_, old["reason"], old["message"])
-    if old and not progressed and now >= _deadline(deployment, old):
-        message = f'Deployment "{name}" has timed out progressing.'
-        return _condition(type_, "ProgressDeadlineExceeded", message, is_true=False)
     return _condition(type_, "ReplicaSetUpdated", f'Deployment "{name}" is progressing.')
 
 
@@ -228,11 +221,6 @@ def _is_rolling(deployment: Object) -> bool:
     """Whether the Deployment's spec is newer than its status."""
     status = deployment.get("status") or {}
     return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
-
-
-def _deadline(deployment: Object, progressing: Object) -> datetime:
-    seconds = int(deployment["spec"].get("progressDeadlineSeconds") or 600)
-    return times.parse(progressing["lastUpdateTime"]) + timedelta(seconds=seconds)
 
 
 def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
@@ -244,14 +232,6 @@ def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: 
         "lastUpdateTime": stamp if old is None or is_fresh else old["lastUpdateTime"],
         "lastTransitionTime": stamp if old is None or is_turn else old["lastTransitionTime"],
     }
-
-
-def next_look_s(deployment: Object, now: datetime) -> float | None:
-    """Seconds until the deadline of the Deployment's rollout; None if no rollout runs."""
-    for condition in (deployment.get("status") or {}).get("conditions") or []:
-        if condition["type"] == "Progressing" and condition["reason"] == "ReplicaSetUpdated":
-            return max(0.1, (_deadline(deployment, condition) - now).total_seconds())
-    return None
 
 
 def is_matched(deployment: Object, pod: Object) -> bool:
