@@ -95,7 +95,7 @@ def _wait_until_ready(
 def running(state_dir: Path) -> ClusterProcess | None:
     """The cluster that runs in `state_dir`; None if no cluster of this directory is ready."""
     record = StateDirectory(state_dir.absolute()).read_running()
-    if record is None or start_ticks(record.pid) != record.start_ticks or _is_zombie(record.pid):
+    if record is None or start_ticks(record.pid) != record.start_ticks:
         return None
     return record
 
@@ -133,7 +133,7 @@ def _open(record: ClusterProcess) -> int | None:
         pidfd = os.pidfd_open(record.pid)
     except ProcessLookupError:
         return None
-    if start_ticks(record.pid) != record.start_ticks or _is_zombie(record.pid):
+    if start_ticks(record.pid) != record.start_ticks:
         os.close(pidfd)
         return None
     return pidfd
@@ -189,13 +189,6 @@ def _exit_status(pid: int) -> int | None:
     except ChildProcessError:
         return None if start_ticks(pid) is not None else -1
     return os.waitstatus_to_exitcode(status) if child else None
-
-
-def _is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[0] in ("Z", "X")
-    return False
 
 
 def _why(log_file: Path, status: int) -> str:

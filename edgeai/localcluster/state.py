@@ -172,13 +172,14 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is no such process."""
+    """When a process started, in clock ticks since boot; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # Split after the last parenthesis, because field 2 (the program's name) may contain spaces.
-    return int(stat.rpartition(")")[2].split()[19])
+    state, *fields = stat.rpartition(")")[2].split()
+    return None if state in ("Z", "X") else int(fields[18])
 
 
 def write_kubeconfig(path: Path, *, url: str, token: str) -> None:

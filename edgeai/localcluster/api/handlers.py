@@ -13,7 +13,7 @@ from aiohttp import web
 
 from edgeai.localcluster.api import commands, requests, tables
 from edgeai.localcluster.api.requests import Body, Options, Target
-from edgeai.localcluster.api.streams import StreamOptions, stream_log, stream_watch
+from edgeai.localcluster.api.streams import stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
@@ -138,19 +138,20 @@ class API:
 
     async def _watch(self, call: Call) -> web.StreamResponse:
         bookmarks = call.options.flag("allowWatchBookmarks")
-        stream = StreamOptions(
-            timeout_s=call.options.number("timeoutSeconds"),
-            bookmarks=bookmarks,
-            bookmark_interval_s=self._bookmark_interval_s,
-            mark_initial_end=bookmarks and call.options.flag("sendInitialEvents"),
-        )
         try:
             watch = self._open_watch(call)
         except errors.Gone as error:  # Clients expect 410 as an event of the stream
             return _json({"type": "ERROR", "object": error.status()})
         self._watches.add(watch)
         try:
-            return await stream_watch(call.request, watch, call.view(self._now), stream)
+            return await stream_watch(
+                call.request,
+                watch,
+                call.view(self._now),
+                timeout_s=call.options.number("timeoutSeconds"),
+                bookmark_interval_s=self._bookmark_interval_s if bookmarks else None,
+                mark_initial_end=bookmarks and call.options.flag("sendInitialEvents"),
+            )
         finally:
             self._watches.discard(watch)
             watch.close()
@@ -408,8 +409,15 @@ def _warnings(call: Call, object_: Object, body: Body) -> list[str]:
     unknown: list[str] = []
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)
+    faults = [f'unknown field "{field}"' for field in unknown]
+    faults += [f'duplicate field "{field}"' for field in body.duplicates]
     mode = call.options.field_validation
-    return requests.check_strictness(resource, unknown, body.duplicates, mode)
+    if faults and mode == "Strict":
+        raise errors.BadRequest(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+            f" {resource.kind}: strict decoding error: {', '.join(faults)}"
+        )
+    return [] if mode == "Ignore" else faults
 
 
 def _deletion_status(resource: Resource, deleted: Object) -> Object:

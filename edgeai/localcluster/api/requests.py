@@ -175,27 +175,6 @@ def patch_type(content_type: str, resource: Resource) -> PatchType:
     return PatchType(media_type)
 
 
-def check_strictness(
-    resource: Resource, unknown: list[str], duplicates: list[str], mode: str
-) -> list[str]:
-    """Warnings about the unknown and the repeated fields of a request body.
-
-    Args:
-        mode: the request's fieldValidation: Ignore gives no warnings
-    Raises: errors.BadRequest in mode Strict, if there is such a field
-    """
-    faults = [f'unknown field "{field}"' for field in unknown]
-    faults += [f'duplicate field "{field}"' for field in duplicates]
-    if not faults or mode == "Ignore":
-        return []
-    if mode == "Warn":
-        return faults
-    raise errors.BadRequest(
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a'
-        f" {resource.kind}: strict decoding error: {', '.join(faults)}"
-    )
-
-
 def _decode_json(body: bytes) -> Body:
     duplicates: list[str] = []
 

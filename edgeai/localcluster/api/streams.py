@@ -22,24 +22,27 @@ _BATCH = 64
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
-class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one watch."""
-
-    timeout_s: float | None = None
-    """Length of the watch in seconds. None means a random time from 30 to 60 minutes."""
-    bookmarks: bool = False
-    bookmark_interval_s: float = 60.0
-    mark_initial_end: bool = False
-    """Whether the watch sends a bookmark after the existing objects (sendInitialEvents)."""
-
-
 async def stream_watch(
-    request: web.Request, watch: Watch, view: View, options: StreamOptions
+    request: web.Request,
+    watch: Watch,
+    view: View,
+    *,
+    timeout_s: float | None,
+    bookmark_interval_s: float | None,
+    mark_initial_end: bool,
 ) -> web.StreamResponse:
-    """Send the events of a watch, one JSON object on each line, until the watch ends."""
+    """Send the events of a watch, one JSON object on each line, until the watch ends.
+
+    Args:
+        timeout_s: None: a random time from 30 to 60 minutes
+        bookmark_interval_s: None: no bookmarks
+        mark_initial_end: a bookmark follows the existing objects (sendInitialEvents)
+    """
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    lines = _lines(watch, view, options)
+    if timeout_s is None:
+        timeout_s = random.uniform(1800, 3600)
+    lines = _lines(watch, view, timeout_s, bookmark_interval_s, mark_initial_end)
     try:
         async for line in lines:
             await _write(request, response, line)
@@ -85,23 +88,24 @@ async def _write(request: web.Request, response: web.StreamResponse, data: bytes
         raise
 
 
-async def _lines(watch: Watch, view: View, options: StreamOptions) -> AsyncGenerator[bytes, None]:
+async def _lines(
+    watch: Watch, view: View, timeout_s: float, bookmark_s: float | None, mark_initial_end: bool
+) -> AsyncGenerator[bytes, None]:
     """The events of a watch as bytes. Each piece has one or more lines."""
     encoder = _Encoder(view)
     clock = asyncio.get_running_loop().time
-    timeout_s = random.uniform(1800, 3600) if options.timeout_s is None else options.timeout_s
     deadline = clock() + timeout_s
     try:
-        if options.mark_initial_end:
+        if mark_initial_end:
             while event := watch.poll():
                 yield encoder.event(event)
             yield encoder.bookmark(watch.resource_version, _INITIAL_EVENTS_END)
         while (left_s := deadline - clock()) > 0:
             try:
-                async with asyncio.timeout(min(left_s, options.bookmark_interval_s)):
+                async with asyncio.timeout(min(left_s, bookmark_s or left_s)):
                     event = await anext(watch)
             except TimeoutError:
-                if options.bookmarks and watch.is_caught_up:
+                if bookmark_s and watch.is_caught_up:
                     yield encoder.bookmark(watch.resource_version)
                 continue
             yield encoder.event(event) + _more(watch, encoder)

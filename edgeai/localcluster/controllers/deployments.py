@@ -170,8 +170,6 @@ def deployment_status(
         "unavailableReplicas": max(0, replicas - ready),
     }
     is_complete = (len(groups.new), len(alive), ready) == (replicas, replicas, replicas)
-    progressed = any(before.get(name, 0) != count for name, count in counts.items())
-    progressed |= before.get("observedGeneration") != deployment["metadata"]["generation"]
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = [
         _available_condition(available=ready >= replicas),
@@ -182,8 +180,7 @@ def deployment_status(
         "observedGeneration": deployment["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
         "conditions": [
-            _dated(condition, old.get(condition["type"]), now, progressed=progressed)
-            for condition in conditions
+            _dated(condition, old.get(condition["type"]), now) for condition in conditions
         ],
     }
 
@@ -223,15 +220,13 @@ def _is_rolling(deployment: Object) -> bool:
     return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
 
 
-def _dated(condition: Object, old: Object | None, now: datetime, *, progressed: bool) -> Object:
+def _dated(condition: Object, old: Object | None, now: datetime) -> Object:
+    if old and all(old.get(name) == value for name, value in condition.items()):
+        return old
     stamp = times.rfc3339(now)
-    is_same = old is not None and all(old.get(name) == value for name, value in condition.items())
     is_turn = old is None or old["status"] != condition["status"]
-    is_fresh = not is_same or (progressed and condition["type"] == "Progressing")
-    return condition | {
-        "lastUpdateTime": stamp if old is None or is_fresh else old["lastUpdateTime"],
-        "lastTransitionTime": stamp if old is None or is_turn else old["lastTransitionTime"],
-    }
+    turn = stamp if old is None or is_turn else old["lastTransitionTime"]
+    return condition | {"lastUpdateTime": stamp, "lastTransitionTime": turn}
 
 
 def is_matched(deployment: Object, pod: Object) -> bool:
