@@ -260,9 +260,7 @@ class Container:
 
     def _record_start(self, process: ContainerProcess, started_at: str) -> None:
         self.record.run(running(started_at), f"process://{process.pid}")
-        if not self._spec.get("startupProbe"):
-            self.record.has_started = True
-            self.record.ready = not self._spec.get("readinessProbe")
+        self.record.ready = not self._spec.get("readinessProbe")
         log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
         self._pod.normal("Started", f"Started container {self._name}")
         self._pod.publish()
@@ -279,35 +277,24 @@ class Container:
 
     async def _probe(self, process: ContainerProcess, launch: Launch) -> None:
         try:
-            startup, readiness, liveness = (
-                probes.parse_probe(self._spec, kind)
-                for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+            readiness, liveness = (
+                probes.parse_probe(self._spec, kind) for kind in ("readinessProbe", "livenessProbe")
             )
             target = self._probe_target(launch)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self._pod.warning("Unhealthy", f"probes of {self._name} are invalid: {error!r}")
             return
-        if startup and not await self._is_started(startup, target, process):
-            return
         async with TaskGroup() as tasks:
-            if readiness:
-                watch = probes.watch_probe(
-                    readiness,
-                    target,
-                    healthy=False,
-                    on_change=self._turn_ready,
-                    failed=partial(self._report, "Readiness"),
-                )
-                tasks.create_task(watch, name=f"readiness of {self._name}")
-            if liveness:
-                watch = probes.watch_probe(
-                    liveness,
-                    target,
-                    healthy=True,
-                    on_change=lambda _: self._kill_unhealthy(process),
-                    failed=partial(self._report, "Liveness"),
-                )
-                tasks.create_task(watch, name=f"liveness of {self._name}")
+            for kind, probe, healthy, on_change in (
+                ("Readiness", readiness, False, self._turn_ready),
+                ("Liveness", liveness, True, partial(self._kill_unhealthy, process)),
+            ):
+                if probe:
+                    failed = partial(self._report, kind)
+                    watch = probes.watch_probe(
+                        probe, target, healthy=healthy, on_change=on_change, failed=failed
+                    )
+                    tasks.create_task(watch, name=f"{kind} of {self._name}")
 
     def _probe_target(self, launch: Launch) -> probes.ProbeTarget:
         ports = {
@@ -323,18 +310,6 @@ class Container:
             pod_ip=self._pod.pod_ip, ports=ports, moved_ports=launch.moved_ports, exec=run
         )
 
-    async def _is_started(
-        self, probe: probes.Probe, target: probes.ProbeTarget, process: ContainerProcess
-    ) -> bool:
-        if why := await probes.wait_for_startup(probe, target):
-            self._report("Startup", why)
-            self._kill_unhealthy(process)
-            return False
-        self.record.has_started = True
-        self.record.ready = not self._spec.get("readinessProbe")
-        self._pod.publish()
-        return True
-
     def _turn_ready(self, ready: bool) -> None:
         self.record.ready = ready
         self._pod.publish()
@@ -342,7 +317,7 @@ class Container:
     def _report(self, kind: str, why: str) -> None:
         self._pod.warning("Unhealthy", f"{kind} probe failed: {why}")
 
-    def _kill_unhealthy(self, process: ContainerProcess) -> None:
+    def _kill_unhealthy(self, process: ContainerProcess, _: bool) -> None:
         """End a process whose probe failed. The restart policy then decides about the next run."""
         process.signal(signal.SIGTERM)
         self._kill_within(process, self._pod.grace_s)

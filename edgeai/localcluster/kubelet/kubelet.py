@@ -8,7 +8,7 @@ every pod runs again, as its restart policy says. A kubelet never binds a pod to
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from common.logs import get_logger
@@ -72,20 +72,8 @@ class Kubelet(Controller[Key]):
             async with asyncio.timeout(limit_s + DRAIN_S):
                 await self._idle.wait()
 
-    def writer(self, uid: str, path: Path) -> LogWriter | None:
-        """The writer of the log at `path`, if a pod of this node writes it."""
-        pod = self._pods.get(uid)
-        return pod.writer(path) if pod else None
-
-    async def execute(
-        self, uid: str, container: str, command: Sequence[str]
-    ) -> ContainerExecution | None:
-        """Run a command in a container. Returns: None when the container does not run here
-
-        Raises: ContainerConfigError, ContainerStartError, OSError
-        """
-        pod = self._pods.get(uid)
-        return await pod.execute(container, command) if pod else None
+    def pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
 
     def _changed(self, change: Change) -> None:
         if change.resource in (CONFIGMAPS, SECRETS):
@@ -165,8 +153,8 @@ class KubeletLogs:
         path = log_path(directory, query.container, run)
 
         def writer() -> LogWriter | None:
-            writers = (kubelet.writer(query.uid, path) for kubelet in self._kubelets)
-            return next(filter(None, writers), None)
+            pods = (kubelet.pod(query.uid) for kubelet in self._kubelets)
+            return next((pod.writer(path) for pod in pods if pod), None)
 
         try:
             async for piece in read_log(path, query, writer):
@@ -205,9 +193,10 @@ class KubeletCommands:
 
     async def __call__(self, query: ExecQuery) -> ContainerExecution:
         """Raises: errors.NotFound when the container does not run; CannotExecute"""
-        for kubelet in self._kubelets:
+        pods = (kubelet.pod(query.uid) for kubelet in self._kubelets)
+        for pod in filter(None, pods):
             try:
-                execution = await kubelet.execute(query.uid, query.container, query.command)
+                execution = await pod.execute(query.container, query.command)
             except (ContainerConfigError, ContainerStartError, OSError) as error:
                 raise CannotExecute(str(error)) from error
             if execution is not None:

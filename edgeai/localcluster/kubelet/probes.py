@@ -1,4 +1,4 @@
-"""Startup, readiness and liveness probes of one running container.
+"""Readiness and liveness probes of one running container.
 
 The spec sets the periods and thresholds. Their defaults are the same as in Kubernetes. A gRPC or
 HTTPS probe always fails, with a message that it is not supported.
@@ -49,7 +49,7 @@ def parse_probe(container: Object, kind: str) -> Probe | None:
     """The probe of a container's spec; None if the spec does not have this probe.
 
     Args:
-        kind: startupProbe, readinessProbe or livenessProbe
+        kind: readinessProbe or livenessProbe
     """
     spec = container.get(kind)
     return msgspec.convert(spec, Probe, strict=False) if spec else None
@@ -137,18 +137,6 @@ async def watch_probe(
             healthy, contrary = not healthy, 0
             on_change(healthy)
         await asyncio.sleep(probe.period_seconds)
-
-
-async def wait_for_startup(probe: Probe, target: ProbeTarget) -> str:
-    """Wait for a startup probe. Returns: "" after a success, else why the last attempt failed."""
-    await asyncio.sleep(probe.initial_delay_seconds)
-    why = ""
-    for _ in range(probe.failure_threshold):
-        why = await _failure(probe, target)
-        if not why:
-            break
-        await asyncio.sleep(probe.period_seconds)
-    return why
 
 
 async def _failure(probe: Probe, target: ProbeTarget) -> str:

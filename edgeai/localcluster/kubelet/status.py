@@ -25,7 +25,6 @@ class ContainerRecord:
     last_state: Object = field(default_factory=dict)
     restart_count: int = 0
     ready: bool = False
-    has_started: bool = False
     container_id: str = ""
 
     @classmethod
@@ -63,14 +62,14 @@ class ContainerRecord:
 
     def end(self, state: Object) -> None:
         self.state = state
-        self.ready = self.has_started = False
+        self.ready = False
 
     def enter(self, state: Object) -> None:
         """Record that the container waits or runs. An ended run becomes `last_state`."""
         if "terminated" in self.state:
             self.last_state = self.state
         self.state = state
-        self.ready = self.has_started = False
+        self.ready = False
 
     def status(self) -> Object:
         return {
@@ -79,7 +78,7 @@ class ContainerRecord:
             "imageID": "",
             "containerID": self.container_id,
             "ready": self.ready,
-            "started": self.has_started,
+            "started": "running" in self.state,
             "restartCount": self.restart_count,
             "state": self.state,
             "lastState": self.last_state,

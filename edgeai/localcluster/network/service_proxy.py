@@ -7,7 +7,7 @@ Service with a selector. A headless Service (clusterIP None) has Endpoints and n
 `pod_addresses` gives it an address. The proxy supports TCP only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,32 +29,22 @@ LISTEN_RETRY_S = 2.0
 _Address = tuple[str, int]
 
 
-class ServicePort(msgspec.Struct, frozen=True):
-    """One TCP port of a Service, and the addresses of its ready pods."""
-
-    name: str
-    port: int
-    backends: tuple[_Address, ...]
-
-
-def service_ports(service: Object, pods: Sequence[Object]) -> list[ServicePort]:
-    """The TCP ports of a Service. Pure.
+def service_ports(service: Object, pods: Sequence[Object]) -> dict[int, tuple[_Address, ...]]:
+    """The TCP ports of a Service, each with the addresses of its ready pods. Pure.
 
     Args:
         pods: all pods of the cluster
     """
     ready = [pod for pod in pods if is_selected(pod, service) and _is_serving(pod)]
-    ports = []
-    for port in service["spec"].get("ports") or []:
-        if port.get("protocol", "TCP") != "TCP":
-            continue
-        backends = [
+    return {
+        int(port["port"]): tuple(
             (str(pod["status"]["podIP"]), number)
             for pod in ready
             if (number := target_port(port, pod)) is not None
-        ]
-        ports.append(ServicePort(str(port.get("name", "")), int(port["port"]), tuple(backends)))
-    return ports
+        )
+        for port in service["spec"].get("ports") or []
+        if port.get("protocol", "TCP") == "TCP"
+    }
 
 
 def target_port(port: Object, pod: Object) -> int | None:
@@ -233,19 +223,18 @@ class ServiceProxy(Controller[Key]):
         self._store.update(ENDPOINTS, present | desired)
 
     async def _listen(
-        self, key: Key, service: Object, address: str, ports: Sequence[ServicePort]
+        self, key: Key, service: Object, address: str, ports: Mapping[int, tuple[_Address, ...]]
     ) -> float | None:
         """Open and close listeners, so that each port of a Service has a listener.
 
         Returns: seconds until a retry; None if all listeners are open
         """
         listeners = self._listeners.setdefault(key, {})
-        desired = {port.port: port for port in ports}
         for number, listener in tuple(listeners.items()):
-            if number not in desired or listener.address != address:
+            if number not in ports or listener.address != address:
                 await listeners.pop(number).close()
         failure = ""
-        for number, port in desired.items():
+        for number, backends in ports.items():
             if number not in listeners:
                 try:
                     networks = self._isolation.networks_that_reach(Opening(host_of(key), number))
@@ -253,7 +242,7 @@ class ServiceProxy(Controller[Key]):
                 except OSError as error:
                     failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
                     continue
-            listeners[number].set_backends(port.backends)
+            listeners[number].set_backends(backends)
         self._report(key, service, failure)
         return LISTEN_RETRY_S if failure else None
 

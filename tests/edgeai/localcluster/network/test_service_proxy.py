@@ -77,15 +77,15 @@ def test_target_ports(port: Object, number: int | None) -> None:
 
 def test_only_ready_pods_of_the_selector_are_backends() -> None:
     present = [pod("1"), pod("2", ready=False), pod("3", label="b")]
-    (port,) = service_ports(service(), present)
-    assert port.backends == (("127.9.2.1", 5000),)
+    (backends,) = service_ports(service(), present).values()
+    assert backends == (("127.9.2.1", 5000),)
 
 
 def test_a_pod_that_is_being_deleted_serves_no_more_though_it_is_ready() -> None:
     leaving = pod("1")
     leaving["metadata"]["deletionTimestamp"] = "2030-01-02T03:04:05Z"
-    (port,) = service_ports(service(), [leaving, pod("2")])
-    assert port.backends == (("127.9.2.2", 5000),)
+    (backends,) = service_ports(service(), [leaving, pod("2")]).values()
+    assert backends == (("127.9.2.2", 5000),)
     (subset,) = endpoints(service(), [leaving])["subsets"]
     assert "addresses" not in subset
 
