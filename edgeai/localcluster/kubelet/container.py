@@ -46,6 +46,13 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot be pulled
 
 
+async def pause(event: asyncio.Event, limit_s: float) -> None:
+    """Wait for an event, at most `limit_s` seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+
+
 class RestartDelays(msgspec.Struct, frozen=True):
     """Waits before the restarts of a container that ends again and again."""
 
@@ -186,11 +193,11 @@ class Container:
             self.record.enter(waiting("ErrImagePull", error))
             self._pod.warning("Failed", f'Failed to pull image "{image}": {error}')
             self._pod.publish()
-            await self._pause(PULL_TRY_S)
+            await pause(self._stopping, PULL_TRY_S)
             message = f'Back-off pulling image "{image}": ErrImagePull: {error}'
             self.record.enter(waiting("ImagePullBackOff", message))
             self._pod.publish()
-            await self._pause(delay_s)
+            await pause(self._stopping, delay_s)
             delay_s = min(PULL_MAX_S, delay_s * 2)
 
     async def _prepared(self) -> Launch | None:
@@ -208,7 +215,7 @@ class Container:
                     self.record.enter(waiting("CreateContainerConfigError", last_error))
                     self._pod.warning("Failed", f"Error: {last_error}")
                     self._pod.publish()
-            await self._pause(delay_s)
+            await pause(self._stopping, delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         return None
 
@@ -341,12 +348,7 @@ class Container:
         self.record.enter(waiting("CrashLoopBackOff", f"{message} pod={self._pod.where}"))
         self._pod.warning("BackOff", f"Back-off restarting failed container {self._name}")
         self._pod.publish()
-        await self._pause(delay_s)
-
-    async def _pause(self, delay_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._stopping.wait()
+        await pause(self._stopping, delay_s)
 
     def _cancel_kill(self) -> None:
         if self._kill_timer:

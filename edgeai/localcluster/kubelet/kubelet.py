@@ -7,7 +7,6 @@ every pod runs again, as its restart policy says. A kubelet never binds a pod to
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
+from edgeai.localcluster.kubelet.container import pause
 from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
 from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
@@ -68,9 +68,7 @@ class Kubelet(Controller[Key]):
         self._stopping = True
         for pod in self._pods.values():
             pod.terminate(min(pod.grace_s, limit_s), keep=True)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s + DRAIN_S):
-                await self._idle.wait()
+        await pause(self._idle, limit_s + DRAIN_S)
 
     def pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid)

@@ -16,7 +16,7 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet.accounts import ApiAccess, has_account, with_token
-from edgeai.localcluster.kubelet.container import Container, ContainerSettings
+from edgeai.localcluster.kubelet.container import Container, ContainerSettings, pause
 from edgeai.localcluster.kubelet.expansion import Endpoint, ServiceHost
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
@@ -144,7 +144,7 @@ class Pod:
         """Run the pod until it is terminated. The containers of the pod may end earlier."""
         try:
             while not await self._have_containers_ended():
-                await self._pause(RETRY_MAX_S)
+                await pause(self._ending, RETRY_MAX_S)
             await self._ending.wait()
         finally:
             self._cancel_status_timer()
@@ -216,7 +216,7 @@ class Pod:
                     # node are often missing, so the status reports the failed mount, too.
                     self._set_waiting(first, "CreateContainerConfigError", last_error)
                     self.publish()
-            await self._pause(delay_s)
+            await pause(self._ending, delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         self._set_waiting(first, "ContainerCreating")
 
@@ -243,11 +243,6 @@ class Pod:
             self._volumes.refresh()
         except (MountError, ContainerConfigError, OSError) as error:
             self.warning("FailedMount", str(error))
-
-    async def _pause(self, delay_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._ending.wait()
 
     # What the containers ask of their pod
 

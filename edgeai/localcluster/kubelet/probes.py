@@ -55,15 +55,16 @@ def parse_probe(container: Object, kind: str) -> Probe | None:
     return msgspec.convert(spec, Probe, strict=False) if spec else None
 
 
-async def attempt(probe: Probe, target: ProbeTarget) -> None:
-    """Probe the container once. Raises: ProbeFailed"""
+async def failure(probe: Probe, target: ProbeTarget) -> str:
+    """Probe the container once. Returns: why it failed; "" if it did not"""
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             await _check(probe, target)
-    except TimeoutError as error:
-        raise ProbeFailed(f"no answer within {probe.timeout_seconds:g} s") from error
-    except (OSError, ValueError, KeyError) as error:  # no answer, no HTTP, or a malformed check
-        raise ProbeFailed(str(error)) from error
+    except TimeoutError:
+        return f"no answer within {probe.timeout_seconds:g} s"
+    except (ProbeFailed, OSError, ValueError, KeyError) as error:  # also a malformed check
+        return str(error)
+    return ""
 
 
 async def _check(probe: Probe, target: ProbeTarget) -> None:
@@ -128,7 +129,7 @@ async def watch_probe(
     contrary = 0  # number of attempts in a row that contradict the verdict
     last_failure = ""
     while True:
-        why = await _failure(probe, target)
+        why = await failure(probe, target)
         if why and why != last_failure:
             failed(why)
         last_failure = why
@@ -137,11 +138,3 @@ async def watch_probe(
             healthy, contrary = not healthy, 0
             on_change(healthy)
         await asyncio.sleep(probe.period_seconds)
-
-
-async def _failure(probe: Probe, target: ProbeTarget) -> str:
-    try:
-        await attempt(probe, target)
-    except ProbeFailed as failure:
-        return str(failure)
-    return ""

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from edgeai.cli import system
-from edgeai.localcluster.kubelet.probes import ProbeTarget, attempt, parse_probe
+from edgeai.localcluster.kubelet.probes import ProbeTarget, failure, parse_probe
 
 STALL_S = 1.5
 
@@ -23,7 +23,7 @@ async def test_the_only_replica_stays_in_its_service_while_the_cluster_itself_is
         ports = {system.HTTP_PORT: listening.getsockname()[1]}
         target = ProbeTarget(pod_ip="127.0.0.1", ports={}, moved_ports=ports, exec=_no_command)
         asyncio.get_running_loop().call_soon(time.sleep, STALL_S)
-        await attempt(probe, target)
+        assert await failure(probe, target) == ""
 
 
 async def _no_command(_command: object) -> int:
