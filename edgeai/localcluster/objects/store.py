@@ -213,7 +213,7 @@ class Store:
         self._check_quota(resource, namespace, metadata["name"])
         if self.find(resource, namespace, metadata["name"]) is not None:
             raise errors.AlreadyExists(resource, metadata["name"])
-        return self._commit("ADDED", resource, object_, None, dry_run=dry_run)
+        return self._commit(resource, object_, None, dry_run=dry_run)
 
     def update(
         self, resource: Resource, object_: Object, *, subresource: str = "", dry_run: bool = False
@@ -232,11 +232,7 @@ class Store:
         updated = strategy.prepare_update(
             resource, current, object_, subresource, self._now(), self.registry
         )
-        if strategy.is_released(resource, updated):
-            return self._commit("DELETED", resource, updated, current, dry_run=dry_run)
-        if updated == current:
-            return _served(resource, current)
-        return self._commit("MODIFIED", resource, updated, current, dry_run=dry_run)
+        return self._commit(resource, updated, current, dry_run=dry_run)
 
     def delete(
         self,
@@ -265,11 +261,7 @@ class Store:
         object_ = strategy.prepare_delete(
             resource, current, propagation, grace_period_s, self._now()
         )
-        if strategy.is_released(resource, object_):
-            return self._commit("DELETED", resource, object_, current, dry_run=dry_run)
-        if object_ == current:
-            return _served(resource, current)
-        return self._commit("MODIFIED", resource, object_, current, dry_run=dry_run)
+        return self._commit(resource, object_, current, dry_run=dry_run)
 
     # Methods that follow changes
 
@@ -367,15 +359,14 @@ class Store:
         return history
 
     def _commit(
-        self,
-        type_: EventType,
-        resource: Resource,
-        object_: Object,
-        previous: Object | None,
-        *,
-        dry_run: bool,
+        self, resource: Resource, object_: Object, previous: Object | None, *, dry_run: bool
     ) -> Object:
         """Write one change. Then tell the watchers and the listeners."""
+        type_: EventType = "ADDED" if previous is None else "MODIFIED"
+        if strategy.is_released(resource, object_):
+            type_ = "DELETED"
+        elif object_ == previous:
+            return _served(resource, object_)
         if dry_run:
             return object_
         version = self._version + 1
