@@ -17,7 +17,7 @@ from edgeai.localcluster.api.streams import stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
-from edgeai.localcluster.objects.resources import PODS, Object, Resource, ScalePaths
+from edgeai.localcluster.objects.resources import PODS, Object, Resource, ScalePaths, field_value
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock
 
@@ -299,14 +299,14 @@ def _scale_of(resource: Resource, object_: Object) -> Object:
     metadata = object_["metadata"]
     fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status = {
-        "replicas": _field(object_, paths.status_replicas) or 0,
-        "selector": _selector_text(_field(object_, paths.selector) if paths.selector else None),
+        "replicas": field_value(object_, paths.status_replicas) or 0,
+        "selector": _selector_text(field_value(object_, paths.selector)),
     }
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in fields if name in metadata},
-        "spec": {"replicas": _field(object_, paths.replicas) or 0},
+        "spec": {"replicas": field_value(object_, paths.replicas) or 0},
         "status": {name: value for name, value in status.items() if value is not None},
     }
 
@@ -334,13 +334,6 @@ def _scaled(resource: Resource, object_: Object, scale: Any) -> Object:
         container = container.setdefault(step, {})
     container[last] = replicas
     return scaled
-
-
-def _field(object_: Object, path: str) -> Any:
-    value: Any = object_
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
 
 
 def _selector_text(value: Any) -> str | None:

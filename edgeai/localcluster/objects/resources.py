@@ -16,6 +16,14 @@ def key(object_: Object) -> Key:
     return object_["metadata"].get("namespace") or "", object_["metadata"]["name"]
 
 
+def field_value(object_: Object, path: str) -> Any:
+    """The value at a dotted path; None if the object has none."""
+    value: Any = object_
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 _GROUPS_WITH_GENERATION = (
     "apiextensions.k8s.io",
     "apps",

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.resources import Object, Resource
+from edgeai.localcluster.objects.resources import Object, Resource, field_value
 
 _REQUIREMENT = re.compile(
     r"""\s*(?:
@@ -80,9 +80,7 @@ def selectable(resource: Resource, object_: Object) -> Selectable:
 
 
 def _selectable_field(object_: Object, path: str) -> str:
-    value: Any = object_
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
+    value = field_value(object_, path)
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
