@@ -53,41 +53,36 @@ async def pause(event: asyncio.Event, limit_s: float) -> None:
             await event.wait()
 
 
-class RestartDelays(msgspec.Struct, frozen=True):
-    """Waits before the restarts of a container that ends again and again."""
+class ContainerSettings(msgspec.Struct, frozen=True):
+    """Settings for every container of a cluster."""
 
-    first_s: float = 1.0
+    restart_first_s: float = 1.0
     """Wait before the second restart in a row. The first restart is immediate."""
-    max_s: float = 60.0
+    restart_max_s: float = 60.0
     """Longest wait. Each further wait is twice the previous wait, up to this limit."""
-    reset_after_s: float = 600.0
+    restart_reset_s: float = 600.0
     """Length of a run after which the next restart counts as the first restart again."""
+    log_limit_bytes: int = LOG_LIMIT_BYTES
+    """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
 
 
 class RestartBackoff:
     """Computes the waits before the restarts of one container."""
 
-    def __init__(self, delays: RestartDelays) -> None:
-        self._delays = delays
+    def __init__(self, settings: ContainerSettings) -> None:
+        self._settings = settings
         self._restarts = 0  # restarts in a row
 
     def next_s(self, ran_s: float) -> float:
         """Seconds to wait before the next start, after a run that took `ran_s` seconds."""
-        if ran_s >= self._delays.reset_after_s:
+        if ran_s >= self._settings.restart_reset_s:
             self._restarts = 0
         self._restarts += 1
         if self._restarts == 1:
             return 0.0
         # The exponent has a limit, because 2.0 ** 1024 overflows.
-        return min(self._delays.max_s, self._delays.first_s * 2.0 ** min(self._restarts - 2, 64))
-
-
-class ContainerSettings(msgspec.Struct, frozen=True):
-    """Settings for every container of a cluster."""
-
-    restart_delays: RestartDelays = RestartDelays()
-    log_limit_bytes: int = LOG_LIMIT_BYTES
-    """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
+        wait_s = self._settings.restart_first_s * 2.0 ** min(self._restarts - 2, 64)
+        return min(self._settings.restart_max_s, wait_s)
 
 
 class Container:
@@ -104,7 +99,7 @@ class Container:
         self._name = str(spec["name"])
         self._pod = pod
         self._policy = policy
-        self._backoff = RestartBackoff(pod.host.settings.restart_delays)
+        self._backoff = RestartBackoff(pod.host.settings)
         self._process: ContainerProcess | None = None
         self._executions: list[ContainerExecution] = []  # commands of clients
         self._kill_timer: asyncio.TimerHandle | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edgeai.localcluster.cluster import Cluster, ClusterSettings
-from edgeai.localcluster.kubelet.container import ContainerSettings, RestartDelays
+from edgeai.localcluster.kubelet.container import ContainerSettings
 from edgeai.localcluster.kubelet.kubelet import KubeletLogs
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import LogQuery
@@ -20,7 +20,7 @@ from tests.edgeai.localcluster.conftest import until
 
 T = TypeVar("T")
 
-FAST_RESTARTS = ContainerSettings(restart_delays=RestartDelays(first_s=0.05, max_s=0.2))
+FAST_RESTARTS = ContainerSettings(restart_first_s=0.05, restart_max_s=0.2)
 
 
 class RunningCluster:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgeai.localcluster.kubelet.container import RestartBackoff, RestartDelays
+from edgeai.localcluster.kubelet.container import ContainerSettings, RestartBackoff
 from edgeai.localcluster.kubelet.status import (
     ContainerRecord,
     PodFacts,
@@ -68,14 +68,14 @@ def test_transition_times_change_with_the_condition_alone() -> None:
 
 
 def test_back_off_doubles_to_its_cap_and_starts_anew_after_a_long_run() -> None:
-    backoff = RestartBackoff(RestartDelays())
+    backoff = RestartBackoff(ContainerSettings())
     waits = [backoff.next_s(0) for _ in range(9)]
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert [backoff.next_s(600), backoff.next_s(0)] == [0, 1]
 
 
 def test_back_off_goes_on_for_ever() -> None:
-    backoff = RestartBackoff(RestartDelays())
+    backoff = RestartBackoff(ContainerSettings())
     assert [backoff.next_s(0) for _ in range(2000)][-1] == 60
 
 
