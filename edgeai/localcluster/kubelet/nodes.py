@@ -6,10 +6,10 @@ send no heartbeats: every node is ready while the cluster runs.
 
 import os
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from edgeai.localcluster.controllers.scheduler import CLOUD_LABEL, EDGE_LABEL
-from edgeai.localcluster.network.addresses import AddressesExhausted, Network
+from edgeai.localcluster.network.addresses import AddressPool, Network
 from edgeai.localcluster.objects.resources import NODES, Object
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock, rfc3339
@@ -30,21 +30,14 @@ def register_nodes(
     nodes = {node["metadata"]["name"]: node for node in store.list(NODES).items}
     for name in nodes.keys() - set(names):
         store.delete(NODES, "", name)
+    pool = AddressPool("node", network.nodes())
     former = {name: _internal_ip(nodes[name]) for name in names if name in nodes}
-    addresses = {name: ip for name, ip in former.items() if network.has(ip)}
-    free = (ip for ip in network.nodes() if ip not in addresses.values())
+    addresses = {name: ip for name, ip in former.items() if pool.reserve(ip)}
     for name in names:
         if name not in addresses:
-            addresses[name] = _next(free)
+            addresses[name] = pool.take()
         _write(store, nodes.get(name), _node(name, addresses[name], rfc3339(now())))
     return addresses
-
-
-def _next(free: Iterator[str]) -> str:
-    address = next(free, None)
-    if address is None:
-        raise AddressesExhausted("no address is left for one more node")
-    return address
 
 
 def _write(store: Store, present: Object | None, node: Object) -> None:

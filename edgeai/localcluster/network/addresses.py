@@ -43,9 +43,6 @@ class Network:
     def api_host(self) -> str:
         return f"{self.prefix}.{API_HOST}"
 
-    def has(self, address: str) -> bool:
-        return address.startswith(self.prefix + ".")
-
     def nodes(self) -> Iterator[str]:
         return (f"{self.prefix}.0.{host}" for host in range(1, 255))
 
