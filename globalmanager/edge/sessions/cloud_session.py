@@ -106,8 +106,9 @@ class CloudSession(Session):
 
     def assigns_in_flight(self) -> Iterator[wire.Assign]:
         """What was sent and is not acknowledged yet."""
-        frames = self._window.all_in_flight()
-        return (frame for frame in frames if isinstance(frame, wire.Assign))
+        for frame in self._window.all_in_flight():
+            if isinstance(frame, wire.Assign):
+                yield frame
 
     def _held_after_flight(self, key: TaskKey) -> wire.TaskVersion | None:
         match self._window.in_flight(key):
