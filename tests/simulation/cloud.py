@@ -26,7 +26,6 @@ SETTINGS = Settings(
     watch_s=300.0,
     contact_grace_s=GRACE_S,
     lease_retry_s=4.0,
-    # As long as any transport could take in this model, so that the fence alone ends a reign.
     node_path_prefixes=("/data",),
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.simulation import disk as disks
-from tests.simulation.api import Answer, Api, Key
+from tests.simulation.api import Api, Key
 from tests.simulation.cloud import SETTINGS, SimulatedManager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
@@ -80,13 +80,12 @@ class SimulatedCluster:
             spec = {"url": f"/data/{node}.txt", "format": "txt", "nodeName": node}
             self.create(_DATASETS, "edgeai.io/v1alpha1", "Dataset", f"data-{node}", spec=spec)
 
-    def create(self, path: str, version: str, kind: str, name: str, **fields: Any) -> int:
+    def create(self, path: str, version: str, kind: str, name: str, **fields: Any) -> None:
         metadata = {"name": name}
         if "/namespaces/" in path:
             metadata["namespace"] = path.split("/namespaces/")[1].split("/")[0]
         body = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
-        answer = self.api.handle("POST", path, {}, body)
-        return answer.status if isinstance(answer, Answer) else 0
+        self.api.handle("POST", path, {}, body)
 
     # ---- users ----------------------------------------------------------------------------------
 
@@ -94,31 +93,16 @@ class SimulatedCluster:
         self.create(_JOBS, "edgeai.io/v1alpha1", "JointInferenceService", name, spec=job_spec(node))
 
     def edit_job(self, name: str, node: str, mining: str) -> None:
-        self.api.handle(
-            "PATCH",
-            f"{_JOBS}/{name}",
-            {},
-            {
-                "spec": {
-                    "edgeWorker": {
-                        "hardExampleMining": {"name": mining},
-                        "template": {"spec": {"nodeName": node}},
-                    }
-                }
-            },
-        )
+        template = {"spec": {"nodeName": node}}
+        worker = {"hardExampleMining": {"name": mining}, "template": template}
+        self.api.handle("PATCH", f"{_JOBS}/{name}", {}, {"spec": {"edgeWorker": worker}})
 
     def delete_job(self, name: str) -> None:
         self.api.handle("DELETE", f"{_JOBS}/{name}", {}, None)
 
     def create_learning(self, name: str, nodes: Sequence[str]) -> None:
-        self.create(
-            _LEARNING,
-            "edgeai.io/v1alpha1",
-            "FederatedLearningJob",
-            name,
-            spec=learning_spec(nodes),
-        )
+        spec = learning_spec(nodes)
+        self.create(_LEARNING, "edgeai.io/v1alpha1", "FederatedLearningJob", name, spec=spec)
 
     def delete_learning(self, name: str) -> None:
         self.api.handle("DELETE", f"{_LEARNING}/{name}", {}, None)
@@ -213,33 +197,23 @@ class SimulatedCluster:
                 self.oracle.watch(connection, controller)
 
 
-def job_spec(node: str, mining: str = "IBT") -> dict[str, Any]:
-    containers = [{"name": "worker", "image": "worker:1"}]
+def template(**spec: str) -> dict[str, Any]:
+    return {"spec": {**spec, "containers": [{"name": "worker", "image": "worker:1"}]}}
+
+
+def job_spec(node: str) -> dict[str, Any]:
+    mining = {"hardExampleMining": {"name": "IBT"}}
     return {
-        "edgeWorker": {
-            "model": {"name": "small"},
-            "hardExampleMining": {"name": mining},
-            "template": {"spec": {"nodeName": node, "containers": containers}},
-        },
-        "cloudWorker": {
-            "model": {"name": "big"},
-            "template": {"spec": {"containers": containers}},
-        },
+        "edgeWorker": {"model": {"name": "small"}, **mining, "template": template(nodeName=node)},
+        "cloudWorker": {"model": {"name": "big"}, "template": template()},
     }
 
 
 def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:
-    containers = [{"name": "worker", "image": "worker:1"}]
     return {
-        "aggregationWorker": {
-            "model": {"name": "big"},
-            "template": {"spec": {"containers": containers}},
-        },
+        "aggregationWorker": {"model": {"name": "big"}, "template": template()},
         "trainingWorkers": [
-            {
-                "dataset": {"name": f"data-{node}"},
-                "template": {"spec": {"nodeName": node, "containers": containers}},
-            }
+            {"dataset": {"name": f"data-{node}"}, "template": template(nodeName=node)}
             for node in nodes
         ],
     }

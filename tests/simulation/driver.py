@@ -32,20 +32,7 @@ MAX_CALM_STEPS: Final = 50_000  # of one wait without faults; ten times as many 
 
 
 class Run:
-    """
-    Args: chaos: steps with faults; the steps until the run is quiet come on top
-    """
-
-    def __init__(self, seed: int, *, replicas: int, nodes: int = 3) -> None:
-        self._use(SimulatedCluster(VirtualTime(seed), replicas=replicas, nodes=nodes))
-
-    @classmethod
-    def of(cls, cluster: SimulatedCluster) -> "Run":
-        run = cls.__new__(cls)
-        run._use(cluster)
-        return run
-
-    def _use(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self.world, self.cluster, self.rules = cluster.world, cluster, Rules(cluster)
 
     def step(self) -> None:
@@ -116,7 +103,7 @@ class Run:
         reference = reference_of(self.cluster)
         try:
             reference.is_healed = True
-            calm = Run.of(reference)
+            calm = Run(reference)
             calm.run_for(CALM_S)
             alive = unended(self.cluster)
             found = differences(end_of(self.cluster, alive), end_of(reference, alive))
@@ -165,7 +152,7 @@ def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     nodes = draw.choice((2, 3, 3))
     rule_every = draw.choice(RULE_EVERY)
     with quiet_python() as bugs:
-        run = Run(seed, replicas=count, nodes=nodes)
+        run = Run(SimulatedCluster(VirtualTime(seed), replicas=count, nodes=nodes))
         try:
             run.chaos(steps, rule_every=rule_every)
             run.settle()

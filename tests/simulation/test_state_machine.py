@@ -6,8 +6,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.driver import Run, quiet_python
 from tests.simulation.rules import WEIGHTS, Rules
+from tests.simulation.world import VirtualTime
 
 USERS = [Rules.create_job, Rules.edit_job, Rules.delete_job, Rules.recreate_job]
 WORKERS = [
@@ -25,7 +27,7 @@ class Simulation(RuleBasedStateMachine):
     def begin(self, seed: int, replicas: int, jobs: int) -> None:
         self.quiet = quiet_python()
         self.bugs = self.quiet.__enter__()
-        self.run = Run(seed, replicas=replicas)
+        self.run = Run(SimulatedCluster(VirtualTime(seed), replicas=replicas, nodes=3))
         for _ in range(jobs):
             self.run.rules.create_job()
         self.go_on(300)

@@ -8,15 +8,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from tests.simulation.api import Answer, Api, Watch
-from tests.simulation.world import Process, VirtualTime
+from tests.simulation.world import Process, VirtualTime, fail, succeed
 
 LATENCY_S: Final = 0.01
-_NEVER_S: Final = 1000.0
 
 
 class Weather:
@@ -187,13 +186,3 @@ class ApiTransport:
     async def renew(self) -> None: ...
 
     async def close(self) -> None: ...
-
-
-def succeed(future: "asyncio.Future[Any]", result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def fail(future: "asyncio.Future[Any]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

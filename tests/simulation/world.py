@@ -276,9 +276,9 @@ class Process(_EventLoop):  # type: ignore[misc]
             try:
                 result = func(*args)
             except Exception as error:  # noqa: BLE001 - the future's reader gets it
-                self.call_soon(_set_error, future, error)
+                self.call_soon(fail, future, error)
             else:
-                self.call_soon(_set_result, future, result)
+                self.call_soon(succeed, future, result)
 
         self.in_thread(call)
         return future
@@ -311,11 +311,11 @@ class Process(_EventLoop):  # type: ignore[misc]
         return False
 
 
-def _set_result(future: asyncio.Future[Any], result: Any) -> None:
+def succeed(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():
         future.set_result(result)
 
 
-def _set_error(future: asyncio.Future[Any], error: Exception) -> None:
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
