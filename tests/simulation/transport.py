@@ -82,7 +82,7 @@ class ApiTransport:
 
     def __init__(self, world: VirtualTime, process: Process, api: Api, weather: Weather) -> None:
         self._world, self._process, self._api, self._weather = world, process, api, weather
-        self.replaced = asyncio.Event()
+        self.replacement = asyncio.Event()
         self._bodies: dict[Body, None] = {}
 
     @asynccontextmanager
@@ -180,8 +180,8 @@ class ApiTransport:
         """Use a new connection: whatever waits on the old one fails."""
         for body in tuple(self._bodies):
             body.break_()
-        replaced, self.replaced = self.replaced, asyncio.Event()
-        replaced.set()
+        replacement, self.replacement = self.replacement, asyncio.Event()
+        replacement.set()
 
     async def renew(self) -> None: ...
 
