@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -17,6 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what tests/conformance and tests/clients run on: the local cluster, or a real "
         "control plane",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end. To look at them takes 0.3 s of each collection."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
