@@ -91,9 +91,8 @@ lint: $(DEVELOP) ## Check style and the import rules
 types: $(DEVELOP) ## Check types, strictly
 	@$(BIN)/mypy
 
-crds: $(USE) ## Write deploy/crds* and the GlobalManager's rights from the types
+crds: $(USE) ## Write deploy/crds and the GlobalManager's rights from the types
 	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
-	@$(BIN)/python -m globalmanager.manifests.crds --cel deploy/crds-cel
 	@$(BIN)/python -m globalmanager.manifests.rbac deploy
 
 figures: $(USE) ## Print sizes, comments, callables and names of the source, as a table
@@ -121,7 +120,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	@# A role's image needs its extra alone, not the client.
 	echo kubernetes-asyncio | $(COMPILE) --excludes /dev/stdin --extra edge -c requirements/dev.lock -o requirements/edge.lock
 	printf '%s\n' aiohttp kubernetes-asyncio pyyaml | $(COMPILE) --excludes /dev/stdin --extra worker -c requirements/dev.lock -o requirements/worker.lock
-	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser docs; do \
+	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser docs go; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 
 $(USE): requirements/cli.lock pyproject.toml

@@ -281,7 +281,7 @@ def _rules(kind: Kind) -> list[str]:
     return [
         "## Rules over several fields",
         "",
-        "An API server that has `deploy/crds-cel` refuses an object that breaks one.",
+        "The API server refuses an object that breaks one.",
         "",
         "| field | rule |",
         "|---|---|",

@@ -45,8 +45,8 @@ def health_of(
         if informer.type in jobs and informer.type.group in absent_groups:
             continue
         if informer.absent:
-            # When the cluster lacks a built-in type (an old cluster lacks autoscaling/v2), the
-            # other types still work.
+            # When the cluster lacks a built-in type (autoscaling/v2 is switched off), the other
+            # types still work.
             problems = fatal if informer.type in jobs else tolerable
             problems.append(_absence(informer, is_job=informer.type in jobs))
         elif not informer.synced:

@@ -6,7 +6,6 @@ is on loopback, and pods that are made stay pending; cluster.py gives it nodes t
 
 import base64
 import json
-import re
 import secrets
 import signal
 import subprocess
@@ -30,11 +29,10 @@ SERVICES: Final = "10.96.0.0/16"
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
 _ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it, without nodes
-_WITHOUT_INSECURE_PORTS: Final = 24  # minor version since which their flags are gone
 _EVERYTHING: Final = dict.fromkeys(("key", "range_end"), base64.b64encode(b"\0").decode())
 _REGISTRY: Final = "/registry/"
 # The control plane's own heartbeats.
-_HEARTBEATS: Final = ("/registry/leases/", "/registry/masterleases/")
+_HEARTBEATS: Final = tuple(f"/registry/{name}leases/" for name in ("", "master", "peerserver"))
 
 _ADMIN: Final = "admin"
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
@@ -57,7 +55,7 @@ class ControlPlane:
     address: where nodes find the API server; None: there are none, it is on loopback
     users: whom it knows besides the admin: name -> group, which may be ""
     watches_nodes: whether a node without heartbeats is NotReady and tainted; always with nodes
-    controller_flags: further ones of the controller manager
+    api_server_flags, controller_flags: further ones of the API server, the controller manager
     """
 
     def __init__(
@@ -68,6 +66,7 @@ class ControlPlane:
         address: str | None = None,
         users: Mapping[str, str] = _NOBODY,
         watches_nodes: bool = False,
+        api_server_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
     ) -> None:
         self._binaries = binaries
@@ -75,6 +74,7 @@ class ControlPlane:
         self._address = address or _HOST
         self._has_nodes = address is not None
         self._watches_nodes = watches_nodes or self._has_nodes
+        self._further_api_server_flags = api_server_flags
         self._controller_flags = controller_flags
         self._groups = {_ADMIN: "system:masters", **users}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
@@ -93,14 +93,13 @@ class ControlPlane:
         self._make_keys()
         self._write_credentials()
         self.client = Client(self.url, token=self.token, ca=self.ca)
-        legacy = self._minor_version() < _WITHOUT_INSECURE_PORTS
         self._etcd = self._program("etcd", self._etcd_flags())
-        self._api_server = self._program("kube-apiserver", self._api_server_flags(legacy=legacy))
+        self._api_server = self._program("kube-apiserver", self._api_server_flags())
         self._start_program(self._etcd)
         self._start_program(self._api_server)
         self.wait_until_ready()
         if with_controllers:
-            self._start_controllers(legacy=legacy)
+            self._start_controllers()
 
     @contextmanager
     def running(self, *, with_controllers: bool = True) -> Iterator[Self]:
@@ -112,10 +111,10 @@ class ControlPlane:
         finally:
             self.stop()
 
-    def _start_controllers(self, *, legacy: bool) -> None:
+    def _start_controllers(self) -> None:
         for name, flags in (
-            ("kube-controller-manager", self._controller_manager_flags(legacy=legacy)),
-            ("kube-scheduler", self._scheduler_flags(legacy=legacy)),
+            ("kube-controller-manager", self._controller_manager_flags()),
+            ("kube-scheduler", self._client_flags()),
         ):
             self._start_program(self._program(name, flags))
 
@@ -262,13 +261,6 @@ class ControlPlane:
     def _kubeconfig(self, user: str) -> Object:
         return kubeconfig(self.url, token=self._tokens[user], ca=self.ca)
 
-    def _minor_version(self) -> int:
-        command = [str(self._binaries / "kube-apiserver"), "--version"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        version = re.search(r"v1\.(\d+)", said)
-        assert version is not None, f"kube-apiserver --version says {said!r}"
-        return int(version.group(1))
-
     def _etcd_flags(self) -> list[str]:
         peer = f"http://{_HOST}:{free_port()}"
         return [
@@ -278,7 +270,7 @@ class ControlPlane:
             *("--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "warn"),
         ]
 
-    def _api_server_flags(self, *, legacy: bool) -> list[str]:
+    def _api_server_flags(self) -> list[str]:
         return [
             f"--etcd-servers={self._etcd_url}",
             f"--bind-address={self._address}",
@@ -302,12 +294,12 @@ class ControlPlane:
             f"--client-ca-file={self.ca}",
             f"--kubelet-client-certificate={self._kubelet_client.certificate}",
             f"--kubelet-client-key={self._kubelet_client.key}",
-            *(["--insecure-port=0"] if legacy else []),
+            *self._further_api_server_flags,
         ]
 
-    def _controller_manager_flags(self, *, legacy: bool) -> list[str]:
+    def _controller_manager_flags(self) -> list[str]:
         return [
-            *self._client_flags(legacy=legacy),
+            *self._client_flags(),
             f"--root-ca-file={self.ca}",
             f"--service-account-private-key-file={self._account_key}",
             "--use-service-account-credentials",
@@ -324,13 +316,5 @@ class ControlPlane:
             "--node-startup-grace-period=20s",
         ]
 
-    def _scheduler_flags(self, *, legacy: bool) -> list[str]:
-        return self._client_flags(legacy=legacy)
-
-    def _client_flags(self, *, legacy: bool) -> list[str]:
-        return [
-            f"--kubeconfig={self.kubeconfig}",
-            "--leader-elect=false",
-            "--secure-port=0",
-            *(["--port=0"] if legacy else []),
-        ]
+    def _client_flags(self) -> list[str]:
+        return [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0"]

@@ -1,7 +1,4 @@
-"""Renders deploy/ as its administrators do, by the `kubectl kustomize` on the PATH.
-
-The kubectl of Kubernetes 1.20, which the other tests here use, knows no components.
-"""
+"""Renders deploy/ as its administrators do, by `kubectl kustomize`."""
 
 import functools
 import os
@@ -15,24 +12,28 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
+from tests.cluster.binaries import cache_directory
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
-_UNKNOWN: Final = 'unknown field "components"'
+_NEEDED: Final = "components"  # which a kubectl before 1.21 does not read
 
 
 @functools.cache
-def recent_kubectl() -> Path:
-    """The kubectl on the PATH. Skips the test where there is none that knows components."""
-    found = shutil.which("kubectl")
-    if found is None:
+def kubectl() -> Path:
+    """The one that was built for the tests here, else the one on the PATH. Skips the test where
+    neither is new enough.
+    """
+    built = cache_directory() / "kubectl"
+    program = str(built) if built.exists() else shutil.which("kubectl")
+    if program is None:
         pytest.skip("there is no kubectl on the PATH, and deploy/ needs 1.21 or newer")
-    if _UNKNOWN in _run(Path(found), DEPLOY / "overlays" / "serviceaccount").stderr:
-        pytest.skip(f"{found} is older than 1.21, which deploy/ needs")
-    return Path(found)
+    if f'unknown field "{_NEEDED}"' in _run(Path(program), DEPLOY / "overlays" / "mtls").stderr:
+        pytest.skip(f"{program} is older than 1.21, which deploy/ needs")
+    return Path(program)
 
 
 def rendered(directory: Path) -> list[Object]:
-    done = _run(recent_kubectl(), directory)
+    done = _run(kubectl(), directory)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr, done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -57,9 +58,9 @@ def write(directory: Path, **fields: Iterable[Path | str]) -> None:
     (directory / "kustomization.yaml").write_text(yaml.safe_dump(lists))
 
 
-def _run(kubectl: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
+def _run(program: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [str(kubectl), "kustomize", str(directory)],
+        [str(program), "kustomize", str(directory)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -71,14 +71,16 @@ BAD_SERVICES = [
     pytest.param(
         MINING,
         {"name": "IBT", "parameters": [{"key": "threshold_img", "value": 0.9}]},
-        f"{MINING}.parameters.value",
+        f"{MINING}.parameters[0].value",
         id="number as a parameter",
     ),
-    pytest.param(f"{TEMPLATE}.spec.containers", [{"args": [8080]}], "containers.args", id="arg"),
+    pytest.param(
+        f"{TEMPLATE}.spec.containers", [{"args": [8080]}], "containers[0].args[0]", id="arg"
+    ),
     pytest.param(
         f"{TEMPLATE}.spec.containers",
         [{"env": [{"name": "LIMIT", "value": 0.9}]}],
-        f"{TEMPLATE}.spec.containers.env.value",
+        f"{TEMPLATE}.spec.containers[0].env[0].value",
         id="number as an environment variable",
     ),
     pytest.param("spec.cloudWorker.hpa", {"maxReplicas": 0}, "hpa.maxReplicas", id="no replicas"),
@@ -242,7 +244,7 @@ def test_an_unquoted_value_is_what_was_written_or_is_refused_by_name(
     applied = crds.kubectl("apply", "-f", "-", documents=UNQUOTED.format(namespace, **values))
     if meant is None:
         assert applied.returncode == 1
-        assert f"{where}.value" in applied.stderr
+        assert f"{where}[0].value" in applied.stderr
         return
     assert applied.returncode == 0, applied.stderr
     edge = crds.client.get(path_of(service(namespace)))["spec"]["edgeWorker"]

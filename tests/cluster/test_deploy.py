@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,16 +17,14 @@ from edgeai.cli.api import Object
 from globalmanager.edge.door.configuration import service_account, tls_files
 from globalmanager.edge.identity.service_accounts import ServiceAccount
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, groups
-from tests.cluster.binaries import obtain
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.kustomize import DEPLOY, combined, recent_kubectl, rendered, write
+from tests.cluster.kustomize import DEPLOY, combined, rendered, write
 
 OVERLAYS: Final = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 EDGE: Final = "edge0"
 LOCAL_CONTROLLER: Final = "localcontroller"
 DAEMON_SET: Final = "DaemonSet"
-OLD: Final = "kubernetes-1.20"
 ACCEPTED: Final[set[str]] = set()  # objects as JSON, by the control plane of this run
 IDENTITIES: Final = {
     **{name: name for name in ("serviceaccount", "mtls", "token")},
@@ -42,13 +39,9 @@ def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 # One identity, any of the others; and the API groups that somebody chooses, none of them too.
 COMBINATIONS: Final = [
-    *(
-        (*groups(), identity, *others)
-        for identity in IDENTITIES
-        for others in _subsets(("nodeport", OLD))
-    ),
-    *((*chosen, "serviceaccount", OLD) for chosen in _subsets(groups())),
-    ("nodeport", OLD, "kubeedge", *reversed(groups())),  # in another order
+    *((*groups(), identity, *others) for identity in IDENTITIES for others in ((), ("nodeport",))),
+    *((*chosen, "serviceaccount") for chosen in _subsets(groups())),
+    ("nodeport", "kubeedge", *reversed(groups())),  # in another order
 ]
 
 
@@ -62,7 +55,7 @@ def test_components_combine(
     crds: ControlPlane, system_namespace: str, tmp_path: Path, chosen: tuple[str, ...]
 ) -> None:
     documents = combined(tmp_path, chosen)
-    apply(crds, documents, is_old=OLD in chosen)
+    apply(crds, documents)
     found = DeployedObjects.of(documents)
     (identity,) = {IDENTITIES[name] for name in chosen if name in IDENTITIES}
     assert found.cloud().edge_auth == identity
@@ -78,17 +71,14 @@ def test_the_api_server_accepts_what_is_rendered(
 ) -> None:
     documents = rendered(DEPLOY / directory)
     assert {each["kind"] for each in documents} >= {"Deployment", "DaemonSet", "NetworkPolicy"}
-    apply(crds, documents, is_old=OLD in directory)
+    apply(crds, documents)
 
 
-def apply(crds: ControlPlane, documents: list[Object], *, is_old: bool) -> None:
-    """On the server, which keeps nothing: all but policy/v1, which this version may lack, and what
-    it has accepted before, since combinations have most of their objects in common.
+def apply(crds: ControlPlane, documents: list[Object]) -> None:
+    """On the server, which keeps nothing: what it has not accepted before, since combinations have
+    most of their objects in common.
     """
-    served = set(crds.kubectl("api-versions").stdout.split())
-    unknown = {each["apiVersion"] for each in documents} - served
-    assert unknown <= (set() if is_old else {"policy/v1"})
-    known = {json.dumps(each): each for each in documents if each["apiVersion"] in served}
+    known = {json.dumps(each): each for each in documents}
     new = [each for text, each in known.items() if text not in ACCEPTED]
     if not new:
         return
@@ -96,32 +86,6 @@ def apply(crds: ControlPlane, documents: list[Object], *, is_old: bool) -> None:
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(new)
     ACCEPTED.update(known)
-
-
-def test_the_kubectl_of_kubernetes_1_20_knows_no_components(crds: ControlPlane) -> None:
-    """As docs/install.md says. A newer one renders for it."""
-    if "1.20" not in crds.kubectl("version", "--client").stdout:
-        pytest.skip(f"the kubectl in {obtain()} is not of 1.20")
-    done = crds.kubectl("kustomize", str(DEPLOY / "overlays" / OLD))
-    assert 'unknown field "components"' in done.stderr
-
-
-def test_a_recent_kubectl_installs_on_kubernetes_1_20(
-    crds: ControlPlane, system_namespace: str, tmp_path: Path
-) -> None:
-    """What docs/install.md has, kept by nobody."""
-    overlay = DEPLOY / "overlays" / OLD
-    command = ("apply", "--dry-run=server", "-k", str(overlay))
-    flags = ("--kubeconfig", str(crds.kubeconfig), "--cache-dir", str(tmp_path))
-    done = subprocess.run(
-        [str(recent_kubectl()), *flags, *command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(rendered(overlay))
 
 
 def test_the_api_server_accepts_the_dashboard(crds: ControlPlane, system_namespace: str) -> None:

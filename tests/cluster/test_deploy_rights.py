@@ -60,9 +60,9 @@ OF_ELASTIC_TRAINING: Final = {
         ("trainingjobs", "get"),
     }
 }
-# What cannot be seen here: an API server before 1.23 has no autoscaling/v2 to write to, PodGroups
-# need a gang scheduler (test_gangs), and the right to block an owner's deletion is looked up by an
-# admission plugin.
+# What cannot be seen here: no job has an autoscaler (test_no_autoscaling), PodGroups need a gang
+# scheduler (test_gangs), and the right to block an owner's deletion is looked up by an admission
+# plugin.
 UNSEEN: Final = {
     *(right for right in granted() if right.resource == "podgroups"),
     *(

@@ -8,7 +8,7 @@ import pytest
 from edgeai.cli.api import ApiError, Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.samples import create_models, model, service
+from tests.cluster.samples import model, service
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
@@ -206,16 +206,6 @@ def test_a_template_that_the_api_cannot_read_is_told_in_the_status(
     eventually("the API's refusal in the status", check)
 
 
-def test_a_service_whose_autoscaler_the_server_does_not_know_runs_and_says_so(
-    client: Client, manager: GlobalManager, namespace: str
-) -> None:
-    create_models(client, namespace)
-    job = client.create(service(namespace, cloud={"hpa": {"maxReplicas": 3}}))
-    accepted = wait_for_condition(client, job, "Accepted", "True")
-    assert "cloudWorker.hpa" in accepted["message"]
-    assert "autoscaling/v2" in accepted["message"]
-
-
 # ---- manners -----------------------------------------------------------------------------------
 
 
@@ -257,14 +247,6 @@ def test_a_settled_system_writes_nothing(crds: ControlPlane, digits: Object) -> 
     time.sleep(QUIET_S)
     assert written(last, registry(crds)) == {}
     assert any(path.endswith(f"/{namespace_of(digits)}/digits") for path in last)
-
-
-def test_an_absent_autoscaling_v2_leaves_it_ready_and_is_told(manager: GlobalManager) -> None:
-    is_ready, reasons = manager.readyz()
-    assert is_ready
-    assert reasons == [
-        "horizontalpodautoscalers.autoscaling: the API server does not serve autoscaling/v2"
-    ]
 
 
 def test_a_deleted_service_is_collected_with_all_that_was_made_for_it(

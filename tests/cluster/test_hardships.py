@@ -45,7 +45,6 @@ FLAGS: Final = (
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "1"),
 )
 LEADING: Final = "edgeai_leading"
-ABSENT: Final = "horizontalpodautoscalers"  # of autoscaling/v2; asked for seldom
 # Beside the others: this one, the roster's two, elector, presence, claims, heartbeat, job, report.
 UNTOLD_ASKERS: Final = 9
 RETRY_AFTER_S: Final = 4
@@ -101,9 +100,8 @@ class HardshipReplica:
         return [each for each in self.answers if each.at >= since and not each.is_ready]
 
     def stale_s(self) -> list[float]:
-        """Of each informer whose type is served."""
-        told = self.manager.metric("edgeai_informer_stale_seconds")
-        return [stale_s for labels, stale_s in told.items() if ABSENT not in labels]
+        """Of each informer."""
+        return list(self.manager.metric("edgeai_informer_stale_seconds").values())
 
     def askers(self) -> int:
         """How many of it ask the API server for something over and over."""

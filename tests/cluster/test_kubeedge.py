@@ -22,7 +22,7 @@ from tests.cluster import binaries
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubeedge import files_of
-from tests.cluster.kustomize import recent_kubectl
+from tests.cluster.kustomize import kubectl
 from tests.cluster.lone_node import LoneNode
 from tests.cluster.programs import Program
 from tests.e2e.document import Shell, blocks
@@ -84,8 +84,8 @@ def installed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ControlPlane:
     """The control plane after the page, without the session that ended it."""
-    recent_kubectl()
     directory = tmp_path_factory.mktemp("shell")
+    (directory / "kubectl").symlink_to(kubectl())
     for name, text in (("ssh", _SSH), ("scp", _SCP)):
         (directory / name).write_text(text.format(root=node.root))
         (directory / name).chmod(0o755)

@@ -16,7 +16,7 @@ from tests.cluster.kustomize import DEPLOY, rendered
 from tests.support.waiting import eventually
 
 PAGE: Final = CHECKOUT / "docs" / "upgrade.md"
-OVERLAY: Final = DEPLOY / "overlays" / "kubernetes-1.20"
+OVERLAY: Final = DEPLOY / "overlays" / "serviceaccount"
 UNDO: Final = re.compile(r"^kubectl (?P<arguments>.* rollout undo .*)$", re.MULTILINE)
 
 

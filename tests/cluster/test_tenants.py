@@ -146,10 +146,9 @@ def test_a_forged_pod_ends_no_federated_learning_job(
     assert "forged" not in json.dumps(status)
 
 
-def test_a_privileged_container_is_refused_by_field_where_the_server_enforces_nothing(
+def test_a_privileged_container_is_refused_by_the_field_of_the_job(
     client: Client, manager: GlobalManager, namespace: str
 ) -> None:
-    """Kubernetes 1.20 knows the label, and does nothing with it."""
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     client.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
     job = client.create(training_job(namespace))

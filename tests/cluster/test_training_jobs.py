@@ -96,28 +96,6 @@ def test_a_deadline_and_a_time_to_live_fire_on_a_quiet_job(
     eventually("the end of all pods", lambda: not names(client, namespace))
 
 
-def test_a_server_without_autoscaling_v2_runs_an_elastic_job_and_tells_what_is_missing(
-    client: Client,
-    control_plane: ControlPlane,
-    manager: GlobalManager,
-    namespace: str,
-    kubelet: None,
-) -> None:
-    job = pytorch_job(namespace)
-    target = {"type": "Utilization", "averageUtilization": 80}
-    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    job["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}
-    client.create(job)
-    wait_for_conditions(client, job_path(namespace), "Created", "Running")
-
-    def is_told() -> bool:
-        events = client.list(f"/api/v1/namespaces/{namespace}/events")
-        told = [each["message"] for each in events if each["reason"] == "AutoscalerNotServed"]
-        return any("autoscaling/v2" in message for message in told)
-
-    eventually("the event", is_told)
-
-
 @pytest.fixture
 def running_job(client: Client, manager: GlobalManager, namespace: str, kubelet: None) -> str:
     """The path of a PyTorchJob that runs."""

@@ -137,7 +137,7 @@ INVALID: dict[str, tuple[str, Object, set[tuple[str, str]]]] = {
     ),
     "service of a name that no host can have": (
         "services",
-        service("1st"),
+        service("a.host"),
         {("metadata.name", "FieldValueInvalid")},
     ),
     "key that no file can have": (
@@ -251,11 +251,11 @@ def test_the_defaults_of_a_service(space: Space) -> None:
 
 
 def test_a_pod_that_fits_nowhere_says_so_beside_what_others_say(space: Space) -> None:
-    space.create("pods", pod())
+    space.create("pods", pod(schedulingGates=[{"name": "a.test/later"}]))
     other = {"type": "a.test/Other", "status": "True"}
     patch = {"status": {"conditions": [other]}}  # replaces the whole list
     space.patch("pods", "one", patch, subresource="status").ok()
-    space.patch("pods", "one", {"metadata": {"labels": {"look": "again"}}}).ok()
+    space.patch("pods", "one", {"spec": {"schedulingGates": []}}).ok()
 
     def conditions() -> Object | None:
         found = space.get("pods", "one")["status"]["conditions"]

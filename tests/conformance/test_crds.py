@@ -139,36 +139,27 @@ def test_what_a_schema_allows_is_accepted(space: Space, case: str) -> None:
 
 # Strictness, where the client asks for it
 
-STRICT_SINCE: Final = 27
 
-
-@pytest.fixture
-def strict(cluster: AnyCluster, space: Space) -> Space:
-    if cluster.minor_version < STRICT_SINCE:
-        pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no fieldValidation")
-    return space
-
-
-def test_unknown_fields_are_an_error_a_warning_or_nothing(strict: Space) -> None:
+def test_unknown_fields_are_an_error_a_warning_or_nothing(space: Space) -> None:
     typo = widget(colour="red", parts=[{"name": "a", "nam": "x"}])
-    refused = strict.post("widgets", typo, fieldValidation="Strict")
+    refused = space.post("widgets", typo, fieldValidation="Strict")
     assert refused.refusal == (400, "BadRequest")
     for name in ("spec.colour", "spec.parts[0].nam"):
         assert f'unknown field "{name}"' in refused.body["message"]
-    warned = strict.post("widgets", typo, fieldValidation="Warn", dryRun="All")
+    warned = space.post("widgets", typo, fieldValidation="Warn", dryRun="All")
     assert 'unknown field \\"spec.colour\\"' in warned.headers["Warning"]
-    ignored = strict.post("widgets", typo, fieldValidation="Ignore")
+    ignored = space.post("widgets", typo, fieldValidation="Ignore")
     assert (ignored.status, "Warning" in ignored.headers) == (201, False)
 
 
-def test_unknown_fields_are_an_error_in_every_way_to_write(strict: Space) -> None:
+def test_unknown_fields_are_an_error_in_every_way_to_write(space: Space) -> None:
     """Where a request says so; and what was stored before stays as it was."""
-    made = strict.create("widgets", widget(note="a"))
+    made = space.create("widgets", widget(note="a"))
     typo = {**made, "spec": {**made["spec"], "colour": "red"}}
-    replaced = strict.put("widgets", typo, fieldValidation="Strict")
+    replaced = space.put("widgets", typo, fieldValidation="Strict")
     assert replaced.refusal == (400, "BadRequest")
-    patched = strict.patch("widgets", "one", {"spec": {"colour": "red"}}, fieldValidation="Strict")
-    applied = strict.patch(
+    patched = space.patch("widgets", "one", {"spec": {"colour": "red"}}, fieldValidation="Strict")
+    applied = space.patch(
         "widgets",
         "one",
         {**widget(), "spec": {"colour": "red"}},
@@ -179,7 +170,7 @@ def test_unknown_fields_are_an_error_in_every_way_to_write(strict: Space) -> Non
     for answer in (replaced, patched, applied):
         assert answer.status >= 400
         assert "spec.colour" in answer.body["message"]
-    assert strict.get("widgets", "one") == made
+    assert space.get("widgets", "one") == made
 
 
 @pytest.mark.parametrize(
@@ -191,9 +182,9 @@ def test_unknown_fields_are_an_error_in_every_way_to_write(strict: Space) -> Non
     ids=["JSON", "YAML"],
 )
 def test_a_repeated_field_is_an_error_when_strict(
-    strict: Space, text: bytes, content_type: str
+    space: Space, text: bytes, content_type: str
 ) -> None:
-    answer = strict.post("configmaps", text, content_type=content_type, fieldValidation="Strict")
+    answer = space.post("configmaps", text, content_type=content_type, fieldValidation="Strict")
     assert answer.refusal == (400, "BadRequest")
     assert "x" in answer.body["message"]
 

@@ -7,8 +7,6 @@ from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-AGGREGATED_SINCE = 30
-OPENAPI_V3_SINCE = 27
 
 
 @pytest.fixture
@@ -87,8 +85,6 @@ def test_what_is_not_served_is_not_found(client: Client, path: str) -> None:
 
 
 def test_aggregated_discovery_has_all_in_one_document(cluster: AnyCluster) -> None:
-    if cluster.minor_version < AGGREGATED_SINCE:
-        pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no aggregated discovery")
     answer = cluster.client("GET", "/apis", accept=f"{AGGREGATED},{JSON}")
     assert answer.headers["Content-Type"] == AGGREGATED
     groups = {item["metadata"]["name"]: item for item in answer.body["items"]}
@@ -99,8 +95,6 @@ def test_aggregated_discovery_has_all_in_one_document(cluster: AnyCluster) -> No
 
 
 def test_every_document_of_the_openapi_index_is_served(cluster: AnyCluster) -> None:
-    if cluster.minor_version < OPENAPI_V3_SINCE:
-        pytest.skip(f"Kubernetes 1.{cluster.minor_version} has no OpenAPI v3")
     index = cluster.client("GET", "/openapi/v3").ok()["paths"]
     assert f"apis/{GROUP}/v1alpha1" in index
     for entry in index.values():

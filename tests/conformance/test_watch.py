@@ -137,9 +137,7 @@ def test_a_watch_of_all_namespaces_sees_each(space: Space) -> None:
 
 
 def test_a_bookmark_says_where_to_resume(cluster: AnyCluster, space: Space) -> None:
-    """Kubernetes promises no number of bookmarks: 1.20 was seen to send none before the end of a
-    watch of three seconds, and more than one.
-    """
+    """Kubernetes promises no number of bookmarks."""
     version = space.version("widgets")
     query = {"allowWatchBookmarks": "true", "timeoutSeconds": "3", "resourceVersion": version}
     created = space.create("widgets", widget())["metadata"]["resourceVersion"]

@@ -17,13 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.cluster.kustomize import recent_kubectl
+from tests.cluster.kustomize import kubectl
 from tests.edgeai.cli.command import heed_interrupts
 from tests.support.cluster import Cluster
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
-OVERLAY: Final = "deploy/overlays/kubernetes-1.20"  # the cluster's version
 BLOCK_S: Final = 240.0
 _BLOCK: Final = re.compile(r"^```bash\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SSH: Final = """#!/bin/sh
@@ -160,9 +159,9 @@ def shell_at(cluster: Cluster, directory: Path, **environment: str) -> Shell:
     _write_program(directory / "ssh", _SSH.format(cases="\n".join(cases)))
     _write_program(directory / "scp", _SCP)
     _write_program(directory / "xdg-open", _BROWSER)
-    recent_kubectl()  # is on the PATH
-    own = {"KUBECONFIG": str(cluster.control_plane.kubeconfig), "OVERLAY": OVERLAY}
-    return Shell(directory, own | environment)
+    (directory / "kubectl").symlink_to(kubectl())
+    kubeconfig = str(cluster.control_plane.kubeconfig)
+    return Shell(directory, {"KUBECONFIG": kubeconfig, **environment})
 
 
 def run_page(page: Path, cluster: Cluster, directory: Path, **environment: str) -> None:

@@ -105,7 +105,7 @@ def remove(cluster: Cluster, directory: Path) -> None:
     shell = shell_at(cluster, directory)
     shell.start()
     try:
-        shell.run(Block(0, "kubectl delete --kustomize $OVERLAY\n"))
+        shell.run(Block(0, "kubectl delete --kustomize deploy/overlays/serviceaccount\n"))
     finally:
         shell.stop()
 

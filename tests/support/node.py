@@ -130,8 +130,7 @@ class Node:
             *("kubelet", f"--config={config}", f"--kubeconfig={kubeconfig}"),
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
-            *("--container-runtime=remote", "--cert-dir=/run/kubelet"),
-            f"--container-runtime-endpoint={self._containerd.endpoint}",
+            "--cert-dir=/run/kubelet",
         )
 
     def _kubelet_config(self) -> dict[str, Any]:
@@ -146,6 +145,8 @@ class Node:
                 "x509": {"clientCAFile": str(authority)},
             },
             "authorization": {"mode": "AlwaysAllow"},  # whoever has a certificate of our CA
+            "containerRuntimeEndpoint": self._containerd.endpoint,
+            "failCgroupV1": False,  # this machine may have version 1
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],

@@ -20,7 +20,7 @@ PROGRAMS = [
     ("python -m localcontroller --help", "edge"),
 ]
 """What a user can run, and the extra that it needs."""
-EVERYTHING = ("--set", "celRules=true", "--set", "monitoring=true")
+EVERYTHING = ("--set", "monitoring=true")
 """Values of `edgeai install` for which a file of each directory is read."""
 
 

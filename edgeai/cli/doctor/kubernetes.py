@@ -7,7 +7,7 @@ from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import Note
 from edgeai.kube.user import Version
 
-OLDEST: Final = Version(1, 20)
+OLDEST: Final = Version(1, 30)
 
 
 def kubernetes(facts: Facts) -> Iterator[Note]:

@@ -20,7 +20,6 @@ from edgeai.cli.install import lock, record, rights
 from edgeai.cli.install.cluster import Cluster, Name, name_of, some
 from edgeai.cli.install.credentials import Credentials, names
 from edgeai.cli.install.errors import InstallError
-from edgeai.cli.install.fitting import fitted
 from edgeai.cli.install.readiness import (
     daemon_set_missing,
     definition_missing,
@@ -59,7 +58,6 @@ async def install(
     Args: node_directory: gets the credentials of edge nodes
     Raises: InstallError
     """
-    values = await fitted(cluster, values)
     crds = definitions(values)
     # Before anything is made: what is refused leaves nothing behind.
     objects = render(values)
@@ -115,7 +113,6 @@ async def upgrade(
                 f"the installation in namespace {cluster.namespace} cannot move to "
                 f"{values.namespace}; leave namespace out, or uninstall it first"
             )
-        values = await fitted(cluster, values)
         wanted = revision(chosen, values, present)
         if wanted == present.current and present.is_complete:
             cluster.say(

@@ -54,10 +54,9 @@ def definitions(values: Values, source: Path | None = None) -> list[Object]:
     """The CustomResourceDefinitions of the groups."""
     source = source or deploy()
     found: dict[str, Object] = {}
-    for directory in ("crds", "crds-cel") if values.cel_rules else ("crds",):
-        for group in values.groups:
-            for path in sorted((source / directory).glob(f"{group}_*.yaml")):
-                found |= {each["metadata"]["name"]: each for each in read(path)}
+    for group in values.groups:
+        for path in sorted((source / "crds").glob(f"{group}_*.yaml")):
+            found |= {each["metadata"]["name"]: each for each in read(path)}
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ _PLACES: Final = (_PACKAGE.parent / "deploy", _PACKAGE / "deploy")
 
 
 def deploy() -> Path:
-    """The directory with base, components, crds, crds-cel and monitoring. Raises: InstallError"""
+    """The directory with base, components, crds and monitoring. Raises: InstallError"""
     for place in _PLACES:
         if (place / "base" / "kustomization.yaml").is_file():
             return place

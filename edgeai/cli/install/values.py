@@ -18,7 +18,7 @@ from edgeai.cli.install.errors import ValuesError
 from edgeai.ids import is_subdomain
 
 GROUPS: Final = ("edgeai.io", "sedna.io", "kubeflow.org", "kai.alibabacloud.com")
-COMPONENTS: Final = ("kubeedge", "kubernetes-1.20", "nodeport")
+COMPONENTS: Final = ("kubeedge", "nodeport")
 NODE_PORT: Final = 30900  # of deploy/components/nodeport
 Role = Literal["globalmanager", "localcontroller"]
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -76,7 +76,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     ] = 0
     components: Annotated[
         tuple[str, ...],
-        Setting("of kubeedge, kubernetes-1.20 and nodeport, which is nodePort: 30900"),
+        Setting("of kubeedge and nodeport, which is nodePort: 30900"),
     ] = ()
     pods_api: Annotated[
         str,
@@ -85,9 +85,6 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
             "MetaServer: http://127.0.0.1:10550; empty: off"
         ),
     ] = ""
-    cel_rules: Annotated[
-        bool, Setting("definitions with rules in CEL, for Kubernetes 1.25 and newer")
-    ] = False
     monitoring: Annotated[
         bool, Setting("ServiceMonitor, alerts and dashboard, for the Prometheus operator")
     ] = False

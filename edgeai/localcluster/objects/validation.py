@@ -74,7 +74,10 @@ def _binding(old: Object) -> Object:
 
 def _fixed(spec: Object) -> Object:
     """The fields of a pod's spec that an update must not change."""
-    changeable = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
+    changeable = (
+        *("activeDeadlineSeconds", "terminationGracePeriodSeconds"),
+        *("schedulingGates", "tolerations"),
+    )
     fixed = {k: v for k, v in spec.items() if k not in changeable and v is not None}
     for field in ("initContainers", "containers"):
         if field in fixed:

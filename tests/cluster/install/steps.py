@@ -7,14 +7,13 @@ from typing import Final
 from edgeai.cli.api import Object
 from edgeai.cli.install.cluster import name_of
 from edgeai.cli.install.rendering import definitions, render
-from edgeai.cli.install.values import values_of
+from edgeai.cli.install.values import Values
 from tests.cluster.client import Client
 
 NAMESPACE: Final = "edgeai-system"
 CORE: Final = f"/api/v1/namespaces/{NAMESPACE}"
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/globalmanager"
 EDGE_LABELS: Final = {"node-role.kubernetes.io/edge": ""}
-OLD: Final = {"components": ["kubernetes-1.20"]}
 NOBODY: Final = "nobody"
 
 
@@ -39,7 +38,7 @@ def refused(run: Run, *arguments: str) -> str:
 
 def versions(client: Client) -> dict[str, str]:
     """The resourceVersion of each object of the installation that no controller writes."""
-    chosen = values_of(OLD)
+    chosen = Values()
     wanted = [*render(chosen), *definitions(chosen)]
     wanted = [each for each in wanted if each["kind"] not in ("Deployment", "DaemonSet")]
     found = {str(name_of(each)): client.get(path(each)) for each in wanted}

@@ -7,7 +7,7 @@ import pytest
 
 from edgeai.cli.install.record import SECRET
 from edgeai.cli.install.rendering import definitions, render
-from edgeai.cli.install.values import values_of
+from edgeai.cli.install.values import Values
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.rootkey import SECRET_NAME
 from tests.cluster.client import Client
@@ -16,7 +16,6 @@ from tests.cluster.install.steps import (
     CORE,
     DEPLOYMENT,
     NAMESPACE,
-    OLD,
     Run,
     installed,
     path,
@@ -95,8 +94,8 @@ def test_uninstall_removes_all_but_jobs_and_definitions(run: Run, client: Client
     assert done.returncode == 0, done.stderr
     assert "1 jobs stay (1 models.edgeai.io)" in done.stderr
     assert client.find(f"/api/v1/namespaces/{NAMESPACE}") is None
-    left = definitions(values_of(OLD))
-    for each in render(values_of(OLD)):
+    left = definitions(Values())
+    for each in render(Values()):
         assert client.find(path(each)) is None
     assert all(client.find(path(each)) for each in left)
     assert client.get(
@@ -137,7 +136,7 @@ def test_definitions_stay_until_all_that_their_jobs_have_made_is_gone(
             done = edgeai(*command, "--timeout", "5")
             assert done.returncode != 0, "the definitions are gone, and two objects stay for ever"
             assert "0 jobs and 2 of their objects" in done.stderr
-            assert all(client.find(path(each)) for each in definitions(values_of(OLD)))
+            assert all(client.find(path(each)) for each in definitions(Values()))
     finally:
         for collection in made:
             client.patch(f"{collection}/birds", {"metadata": {"finalizers": None}})

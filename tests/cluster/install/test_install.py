@@ -9,7 +9,7 @@ import pytest
 from edgeai.cli.install.certificates import Pair, node_problem_of
 from edgeai.cli.install.cluster import LABEL
 from edgeai.cli.install.rendering import definitions, render
-from edgeai.cli.install.values import values_of
+from edgeai.cli.install.values import Values
 from edgeai.times import utc_now
 from globalmanager.edge.identity.node_tokens import read_tokens, sha256_hex
 from tests.cluster.client import Client
@@ -19,7 +19,6 @@ from tests.cluster.install.steps import (
     CORE,
     DEPLOYMENT,
     NAMESPACE,
-    OLD,
     Run,
     installed,
     path,
@@ -40,7 +39,7 @@ def test_one_line_installs_and_another_changes_nothing(run: Run, client: Client)
         "  edgeai submit edgeai/demo/joint_inference/first.yaml --wait",
         "  edgeai open",
     ]
-    for each in [*render(values_of(OLD)), *definitions(values_of(OLD))]:
+    for each in [*render(Values()), *definitions(Values())]:
         found = client.get(path(each))
         assert found["metadata"]["labels"][LABEL] == NAMESPACE
         managers = {entry["manager"] for entry in found["metadata"]["managedFields"]}

@@ -10,7 +10,7 @@ import pytest
 from edgeai.cli.install.certificates import new_authority
 from edgeai.cli.install.record import SECRET
 from edgeai.cli.install.rendering import render
-from edgeai.cli.install.values import values_of
+from edgeai.cli.install.values import Values
 from edgeai.times import utc_now
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
@@ -19,7 +19,6 @@ from tests.cluster.install.steps import (
     DEPLOYMENT,
     NAMESPACE,
     NOBODY,
-    OLD,
     Run,
     installed,
     refused,
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.timeout(240)
 def test_an_installation_of_another_tool_is_refused_or_taken_over(
     run: Run, plane: ControlPlane, client: Client
 ) -> None:
-    applied = plane.kubectl("apply", "-f", "-", documents=render(values_of(OLD)))
+    applied = plane.kubectl("apply", "-f", "-", documents=render(Values()))
     assert applied.returncode == 0, applied.stderr
     before = client.get(DEPLOYMENT)["metadata"]["uid"]
     line = refused(run, "install", "--apply")
@@ -128,18 +127,6 @@ def test_a_cluster_without_a_type_says_which_value_helps(run: Run, client: Clien
     line = refused(run, "install", "--apply", "--set", "monitoring=true")
     assert "install the Prometheus operator first" in line
     assert client.find(DEPLOYMENT) is None
-
-
-def test_an_old_cluster_gets_the_component_that_it_needs(run: Run, client: Client) -> None:
-    if client.find("/apis/policy/v1"):
-        pytest.skip("this API server has policy/v1")
-    done = run("install", "--apply")
-    assert "no policy/v1: component kubernetes-1.20 is used" in done.stderr
-    assert client.find(
-        f"/apis/policy/v1beta1/namespaces/{NAMESPACE}/poddisruptionbudgets/globalmanager"
-    )
-    assert run("upgrade", "--set", "replicas=3").returncode == 0
-    assert "installed already" in run("upgrade").stderr
 
 
 def test_an_installation_without_a_session_of_any_edge_node_fails(

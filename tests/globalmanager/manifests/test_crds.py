@@ -43,25 +43,6 @@ def test_the_files_are_up_to_date() -> None:
     assert written == crds.manifests()
 
 
-def test_the_files_with_cel_rules_are_up_to_date() -> None:
-    """When this fails: python -m globalmanager.manifests.crds --cel deploy/crds-cel"""
-    directory = DIRECTORY.parent / "crds-cel"
-    written = {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
-    assert written == crds.manifests(has_cel=True)
-
-
-def test_only_the_files_for_newer_servers_have_cel_rules() -> None:
-    """kubectl of Kubernetes 1.20 refuses a definition with such a rule."""
-    with_cel = crds.manifests(has_cel=True)
-    assert sorted(with_cel) == [
-        "kai.alibabacloud.com_trainingjobs.yaml",
-        "kubeflow.org_pytorchjobs.yaml",
-        "kubeflow.org_tfjobs.yaml",
-    ]
-    assert all("x-kubernetes-validations" in text for text in with_cel.values())
-    assert not any("x-kubernetes-validations" in text for text in crds.manifests().values())
-
-
 def test_write_makes_the_files(tmp_path: Path) -> None:
     crds.write(tmp_path / "new")
     names = {path.name for path in (tmp_path / "new").iterdir()}

@@ -399,8 +399,8 @@ async def test_a_wrong_clock_of_this_machine_is_named_and_takes_no_leader_away(
 @pytest.mark.parametrize(
     ("version", "level"),
     [
-        (Version(1, 19), "error"),
-        (Version(1, 20), "ok"),
+        (Version(1, 29), "error"),
+        (Version(1, 30), "ok"),
         (Version(2, 0), "ok"),
         (Version(0, 0), "ok"),
         (None, "ok"),
@@ -414,7 +414,7 @@ async def test_an_old_kubernetes_is_named(
 
     (finding,) = [each for each in await found_at(cluster, about=old) if each.check == "kubernetes"]
     assert finding.level == level
-    assert ("older than 1.20" in finding.message) == (level == "error")
+    assert ("older than 1.30" in finding.message) == (level == "error")
 
 
 async def test_a_namespace_that_is_not_there_is_named(

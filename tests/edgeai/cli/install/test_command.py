@@ -11,7 +11,7 @@ import yaml
 from tests.edgeai.cli.command import CHECKOUT, edgeai
 from tests.globalmanager.cluster import LocalApi
 
-EVERYTHING: Final = ("--set", "celRules=true", "--set", "monitoring=true")
+EVERYTHING: Final = ("--set", "monitoring=true")
 """Values for which a file of each directory is read."""
 
 

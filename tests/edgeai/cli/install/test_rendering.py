@@ -43,7 +43,7 @@ def test_a_kustomization_is_read_as_kubectl_reads_it(directory: Path) -> None:
 
 
 COMBINATIONS: Final = [
-    *itertools.product([GROUPS], IDENTITIES, [(), ("kubernetes-1.20",), ("nodeport",)]),
+    *itertools.product([GROUPS], IDENTITIES, [(), ("nodeport",)]),
     *((GROUPS, "", others) for others in [("kubeedge",), COMPONENTS, ("nodeport", "kubeedge")]),
     *(((group,), "", ()) for group in GROUPS),
 ]
@@ -157,14 +157,6 @@ def test_the_definitions_are_those_of_the_groups() -> None:
     found = rendering.definitions(values_of({"groups": ["sedna.io", "kubeflow.org"]}))
     files = [*DEPLOY.glob("crds/sedna.io_*"), *DEPLOY.glob("crds/kubeflow.org_*")]
     assert by_name(found) == by_name(yaml.safe_load(path.read_text()) for path in files)
-
-
-def test_rules_in_cel_take_the_place_of_definitions_without() -> None:
-    found = by_name(rendering.definitions(values_of({"celRules": True})))
-    for path in DEPLOY.glob("crds-cel/*"):
-        definition = yaml.safe_load(path.read_text())
-        assert found["CustomResourceDefinition", "", definition["metadata"]["name"]] == definition
-    assert len(found) == len([*DEPLOY.glob("crds/*")])
 
 
 def test_one_globalmanager_has_no_budget_that_holds_the_drain_of_its_node() -> None:

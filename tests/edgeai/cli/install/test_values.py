@@ -30,11 +30,11 @@ def test_a_file_and_assignments_give_the_values(tmp_path: Path) -> None:
             "groups=edgeai.io, sedna.io",
             "resources.globalmanager.limits.cpu=2",
             f"digests.localcontroller={DIGEST}",
-            "celRules=true",
+            "monitoring=true",
         ],
     )
     values = values_of(given)
-    assert (values.replicas, values.tag, values.cel_rules) == (4, "1.10", True)
+    assert (values.replicas, values.tag, values.monitoring) == (4, "1.10", True)
     assert values.groups == ("edgeai.io", "sedna.io")
     assert values.resources["globalmanager"].limits == {"memory": "2Gi", "cpu": "2"}
     assert values.digests == {"localcontroller": DIGEST}
