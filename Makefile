@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test e2e docs fuzz simulate mutate nightly soak lint types crds bench figures clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test matrix e2e docs fuzz simulate mutate nightly soak lint types crds bench figures clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -48,6 +48,9 @@ cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes 
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
 	@$(BIN)/pytest tests/conformance --cluster=real $(AT_A_TIME)
 	@$(BIN)/pytest tests/clients --cluster=real $(AT_A_TIME)
+
+matrix: $(DEVELOP) ## Run cluster-test and e2e on each version of Kubernetes that edgeai supports; takes hours
+	@$(BIN)/python -m tests.cluster.matrix $(MINORS)
 
 browser-test: $(DEVELOP) ## Walk through the console in Chromium; installs Playwright, and as root Chromium
 	@# What cannot be installed here is said, and its tests are skipped.
