@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 
 _WATCH_S: Final = 3600.0
 _VERSION: Final = "1"
-_FIELDS: Final = {"metadata.name": ("metadata", "name"), "spec.nodeName": ("spec", "nodeName")}
 
 
 class Objects:
@@ -46,9 +45,10 @@ class Objects:
         if name:
             found = [each for each in found if each["metadata"]["name"] == name]
         for term in filter(None, selector.split(",")):
-            field, _, value = term.partition("=")
-            part, key = _FIELDS[field]
-            found = [each for each in found if each[part].get(key) == value]
+            field, _, value = term.partition("=")  # or "!="
+            part, key = field.rstrip("!").split(".")
+            is_wanted = not field.endswith("!")
+            found = [each for each in found if (each[part].get(key) == value) is is_wanted]
         return found, name
 
 
@@ -60,7 +60,9 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         found, name = self.objects.chosen(url.path, query.get("fieldSelector", ""))
-        if query.get("watch") in ("true", "1"):
+        if "sendInitialEvents" in query:
+            self._refuse(422, "Invalid")  # the kubelet lists instead
+        elif query.get("watch") in ("true", "1"):
             self._hold(float(query.get("timeoutSeconds", _WATCH_S)))
         elif not name:
             self._list(url.path, found)
