@@ -102,7 +102,9 @@ class _Pod:
             mapping(mapping(top.get("metadata")).get("annotations")),
         )
         self.spec = _Part("spec", "spec", mapping(top.get("spec")))
+        self.specs = [self.spec]
         self.context = self.spec.at("securityContext")
+        self.sysctls = list(self.context.entries("sysctls"))
         self.containers = [
             container
             for kind in ("initContainers", "containers", "ephemeralContainers")
@@ -117,6 +119,7 @@ _Check = Callable[[_Pod], Iterator[Violation]]
 _Parts = Callable[[_Pod], Iterable[_Part]]
 _ALL_CONTEXTS: Final[_Parts] = attrgetter("all_contexts")
 _CONTEXTS: Final[_Parts] = attrgetter("contexts")
+_SPECS: Final[_Parts] = attrgetter("specs")
 
 
 def _must_be_one_of(part: _Part, key: str, allowed: Collection[str]) -> Iterator[Violation]:
@@ -257,7 +260,7 @@ def _selinux(pod: _Pod) -> Iterator[Violation]:
 
 _BASELINE: Final[tuple[_Check, ...]] = (
     _untrue(_ALL_CONTEXTS, "hostProcess", "windowsOptions"),
-    *(_untrue(lambda pod: (pod.spec,), key) for key in ("hostNetwork", "hostPID", "hostIPC")),
+    *(_untrue(_SPECS, key) for key in ("hostNetwork", "hostPID", "hostIPC")),
     _untrue(_CONTEXTS, "privileged"),
     _added_capabilities,
     _host_paths,
@@ -268,7 +271,7 @@ _BASELINE: Final[tuple[_Check, ...]] = (
     _selinux,
     _one_of(_CONTEXTS, "procMount", ("Default",)),
     _one_of(_ALL_CONTEXTS, "type", _PROFILES, "seccompProfile"),
-    _one_of(lambda pod: pod.context.entries("sysctls"), "name", _SYSCTLS),
+    _one_of(attrgetter("sysctls"), "name", _SYSCTLS),
 )
 
 # ---- restricted ---------------------------------------------------------------------------------
