@@ -47,6 +47,20 @@ def node_of(pod: Object) -> str:
     return str(mapping(pod.get("spec")).get("nodeName", ""))
 
 
+def sidecar_names(pod: Object) -> frozenset[str]:
+    """The native sidecars of a pod: init containers that run beside its containers.
+
+    Source: Kubernetes, KEP-753. The node stops them when the containers have ended, so their end
+    says nothing about the pod.
+    """
+    containers = mappings(mapping(pod.get("spec")).get("initContainers"))
+    return frozenset(
+        str(container.get("name", ""))
+        for container in containers
+        if container.get("restartPolicy") == "Always"
+    )
+
+
 def container_states(pod: Object) -> list[Mapping[str, Any]]:
     """What the node says of each container, the init containers first."""
     state = mapping(pod.get("status"))

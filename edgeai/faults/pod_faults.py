@@ -5,15 +5,15 @@ a shorter message, never an exception.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from edgeai.api import deletions
 from edgeai.api.objects import LABEL_ROLE, is_being_deleted, label_of
-from edgeai.api.pod_state import container_states, node_of, phase_of
+from edgeai.api.pod_state import container_states, node_of, phase_of, sidecar_names
 from edgeai.api.resources import Object
 from edgeai.api.status import condition_of, left_s, mapping, mappings
 from edgeai.faults.container_faults import COMING_UP, PENDING_S, container_fault
@@ -78,7 +78,7 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
     if phase == "Failed" and reason:
         yield pod_fault(pod, reason, message)
         return
-    faults = [container_fault(pod, container, now) for container in container_states(pod)]
+    faults = [container_fault(pod, container, now) for container in _telling_states(pod)]
     yield from filter(None, faults)
     is_explained = any(faults)
     # The fault of a container is nearer to the cause than the phase of its pod.
@@ -88,6 +88,17 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
         yield pod_fault(pod, "NodeNotReady", "the node does not report any more")
     elif phase == "Pending" and not is_explained:
         yield _start_fault(pod, now)
+
+
+def _telling_states(pod: Object) -> list[Mapping[str, Any]]:
+    """The states of the containers whose ends say something. After the end of the last container
+    the node stops the sidecars.
+    """
+    states = container_states(pod)
+    sidecars = sidecar_names(pod)
+    others = [state for state in states if state.get("name") not in sidecars]
+    has_ended = all("terminated" in mapping(state.get("state")) for state in others)
+    return others if has_ended else states
 
 
 def deletion_fault(pod: Object) -> Fault:
@@ -121,13 +132,16 @@ def _start_fault(pod: Object, now: datetime | None) -> Fault:
 
 def _node_wait(pod: Object) -> tuple[str, str, str]:
     """(reason, detail, container) of a pod that its node has not started."""
+    sidecars = sidecar_names(pod)
     running = [
         str(container.get("name", ""))
         for container in mappings(mapping(pod.get("status")).get("initContainerStatuses"))
         if mapping(container.get("state")).get("running") is not None
+        # The pod waits for a sidecar only until that has started.
+        and not (container.get("name") in sidecars and container.get("started") is True)
     ]
     if running:
-        name = running[-1]  # the others are sidecars, which run beside the containers that follow
+        name = running[-1]
         if name == MASTER_WAIT:
             return AWAITING_MASTER, "it waits until its master answers", name
         return "Initializing", f"it waits for its init container {name}", name

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
+from edgeai.faults.pod_faults import examine
 from tests.cluster import binaries, packages
 from tests.cluster.binaries import Unavailable
 from tests.cluster.images import BASE, CHECKOUT
@@ -282,3 +283,39 @@ def test_what_a_killed_run_left_on_disk_is_removed() -> None:
     (left / "edge0").mkdir()
     remove_leftovers()
     assert not left.exists()
+
+
+def test_a_sidecar_that_is_stopped_does_not_explain_the_failure_of_its_pod(
+    cluster: Cluster,
+) -> None:
+    common = {"image": BASE, "imagePullPolicy": "Never"}
+    wait = 'trap "exit 143" TERM; sleep infinity & wait'
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "with-sidecar", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 2,
+            "initContainers": [
+                {
+                    **common,
+                    "name": "proxy",
+                    "command": ["sh", "-c", wait],
+                    "restartPolicy": "Always",
+                }
+            ],
+            "containers": [{**common, "name": "main", "command": ["sh", "-c", "sleep 1; exit 7"]}],
+        },
+    }
+    cluster.client.create(pod)
+
+    def failed_pod() -> Object | None:
+        found = cluster.client.get("/api/v1/namespaces/default/pods/with-sidecar")
+        return found if found["status"]["phase"] == "Failed" else None
+
+    failed = cluster.eventually("the failure of the pod", failed_pod)
+    (sidecar,) = failed["status"]["initContainerStatuses"]
+    assert sidecar["state"]["terminated"]["exitCode"] == 143
+    (fault,) = examine([failed]).faults
+    assert "container main ended with exit code 7" in fault.message
