@@ -27,7 +27,7 @@ The cluster differs from Kubernetes on purpose:
   DaemonSets, StatefulSets, Jobs and CronJobs.
 - A rolling update of a Deployment replaces one pod after the other: a new pod is ready before an
   old pod is deleted. The controllers ignore maxSurge, maxUnavailable, minReadySeconds and
-  progressDeadlineSeconds, and the kubelet ignores activeDeadlineSeconds of a pod.
+  progressDeadlineSeconds.
 - A new namespace is empty: no default ServiceAccount, no kube-root-ca.crt. An update never creates
   an object, not even a Lease. A write of a pod's status does not change the pod's metadata.
 - The waiting state of the containers names a volume that cannot be mounted
@@ -53,8 +53,8 @@ The cluster differs from Kubernetes on purpose:
   Service, Endpoints and containerPort keep the number. A pod without such a variable, or a program
   with a port number of its own, does not find the port. PET_RDZV_CONF gets `is_host`, because
   torchrun takes every loopback address for its own.
-- No attach, port-forward, cp or top; no service account tokens; no TLS, also in probes; no startup
-  probes, no gRPC probes; no events.k8s.io.
+- No attach, port-forward, cp or top; no TLS, also in probes; no headers, no gRPC and no startup
+  in probes; no events.k8s.io.
 - The API refuses protobuf bodies (415). `kubectl create configmap`, `create secret` and the like
   send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
   `kubectl apply -f -` takes.

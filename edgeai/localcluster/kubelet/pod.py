@@ -28,6 +28,8 @@ from edgeai.localcluster.kubelet.launch import (
 from edgeai.localcluster.kubelet.logs import LogWriter, rotated
 from edgeai.localcluster.kubelet.process import ContainerExecution, Reaper
 from edgeai.localcluster.kubelet.status import (
+    DEADLINE_MESSAGE,
+    DEADLINE_REASON,
     ContainerRecord,
     PodFacts,
     pod_status,
@@ -39,6 +41,7 @@ from edgeai.localcluster.network.isolation import NO_ISOLATION, Isolation, NodeN
 from edgeai.localcluster.network.pod_addresses import PodAddresses
 from edgeai.localcluster.network.service_proxy import host_of
 from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import PODS, SECRETS, SERVICES, Object, Resource
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock, parse, rfc3339, utc_now
@@ -81,8 +84,11 @@ class Pod:
         self._facts = self._decide_facts(node_ip)
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
-        self._ending = asyncio.Event()  # when set, no container may run any more
+        self._halted = asyncio.Event()  # when set, no container may run any more
+        self._ending = asyncio.Event()  # when set, the pod is being deleted
         self._is_status_frozen = False
+        self._is_expired = False
+        self._deadline_timer: asyncio.TimerHandle | None = None
         self._status_timer: asyncio.TimerHandle | None = None
         # A successful init container must not run again, so Always means OnFailure here.
         policy = str(pod["spec"].get("restartPolicy", "Always"))
@@ -115,8 +121,9 @@ class Pod:
         return None
 
     def observe(self, pod: Object) -> None:
-        """Take a newer version of the pod object: its volumes may have changed."""
+        """Take a newer version of the pod object: its deadline and its volumes may have changed."""
         self._object = pod
+        self._set_deadline()
         self._refresh()
 
     def mounts(self, resource: Resource, name: str) -> bool:
@@ -136,17 +143,19 @@ class Pod:
             keep: do not change the status in the API, because the cluster stops and the pod stays
         """
         self._is_status_frozen = self._is_status_frozen or keep
-        for container in (*self._inits, *self._mains):
-            container.terminate(grace_s)
+        self._halt(grace_s)
         self._ending.set()
 
     async def run(self) -> None:
         """Run the pod until it is terminated. The containers of the pod may end earlier."""
         try:
+            self._set_deadline()
             while not await self._have_containers_ended():
-                await pause(self._ending, RETRY_MAX_S)
+                await pause(self._halted, RETRY_MAX_S)
+            self.publish()  # a deadline may have ended the pod before a container ran
             await self._ending.wait()
         finally:
+            self._cancel_deadline()
             self._cancel_status_timer()
 
     def release(self) -> None:
@@ -166,8 +175,38 @@ class Pod:
         except Exception as error:  # an error in one pod must not end the others
             log.exception("pod failed", pod=self.where)
             self.warning("FailedKubelet", repr(error))
-            return self._ending.is_set()
+            return self._halted.is_set()
         return True
+
+    def _set_deadline(self) -> None:
+        """Set a timer for activeDeadlineSeconds of the pod.
+
+        The deadline counts from the pod's startTime, which may be before the start of the cluster.
+        """
+        self._cancel_deadline()
+        deadline_s = self._object["spec"].get("activeDeadlineSeconds")
+        if deadline_s is None or self._halted.is_set():
+            return
+        left_s = deadline_s - (self.host.now() - self._start).total_seconds()
+        if left_s <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline_timer = loop.call_later(left_s, self._expire)
+
+    def _expire(self) -> None:
+        """End the containers at the deadline. The pod stays in phase Failed, with its logs."""
+        if is_ended(self._object):
+            return
+        self._is_expired = True
+        self.normal(DEADLINE_REASON, DEADLINE_MESSAGE)
+        self._halt(self.grace_s)
+
+    def _halt(self, grace_s: float) -> None:
+        self._cancel_deadline()
+        for container in (*self._inits, *self._mains):
+            container.terminate(grace_s)
+        self._halted.set()
 
     async def _run_containers(self) -> None:
         first = self._inits or self._mains
@@ -175,7 +214,7 @@ class Pod:
         self.publish()
         await self._mount(first)
         for container in self._inits:
-            if self._ending.is_set() or await container.run() != 0:
+            if self._halted.is_set() or await container.run() != 0:
                 return
             self.publish()
         if self._inits:
@@ -204,7 +243,7 @@ class Pod:
             first: the containers that run first; their status shows a failure
         """
         delay_s, last_error = RETRY_FIRST_S, ""
-        while not self._ending.is_set():
+        while not self._halted.is_set():
             try:
                 self._mounts = self._volumes.mount()
                 break
@@ -216,7 +255,7 @@ class Pod:
                     # node are often missing, so the status reports the failed mount, too.
                     self._set_waiting(first, "CreateContainerConfigError", last_error)
                     self.publish()
-            await pause(self._ending, delay_s)
+            await pause(self._halted, delay_s)
             delay_s = min(RETRY_MAX_S, delay_s * 2)
         self._set_waiting(first, "ContainerCreating")
 
@@ -237,7 +276,7 @@ class Pod:
 
     def _refresh(self) -> None:
         """Bring the volumes up to date. After a failure the containers keep the files they have."""
-        if not self._mounts or self._ending.is_set():
+        if not self._mounts or self._halted.is_set():
             return
         try:
             self._volumes.refresh()
@@ -354,6 +393,7 @@ class Pod:
             [container.record for container in self._inits],
             [container.record for container in self._mains],
             rfc3339(self.host.now()),
+            is_expired=self._is_expired,
         )
         # Make a deep copy, because the records change later and `self._object` must not change.
         status = msgspec.json.decode(msgspec.json.encode(status))
@@ -370,6 +410,10 @@ class Pod:
             self._cancel_status_timer()
             loop = asyncio.get_running_loop()
             self._status_timer = loop.call_later(STATUS_RETRY_S, self.publish)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline_timer:
+            self._deadline_timer.cancel()
 
     def _cancel_status_timer(self) -> None:
         if self._status_timer:

@@ -13,6 +13,8 @@ import msgspec
 from edgeai.localcluster.objects.resources import Object
 
 LOST_EXIT_CODE = 137  # Kubernetes' exit code of a container that vanished
+DEADLINE_REASON = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass
@@ -133,9 +135,19 @@ def pod_status(
     inits: Sequence[ContainerRecord],
     containers: Sequence[ContainerRecord],
     now: str,
+    *,
+    is_expired: bool = False,
 ) -> Object:
-    """The whole status of a pod. Unchanged conditions keep their transition time."""
-    phase = pod_phase(str(pod["spec"].get("restartPolicy", "Always")), inits, containers)
+    """The whole status of a pod. Unchanged conditions keep their transition time.
+
+    Args:
+        is_expired: activeDeadlineSeconds has passed, so the pod fails when no container runs
+    """
+    policy = str(pod["spec"].get("restartPolicy", "Always"))
+    is_cut_short = is_expired and not any(
+        "running" in record.state for record in (*inits, *containers)
+    )
+    phase = "Failed" if is_cut_short else pod_phase(policy, inits, containers)
     before = {
         condition["type"]: condition for condition in pod.get("status", {}).get("conditions") or []
     }
@@ -150,6 +162,8 @@ def pod_status(
         "qosClass": "BestEffort",
         "containerStatuses": [record.status() for record in containers],
     }
+    if is_cut_short:
+        status |= {"reason": DEADLINE_REASON, "message": DEADLINE_MESSAGE}
     if inits:
         status["initContainerStatuses"] = [record.status() for record in inits]
     return status

@@ -24,6 +24,7 @@ from edgeai.localcluster.objects.resources import (
 from edgeai.localcluster.objects.selectors import from_label_selector
 
 _POLICIES = ("Always", "OnFailure", "Never")
+_MAX_DEADLINE_S = 2**31 - 1
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
@@ -91,7 +92,8 @@ def _fixed(spec: Object) -> Object:
 def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     if not isinstance(spec, dict):
         return [errors.required(path)]
-    _require_type(spec, "terminationGracePeriodSeconds", int, "an integer", path)
+    for field in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
+        _require_type(spec, field, int, "an integer", path)
     for field in ("initContainers", "containers", "volumes"):
         _require_type(spec, field, list, "a list", path)
     if not spec.get("containers"):
@@ -104,6 +106,10 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     if spec.get("restartPolicy") not in _POLICIES:
         policy = spec.get("restartPolicy")
         faults.append(errors.unsupported(f"{path}.restartPolicy", policy, _POLICIES))
+    deadline_s = spec.get("activeDeadlineSeconds")
+    if deadline_s is not None and not 0 < deadline_s <= _MAX_DEADLINE_S:
+        why = f"must be between 1 and {_MAX_DEADLINE_S}, inclusive"
+        faults.append(errors.invalid(f"{path}.activeDeadlineSeconds", deadline_s, why))
     return faults
 
 
