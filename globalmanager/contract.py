@@ -417,7 +417,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
     each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
     validations: tuple[Validation, ...] = ()
-    """Rules for API servers that evaluate CEL."""
+    """Rules in CEL, for the API server."""
     read: Callable[[Object], Any]
     """Decodes the job's spec for the kind's other functions, once for each change of the job.
     Raises: InvalidSpec, and no other exception, whatever the object contains"""

@@ -193,7 +193,7 @@ def wait_until(
     Args:
         event: that the caller waits for, for the error's text
         is_done: returns "" or a text that says what is still missing
-    Raises: TimedOut, whose text has `what` and the last result of `is_done`
+    Raises: TimedOut, whose text has `event` and the last result of `is_done`
     """
     deadline = time.monotonic() + timeout_s
     while problem := is_done():

@@ -98,7 +98,7 @@ def _telling_states(pod: Object) -> list[Mapping[str, Any]]:
     sidecars = sidecar_names(pod)
     others = [state for state in states if state.get("name") not in sidecars]
     has_ended = all("terminated" in mapping(state.get("state")) for state in others)
-    return others if has_ended else states
+    return others if others and has_ended else states
 
 
 def deletion_fault(pod: Object) -> Fault:

@@ -81,14 +81,6 @@ class UserClient(KubeClient):
         version = Version(int(match[1]), int(match[2])) if match else None
         return About(version, _time_of(date))
 
-    async def serves(self, api_version: str) -> bool:
-        """Whether the API server has a group in this version, like "apps/v1". Raises: ApiError"""
-        try:
-            await self._asked(f"/apis/{api_version}")
-        except errors.NotFound:
-            return False
-        return True
-
     async def namespaced_types(self) -> list[ResourceType]:
         """All types with objects in namespaces that may be listed and deleted, in the version that
         the API server prefers. Types of an API that is away, such as that of metrics, are left out.

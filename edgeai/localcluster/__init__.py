@@ -53,8 +53,8 @@ The cluster differs from Kubernetes on purpose:
   Service, Endpoints and containerPort keep the number. A pod without such a variable, or a program
   with a port number of its own, does not find the port. PET_RDZV_CONF gets `is_host`, because
   torchrun takes every loopback address for its own.
-- No attach, port-forward, cp or top; no TLS, also in probes; no headers, no gRPC and no startup
-  in probes; no events.k8s.io.
+- No attach, port-forward, cp or top; no TLS, also in probes; no gRPC probes, no startup
+  probes; no events.k8s.io.
 - The API refuses protobuf bodies (415). `kubectl create configmap`, `create secret` and the like
   send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
   `kubectl apply -f -` takes.

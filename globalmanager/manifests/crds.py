@@ -11,6 +11,7 @@ service has none: it has one cloud worker, or the number of cloud workers that i
 (cloudWorker.hpa) decides.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import msgspec
 import yaml
 
 from edgeai.api.resources import ResourceType
-from edgeai.api.schemas import OpenApi, structural
+from edgeai.api.schemas import OpenApi, Validation, structural
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 
@@ -111,9 +112,22 @@ def _object_schema(kind: Kind) -> OpenApi:
     for field, keywords in kind.keywords.items():
         _at(whole, field).update(keywords)
     for validation in kind.validations:
-        rule = {"rule": validation.expression, "message": validation.message}
+        rule = _rule(validation)
         _at(whole, validation.field).setdefault(_CEL, []).append(rule)
     return whole
+
+
+def _rule(validation: Validation) -> dict[str, Any]:
+    """One rule. An object that broke the rule before its update passes: it is older than the rule,
+    and Kubernetes 1.30 to 1.32 evaluate the rules of the spec also when a status is written.
+    """
+    expression, message = validation.expression, validation.message
+    if "oldSelf" in expression:
+        return {"rule": expression, "message": message}
+    # No comparison of the two: those versions call an unchanged pod template changed.
+    old = re.sub(r"\bself\b", "oldSelf.value()", expression)
+    rule = f"({expression}) || (oldSelf.hasValue() && !({old}))"
+    return {"rule": rule, "message": message, "optionalOldSelf": True}
 
 
 def _at(schema: OpenApi, path: str) -> OpenApi:

@@ -8,12 +8,12 @@ requirements/go.lock. Nothing is written into the checkout.
 """
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,8 +33,8 @@ PROGRAMS: Final = (
     "kubectl",
 )
 NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")
-_ASSETS: Final = "KUBEBUILDER_ASSETS"
-_ALTERNATIVE: Final = f"set {_ASSETS} to a directory that holds {', '.join(PROGRAMS)}"
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+_ALTERNATIVE: Final = f"set {ASSETS_VARIABLE} to a directory that holds {', '.join(PROGRAMS)}"
 _RELEASE: Final = re.compile(r"^\tk8s\.io/kubernetes v(\S+)$", re.MULTILINE)
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 
@@ -71,7 +71,7 @@ def obtain(programs: Sequence[str] = PROGRAMS) -> Path:
 
     Raises: Unavailable
     """
-    if assets := os.environ.get(_ASSETS):
+    if assets := os.environ.get(ASSETS_VARIABLE):
         return _checked(Path(assets), programs)
     target = cache_directory()
     if not _missing(target, programs):
@@ -84,15 +84,19 @@ def obtain(programs: Sequence[str] = PROGRAMS) -> Path:
 
 
 def cache_directory() -> Path:
+    """Another module or another Go has another directory."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "edgeai" / f"kubernetes-{release(tested_minor())}"
+    minor = tested_minor()
+    sources = [*sorted((MODULES / minor).iterdir()), runtime("go").lock]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return Path(home) / "edgeai" / f"kubernetes-{release(minor)}-{digest[:12]}"
 
 
 def _checked(directory: Path, programs: Sequence[str]) -> Path:
     if missing := _missing(directory, programs):
         raise Unavailable(
-            f"{_ASSETS}={directory} lacks {', '.join(missing)}: add them, or unset the variable "
-            f"to use {cache_directory()}"
+            f"{ASSETS_VARIABLE}={directory} lacks {', '.join(missing)}: add them, or unset the "
+            f"variable to use {cache_directory()}"
         )
     return directory
 
@@ -117,13 +121,13 @@ def _build(target: Path) -> None:
     version = release(tested_minor())
     say(f"building Kubernetes {version} from its Go modules; this takes minutes")
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="building-", dir=target.parent) as scratch:
-        output = Path(scratch) / "bin"
-        output.mkdir()
-        _compile(version, output)
-        (output / "server").rename(output / "etcd")  # its package is etcd/server
-        shutil.rmtree(target, ignore_errors=True)  # it was incomplete
-        output.rename(target)
+    output = target.with_name(f"building-{target.name}")
+    for directory in (output, target):  # of a build that was killed
+        shutil.rmtree(directory, ignore_errors=True)
+    output.mkdir()
+    _compile(version, output)
+    (output / "server").rename(output / "etcd")  # its package is etcd/server
+    output.rename(target)
     say(f"Kubernetes {version} is in {target} after {time.monotonic() - started_s:.0f} s")
 
 
@@ -132,21 +136,11 @@ def _compile(version: str, output: Path) -> None:
     major, minor, _ = version.split(".")
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     sets = " ".join(f"-X {_VERSION_PACKAGE}.{name}={value}" for name, value in values.items())
-    command = [
-        _go(),
-        "build",
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        f"-s -w {sets}",
-        "-o",
-        f"{output}/",
-        "tool",
-    ]
+    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {sets}", "-o", f"{output}/"]
     done = subprocess.run(
-        command,
+        [_go(), "build", *flags, "tool"],
         cwd=MODULES / tested_minor(),
-        env={**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": ""},
+        env=_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -154,6 +148,13 @@ def _compile(version: str, output: Path) -> None:
     if done.returncode:
         reason = "\n".join(done.stderr.strip().splitlines()[-15:])
         raise Unavailable(f"building Kubernetes {version} failed; {_ALTERNATIVE}:\n{reason}")
+
+
+def _environment() -> dict[str, str]:
+    """Where Go finds modules is the user's choice; what it builds is not."""
+    own = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
+    fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+    return {**own, **fixed, "GOWORK": "off"}
 
 
 def _go() -> str:

@@ -26,7 +26,7 @@ def kubectl() -> Path:
     built = cache_directory() / "kubectl"
     program = str(built) if built.exists() else shutil.which("kubectl")
     if program is None:
-        pytest.skip("there is no kubectl on the PATH, and deploy/ needs 1.21 or newer")
+        pytest.skip("there is no kubectl, and deploy/ needs 1.21 or newer")
     if f'unknown field "{_NEEDED}"' in _run(Path(program), DEPLOY / "overlays" / "mtls").stderr:
         pytest.skip(f"{program} is older than 1.21, which deploy/ needs")
     return Path(program)

@@ -4,7 +4,7 @@
     python -m tests.cluster.matrix 1.30 1.37          # these versions
     python -m tests.cluster.matrix --suites=cluster   # these suites, by commas
 
-The exit status is 1 when a test fails. docs/kubernetes-versions.md has the table.
+The exit status is 1 when a test fails.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.cluster.binaries import MINOR_VARIABLE, minors, release
+from tests.cluster.binaries import ASSETS_VARIABLE, MINOR_VARIABLE, minors, release
 
 SUITES: Final = {
     "cluster": ("tests/cluster",),
@@ -44,14 +44,14 @@ class Result(NamedTuple):
 
 
 def run(suite: str, minor: str) -> Result:
-    """Raises: SystemExit when pytest reports nothing, for example without Go"""
+    """Raises: SystemExit when pytest itself fails, for example without programs to test"""
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         flags = () if suite == _ONE_CLUSTER else _AT_A_TIME
         command = (sys.executable, "-m", "pytest", *SUITES[suite], *flags, f"--junitxml={report}")
         done = subprocess.run(command, env={**os.environ, MINOR_VARIABLE: minor}, check=False)
-        if not report.exists():
+        if done.returncode not in (0, 1) or not report.exists():
             raise SystemExit(f"Kubernetes {minor}, {suite}: pytest ended with {done.returncode}")
         counts = ElementTree.parse(report).getroot()[0].attrib
     total, skipped = int(counts["tests"]), int(counts["skipped"])
@@ -65,6 +65,8 @@ def main() -> int:
     parser.add_argument("minors", nargs="*", metavar="MINOR", help="like 1.30; all by default")
     parser.add_argument("--suites", default=",".join(SUITES), help="names, separated by commas")
     arguments = parser.parse_args()
+    if ASSETS_VARIABLE in os.environ:
+        parser.error(f"unset {ASSETS_VARIABLE}: it names programs of one version")
     suites = arguments.suites.split(",")
     for names, possible in ((suites, list(SUITES)), (arguments.minors, minors())):
         if unknown := [name for name in names if name not in possible]:

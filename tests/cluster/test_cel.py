@@ -9,6 +9,7 @@ from http.client import UNPROCESSABLE_ENTITY
 from typing import Any, Final, NamedTuple
 
 import pytest
+import yaml
 
 from edgeai.api.resources import Object, ResourceType
 from edgeai.cli.api import ApiError
@@ -18,8 +19,10 @@ from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
 from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
 from tests.globalmanager.kinds.elastic.world import example
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
+from tests.support.waiting import eventually
 from tests.support.world import job
 
 REPLICAS: Final = "spec.pytorchReplicaSpecs"
@@ -191,7 +194,7 @@ class Resource:
         """The message of the API server; "" when it accepts the spec."""
         if case.old is None:
             return self._send("POST", f"{self._collection}?dryRun=All", case.spec)
-        assert self._send("POST", self._collection, case.old) == ""
+        self.create(case.old)
         try:
             version = self._client.get(self._path)["metadata"]["resourceVersion"]
             path = f"{self._path}?dryRun=All"
@@ -199,9 +202,12 @@ class Resource:
         finally:
             self._client.delete(self._path)
 
+    def create(self, spec: Object, name: str = "mnist") -> None:
+        assert self._send("POST", self._collection, spec, name=name) == ""
+
     def _send(self, method: str, path: str, spec: Object, **metadata: str) -> str:
         head = {"apiVersion": self._type.api_version, "kind": self._type.kind}
-        object_ = {**head, "metadata": {"name": "mnist", **metadata}, "spec": spec}
+        object_ = {**head, "metadata": {"name": "mnist"} | metadata, "spec": spec}
         try:
             self._client.request(method, path, object_)
         except ApiError as error:
@@ -229,3 +235,43 @@ def test_the_rules_accept_and_refuse(
             # A TrainingJob that runs goes on; one that is created with this spec has failed.
             assert is_wrong or getattr(decoded.spec, "start_fault", None) or not violated
     assert not unseen, "no case breaks these rules"
+
+
+def without_rules(schema: Any) -> Any:
+    """A copy of a part of a definition."""
+    if isinstance(schema, dict):
+        names = [name for name in schema if name != "x-kubernetes-validations"]
+        return {name: without_rules(schema[name]) for name in names}
+    return [without_rules(one) for one in schema] if isinstance(schema, list) else schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        (PYTORCH, pytorch("", {"Master": TWO})),
+        (PYTORCH, pytorch("", {"Worker": TWO}, elasticPolicy={"minReplicas": 3, "maxReplicas": 2})),
+        (TF, tf("", Chief=1, Master=1)),
+        (TRAINING, Case("", example(worker={"minReplicas": 3, "maxReplicas": 2})["spec"])),
+    ],
+)
+def test_an_object_that_is_older_than_a_rule_gets_a_status(
+    control_plane: ControlPlane, client: Client, namespace: str, kind: Kind, case: Case
+) -> None:
+    """Kubernetes 1.30 to 1.32 evaluate the rules of the spec then, too."""
+    type_ = kind.definition.resources[0]
+    definition = yaml.safe_load(crds.manifests()[f"{type_.group}_{type_.plural}.yaml"])
+    resource = Resource(client, type_, namespace)
+    replace(control_plane, without_rules(definition))
+    eventually("a definition without rules", lambda: resource.refusal(case) == "")
+    resource.create(case.spec, "old")
+    replace(control_plane, definition)
+    eventually("the rules", lambda: resource.refusal(case) != "")
+    path = type_.path(namespace, "old")
+    client.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    client.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    assert client.get(path)["status"] == {"startTime": "2026-01-01T00:00:00Z"}
+
+
+def replace(plane: ControlPlane, definition: Object) -> None:
+    done = plane.kubectl("apply", "-f", "-", documents=[definition])
+    assert done.returncode == 0, done.stderr

@@ -83,7 +83,6 @@ def wait_for_deployments(client: Client, job: Object) -> None:
 
 def deepen(control_plane: ControlPlane, job: Object) -> None:
     """Nest the edge worker's template, whose unknown fields are preserved, too deep."""
-    # Lists: an API server of Kubernetes 1.20 needs minutes to note who manages so deep an object.
     nested = "[" * LEVELS + "]" * LEVELS
     patch = '{"spec":{"edgeWorker":{"template":{"x":' + nested + "}}}}"
     metadata = job["metadata"]

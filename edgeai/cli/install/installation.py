@@ -16,6 +16,7 @@ import msgspec
 from edgeai import times
 from edgeai.api.resources import NODES, PODS, Object
 from edgeai.cli.doctor.definitions import definition_problem
+from edgeai.cli.doctor.kubernetes import OLDEST
 from edgeai.cli.install import lock, record, rights
 from edgeai.cli.install.cluster import Cluster, Name, name_of, some
 from edgeai.cli.install.credentials import Credentials, names
@@ -29,6 +30,7 @@ from edgeai.cli.install.readiness import (
 from edgeai.cli.install.record import Record, Revision
 from edgeai.cli.install.rendering import definitions, render
 from edgeai.cli.install.values import Values, assign_all, values_of
+from edgeai.kube.user import Version
 from globalmanager.engine.events import EVENTS
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CONFIG_MAPS
@@ -43,6 +45,13 @@ def version() -> str:
 
 def namespace_of(name: str) -> Name:
     return Name("v1", "Namespace", "", name)
+
+
+async def _check_version(cluster: Cluster) -> None:
+    """Raises: InstallError when the API server is older than edgeai supports"""
+    version = (await cluster.retried(cluster.client.about)).version
+    if version is not None and Version(1, 0) <= version < OLDEST:
+        raise InstallError(f"the cluster has Kubernetes {version}; edgeai needs {OLDEST} or newer")
 
 
 async def install(
@@ -60,6 +69,7 @@ async def install(
     """
     crds = definitions(values)
     # Before anything is made: what is refused leaves nothing behind.
+    await _check_version(cluster)
     objects = render(values)
     await _refuse_others(cluster, [*objects, *crds], is_adopting=is_adopting)
     await _check_rights(cluster, [*objects, *crds])
@@ -113,6 +123,7 @@ async def upgrade(
                 f"the installation in namespace {cluster.namespace} cannot move to "
                 f"{values.namespace}; leave namespace out, or uninstall it first"
             )
+        await _check_version(cluster)
         wanted = revision(chosen, values, present)
         if wanted == present.current and present.is_complete:
             cluster.say(

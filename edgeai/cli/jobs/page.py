@@ -46,7 +46,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     uid: str
     about: str
-    creation_time: str
+    created: str
     phase: str
     result: str
     progress: str
@@ -68,7 +68,7 @@ def described(
         name=job.name,
         uid=job.uid,
         about=" ".join((inspect.getdoc(type(job)) or "").partition("\n\n")[0].split()),
-        creation_time=printable(str(job.metadata.get("creationTimestamp") or "")),
+        created=printable(str(job.metadata.get("creationTimestamp") or "")),
         phase=state.phase,
         result=state.result,
         progress=printable(progress_of(job.object.get("status"))),
@@ -97,7 +97,7 @@ def page(job: Description, now: datetime) -> Group:
     parts: list[Any] = [
         head,
         Text(job.about, style="dim"),
-        Text(f"phase {job.phase}, age {age_text(job.creation_time or None, now)}, uid {job.uid}"),
+        Text(f"phase {job.phase}, age {age_text(job.created or None, now)}, uid {job.uid}"),
     ]
     parts += [Text(f"progress {job.progress}")] if job.progress else []
     parts += [Text(), _conditions(job.conditions, now)] if job.conditions else []

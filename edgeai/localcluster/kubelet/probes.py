@@ -96,8 +96,11 @@ async def _http_get(check: Object, target: ProbeTarget) -> None:
         raise ProbeFailed("the local cluster has no TLS")
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        request = f"GET {check.get('path') or '/'} HTTP/1.1\r\nHost: {host}:{port}\r\n"
-        writer.write(f"{request}User-Agent: kube-probe\r\nConnection: close\r\n\r\n".encode())
+        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe", "Connection": "close"}
+        headers |= {item["name"]: item["value"] for item in check.get("httpHeaders") or []}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        request = [f"GET {check.get('path') or '/'} HTTP/1.1", *lines, "", ""]
+        writer.write("\r\n".join(request).encode())
         status = (await reader.readline()).split(b" ")
     finally:
         writer.close()

@@ -45,7 +45,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] = {}
     """OpenAPI keywords of the field. The API server and the reconciler check them."""
     cel: str = ""
-    """The rule in CEL, for API servers that evaluate CEL (Kubernetes 1.25 and newer)."""
+    """The rule in CEL, for the API server."""
     cel_field: str = ""
     """The field that is `self` in `cel`. `field` when it is empty."""
     # Accepts everything, because the keywords alone say many of the rules.

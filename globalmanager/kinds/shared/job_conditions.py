@@ -186,7 +186,3 @@ class Conditions:
             return dict(running)
         at = rfc3339(self._now)
         return {**running, "status": "False", "lastUpdateTime": at, "lastTransitionTime": at}
-
-    @property
-    def listed(self) -> list[dict[str, Any]]:
-        return self.entries

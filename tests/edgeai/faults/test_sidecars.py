@@ -65,3 +65,9 @@ def test_a_pod_waits_for_a_sidecar_only_until_that_has_started(
     fault = first_fault([pod("Pending", sidecar=RUNS, main=STARTS, started=is_started)], at(120))
     assert fault is not None
     assert fault.reason == reason
+
+
+def test_a_node_that_says_nothing_of_the_containers_yet_hides_no_sidecar() -> None:
+    crashing = pod("Pending", sidecar={"waiting": {"reason": "CrashLoopBackOff"}}, main=STARTS)
+    del crashing["status"]["containerStatuses"]
+    assert first_fault([crashing]) is not None

@@ -57,12 +57,3 @@ async def test_what_is_no_api_server_is_named(scripted: ScriptedApi, client: Use
     scripted.others = [tells("<html>", DATE)]
     with pytest.raises(errors.Malformed):
         await client.about()
-
-
-@pytest.mark.parametrize(("status", "is_served"), [(200, True), (404, False)])
-async def test_a_group_is_served_or_not(
-    scripted: ScriptedApi, client: UserClient, status: int, is_served: bool
-) -> None:
-    scripted.others = [scripted.json({"kind": "APIResourceList"}, status)]
-    assert await client.serves("policy/v1") is is_served
-    assert scripted.seen[0].path == "/apis/policy/v1"
