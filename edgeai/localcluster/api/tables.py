@@ -200,8 +200,13 @@ def _date(name: str, path: str) -> _Printed:
     return Column(name, "date", path), partial(_first, path)
 
 
-def _entries(object_: Object) -> int:
-    return sum(len(object_.get(field) or ()) for field in ("data", "binaryData"))
+def _count(name: str, *fields: str) -> _Printed:
+    """A column with the number of entries of the object's `fields`."""
+
+    def value(object_: Object) -> int:
+        return sum(len(object_.get(field) or ()) for field in fields)
+
+    return Column(name, "integer", ""), value
 
 
 def _containers(pod: Object) -> list[Object]:
@@ -243,6 +248,11 @@ def _reason(state: Object) -> str:
     return ""
 
 
+def _ports(service: Object) -> str:
+    ports = service["spec"].get("ports") or []
+    return ",".join(f"{port['port']}/{port.get('protocol')}" for port in ports) or "<none>"
+
+
 def _replicas(deployment: Object) -> str:
     ready = (deployment.get("status") or {}).get("readyReplicas", 0)
     return f"{ready}/{deployment['spec'].get('replicas', 1)}"
@@ -266,7 +276,6 @@ def _subject(event: Object) -> str:
     return f"{str(subject.get('kind', '')).lower()}/{subject.get('name', '')}"
 
 
-_DATA: Final = Column("Data", "integer", ""), _entries
 _AGE: Final = _date("Age", ".metadata.creationTimestamp")
 _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
     "pods": (
@@ -277,7 +286,13 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
         _text("IP", ".status.podIP", wide=True),
         _text("Node", ".spec.nodeName", wide=True),
     ),
-    "services": (_text("Type", ".spec.type"), _text("Cluster-IP", ".spec.clusterIP"), _AGE),
+    "services": (
+        _text("Type", ".spec.type"),
+        _text("Cluster-IP", ".spec.clusterIP"),
+        _text("External-IP", ".spec.externalIPs[*]"),
+        _text("Port(s)", _ports),
+        _AGE,
+    ),
     "deployments.apps": (_text("Ready", _replicas), _AGE),
     "nodes": (
         _text("Status", _node_state),
@@ -294,6 +309,6 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
         _text("Message", ".message"),
     ),
     "endpoints": (_text("Endpoints", ".subsets[*].addresses[*].ip"), _AGE),
-    "configmaps": (_DATA, _AGE),
-    "secrets": (_DATA, _AGE),
+    "configmaps": (_count("Data", "data", "binaryData"), _AGE),
+    "secrets": (_text("Type", ".type"), _count("Data", "data"), _AGE),
 }
