@@ -80,7 +80,7 @@ async def test_a_field_that_no_pod_has_is_refused_in_a_template(
     """The definition of a job leaves templates open, and a server drops the field of the pod."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"  # no pod without it
     await asyncio.to_thread(
-        eventually, "the ServiceAccount of a new namespace", lambda: client.get(account)
+        eventually, "the ServiceAccount of a new namespace", lambda: client.find(account)
     )
     spec = pytorch_spec(1, master=False)
     (container,) = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
