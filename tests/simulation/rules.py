@@ -274,8 +274,21 @@ class Rules:
         """The machine of a replica is off: nobody hears of its end."""
         self._stop_manager(is_silent=True)
 
-    def _stop_manager(self, *, is_silent: bool) -> None:
-        replica = self._random.choice(self._cluster.replicas)
+    def replace_leader(self) -> None:
+        """The leader dies. While another replica takes its place, nodes go from replica to replica,
+        and not each replica has heard of the new leader.
+        """
+        managers = list(self._cluster.managers.values())
+        leader = next((each for each in managers if each.core and each.core.fence.is_open), None)
+        if leader is None:
+            return
+        self._stop_manager(is_silent=False, name=leader.replica)
+        for manager in managers * 10:
+            self._later(15, functools.partial(self._leave, manager))
+
+    def _stop_manager(self, *, is_silent: bool, name: str = "") -> None:
+        """Args: name: "": any"""
+        replica = name or self._random.choice(self._cluster.replicas)
         self._world.note(f"{replica} ends, {is_silent=}")
         self._cluster.managers[replica].kill(is_silent=is_silent)
         self._later(20, lambda: self._cluster.start_manager(replica))
@@ -442,6 +455,7 @@ WEIGHTS: Final = {
     Rules.replace_disk: 1.5,
     Rules.kill_manager: 1,
     Rules.lose_manager: 0.5,
+    Rules.replace_leader: 1,
     Rules.begin_twin: 0.2,
     Rules.bad_weather: 3,
     Rules.stop_api: 0.7,
