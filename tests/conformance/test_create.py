@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[str, Any, tuple[int, str], str]] = {
         "configmaps",
         configmap(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p"}]),
         (422, "Invalid"),
-        "must not be empty",
+        "metadata.ownerReferences",
     ),
     "two controllers": (
         "configmaps",
