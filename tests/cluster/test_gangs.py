@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
+from globalmanager.kinds.shared.quantities import amount_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.training import (
@@ -171,3 +172,55 @@ def test_a_pod_group_of_the_training_operator_belongs_to_the_job(
     found = client.get(group_path(namespace, VOLCANO))
     assert found["metadata"]["uid"] == made["metadata"]["uid"]
     assert found["status"] == {"phase": "Running"}
+
+
+def container(name: str, cpu: str, memory: str, **fields: str) -> Object:
+    requests = {"requests": {"cpu": cpu, "memory": memory}}
+    return {"name": name, "image": "edgeai/test", "resources": requests, **fields}
+
+
+COSTLY: Final = {
+    "overhead": {"cpu": "250m"},
+    "initContainers": [
+        container("first", "3", "1Mi"),
+        container("proxy", "500m", "20Mi", restartPolicy="Always"),
+        container("second", "2500m", "100Mi"),
+    ],
+    "containers": [container("pytorch", "1", "50Mi")],
+}
+POD_REQUESTS: Final = {"requests": {"memory": "300Mi"}}
+
+
+def test_a_gang_requests_what_the_api_server_counts_for_its_pods(
+    crds: ControlPlane, client_of_groups: Client, launch: Launch, namespace: str
+) -> None:
+    """A ResourceQuota counts pods by the rule of the scheduler."""
+    client = client_of_groups
+    runtime: Object = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc"}
+    overhead = {"podFixed": {"cpu": "250m"}}
+    runtime |= {"metadata": {"name": namespace}, "overhead": overhead}
+    crds.kubectl("apply", "-f", "-", documents=[runtime])
+    hard = {"requests.cpu": "100", "requests.memory": "100Gi"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": hard}}
+    client.create({**quota, "metadata": {"name": "all", "namespace": namespace}})
+    # A server before Kubernetes 1.34 drops the requests of the pod itself.
+    of_pod = {"resources": POD_REQUESTS} if int(client.get("/version")["minor"]) >= 34 else {}
+    job = pytorch_job(namespace)
+    for replicas in job["spec"]["pytorchReplicaSpecs"].values():
+        replicas["template"] = {"spec": {**COSTLY, **of_pod, "runtimeClassName": namespace}}
+    launch(PLUGINS_SCHEDULER)
+    client.create(job)
+    group = wait_for_group(client, namespace, PLUGINS)
+    quota_path = f"/api/v1/namespaces/{namespace}/resourcequotas/all"
+
+    def check() -> Object:
+        assert names(client, namespace) == REPLICAS
+        used: Object = client.get(quota_path)["status"].get("used", {})
+        assert used.get("requests.cpu", "0") != "0"
+        return used
+
+    used = eventually("the pods in the quota", check, timeout_s=NEEDED_S)
+    crds.kubectl("delete", "runtimeclass", namespace)
+    requested = group["spec"]["minResources"]
+    counted = {f"requests.{name}": amount_of(amount) for name, amount in requested.items()}
+    assert counted == {name: amount_of(amount) for name, amount in used.items()}

@@ -7,7 +7,8 @@ from typing import Any, Final
 # The digits and the exponent are bounded. A power of ten with an exponent of nine digits would take
 # all memory.
 _QUANTITY: Final = re.compile(
-    r"(?P<number>[0-9]{1,18}(\.[0-9]{0,9})?)(?P<unit>[numkMGTPE]|[KMGTPE]i|e[+-]?[0-9]{1,2})?"
+    r"(?P<number>[0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
+    r"(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
 )
 _POWERS: Final = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 # Elsewhere a text that looks like a quantity is a text: the variables 1 and 1.0 differ.
@@ -26,7 +27,7 @@ def amount_of(quantity: Any) -> Fraction | None:
     number, unit = Fraction(match["number"]), match["unit"] or ""
     if unit.endswith("i"):
         return number * Fraction(1024) ** " KMGTPE".index(unit[0])
-    if unit.startswith("e"):
+    if unit[1:]:
         return number * Fraction(10) ** int(unit[1:])
     return number * Fraction(1000) ** _POWERS.get(unit, 0)
 

@@ -7,8 +7,7 @@ kubeflow/training-operator 1.9, pkg/controller.v1/control/podgroup_control.go.
 The PodGroup has the name of its job and lives while the job runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,8 +18,8 @@ from edgeai.api.status import mapping
 from edgeai.api.training import SchedulingPolicy
 from globalmanager.contract import Create, Event, Observed, Severity, UpdateRule, WorkerSettings
 from globalmanager.kinds.shared import objects
-from globalmanager.kinds.shared.quantities import amount_of
 from globalmanager.kinds.training.framework import KubeflowJob, Replicas
+from globalmanager.kinds.training.requests import requests_of
 
 VOLCANO: Final = "volcano"
 OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
@@ -149,46 +148,3 @@ def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...
     )
     # The reason is the operator's, with its spelling: tools look for it.
     return (Event(Severity.WARNING, "SettedPodTemplateSchedulerName", message),)
-
-
-# ---- what the pods request ----------------------------------------------------------------------
-
-
-def requests_of(replicas: Iterable[Replicas], count: int) -> dict[str, str]:
-    """The requests of the first `count` pods: resource -> quantity. A quantity that nobody can read
-    counts as nothing, because the API server refuses a pod with such a quantity anyway. Source of
-    the sum: pkg/controller.v1/common/util.go of the operator.
-
-    The pods count in the order of the replica types, so the leading types come first. A container
-    without a request for a resource requests its limit.
-    """
-    # The sum of 0.1 and 0.2 as a float would be 0.30000000000000004 in the PodGroup.
-    total: dict[str, Fraction] = {}
-    remaining = count
-    for replica in replicas:
-        number = min(remaining, replica.count)
-        remaining -= number
-        for name, amount in _of_pod(replica.template).items():
-            total[name] = total.get(name, Fraction(0)) + number * amount
-    return {name: _text(amount) for name, amount in sorted(total.items()) if amount}
-
-
-def _of_pod(template: Mapping[str, Any]) -> dict[str, Fraction]:
-    requested: dict[str, Fraction] = {}
-    for container in template["spec"]["containers"]:
-        resources = mapping(container.get("resources"))
-        # As the API server fills in the requests of a pod.
-        requests = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
-        for name, quantity in requests.items():
-            requested[str(name)] = requested.get(str(name), Fraction(0)) + (
-                amount_of(quantity) or 0
-            )
-    return requested
-
-
-def _text(amount: Fraction) -> str:
-    """The quantity as a whole number, or in thousandths, rounded up."""
-    if amount.denominator == 1:
-        return str(amount.numerator)
-    # A group that asks for less than its pods would be admitted and then not fit.
-    return f"{-(-amount * 1000 // 1)}m"
