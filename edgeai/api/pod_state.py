@@ -68,3 +68,14 @@ def container_states(pod: Object) -> list[Mapping[str, Any]]:
         *mappings(state.get("initContainerStatuses")),
         *mappings(state.get("containerStatuses")),
     ]
+
+
+def telling_states(pod: Object) -> list[Mapping[str, Any]]:
+    """The states of the containers whose ends say something. After the end of the last container
+    the node stops the sidecars.
+    """
+    states = container_states(pod)
+    sidecars = sidecar_names(pod)
+    others = [state for state in states if state.get("name") not in sidecars]
+    has_ended = all("terminated" in mapping(state.get("state")) for state in others)
+    return others if others and has_ended else states

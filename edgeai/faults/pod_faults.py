@@ -5,15 +5,21 @@ a shorter message, never an exception.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from edgeai.api import deletions
 from edgeai.api.objects import LABEL_ROLE, is_being_deleted, label_of
-from edgeai.api.pod_state import container_states, node_of, phase_of, sidecar_names
+from edgeai.api.pod_state import (
+    container_states,
+    node_of,
+    phase_of,
+    sidecar_names,
+    telling_states,
+)
 from edgeai.api.resources import Object
 from edgeai.api.status import condition_of, left_s, mapping, mappings
 from edgeai.faults.container_faults import COMING_UP, PENDING_S, container_fault
@@ -78,7 +84,7 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
     if phase == "Failed" and reason:
         yield pod_fault(pod, reason, message)
         return
-    faults = [container_fault(pod, container, now) for container in _telling_states(pod)]
+    faults = [container_fault(pod, container, now) for container in telling_states(pod)]
     yield from filter(None, faults)
     is_explained = any(faults)
     # The fault of a container is nearer to the cause than the phase of its pod.
@@ -88,17 +94,6 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
         yield pod_fault(pod, "NodeNotReady", "the node does not report any more")
     elif phase == "Pending" and not is_explained:
         yield _start_fault(pod, now)
-
-
-def _telling_states(pod: Object) -> list[Mapping[str, Any]]:
-    """The states of the containers whose ends say something. After the end of the last container
-    the node stops the sidecars.
-    """
-    states = container_states(pod)
-    sidecars = sidecar_names(pod)
-    others = [state for state in states if state.get("name") not in sidecars]
-    has_ended = all("terminated" in mapping(state.get("state")) for state in others)
-    return others if others and has_ended else states
 
 
 def deletion_fault(pod: Object) -> Fault:

@@ -65,6 +65,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = ""
+    restart_policy: str = "Always"
 
 
 class WorkerPod(msgspec.Struct, frozen=True):
@@ -112,7 +113,8 @@ def judge(pod: WorkerPod) -> Verdict | None:
 
     A pod that failed or succeeded never runs again, so the verdict is final. The kubelet may
     restart a container that ended, so the verdict on such a container is "lost", which is not
-    final.
+    final. A container that is done and need not run again says nothing: the pod ends once its
+    sidecars and other containers have ended.
     """
     name, status = pod.metadata.name, pod.status
     containers = status.container_statuses or []
@@ -122,7 +124,8 @@ def judge(pod: WorkerPod) -> Verdict | None:
         return Verdict("completed", f"pod {name} succeeded without a final message")
     for container in containers:
         end = _ended(container)
-        if end is not None:
+        is_done = end is not None and end.exit_code == 0 and pod.spec.restart_policy != "Always"
+        if end is not None and not is_done:
             return Verdict("lost", f"pod {name}: {_describe(container.name, end)}")
     if containers and all(container.state.running is not None for container in containers):
         return Verdict("running", "")

@@ -285,15 +285,16 @@ def test_what_a_killed_run_left_on_disk_is_removed() -> None:
     assert not left.exists()
 
 
-def test_a_sidecar_that_is_stopped_does_not_explain_the_failure_of_its_pod(
-    cluster: Cluster,
+@pytest.mark.parametrize(("code", "phase"), [(7, "Failed"), (0, "Succeeded")])
+def test_a_sidecar_that_is_stopped_does_not_explain_the_end_of_its_pod(
+    cluster: Cluster, code: int, phase: str
 ) -> None:
     common = {"image": BASE, "imagePullPolicy": "Never"}
     wait = 'trap "exit 143" TERM; sleep infinity & wait'
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "with-sidecar", "namespace": "default"},
+        "metadata": {"name": f"with-sidecar-{code}", "namespace": "default"},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 2,
@@ -305,17 +306,20 @@ def test_a_sidecar_that_is_stopped_does_not_explain_the_failure_of_its_pod(
                     "restartPolicy": "Always",
                 }
             ],
-            "containers": [{**common, "name": "main", "command": ["sh", "-c", "sleep 1; exit 7"]}],
+            "containers": [
+                {**common, "name": "main", "command": ["sh", "-c", f"sleep 1; exit {code}"]}
+            ],
         },
     }
     cluster.client.create(pod)
 
-    def failed_pod() -> Object | None:
-        found = cluster.client.get("/api/v1/namespaces/default/pods/with-sidecar")
-        return found if found["status"]["phase"] == "Failed" else None
+    def ended_pod() -> Object | None:
+        found = cluster.client.get(f"/api/v1/namespaces/default/pods/with-sidecar-{code}")
+        return found if found["status"]["phase"] == phase else None
 
-    failed = cluster.eventually("the failure of the pod", failed_pod)
-    (sidecar,) = failed["status"]["initContainerStatuses"]
+    ended = cluster.eventually("the end of the pod", ended_pod)
+    (sidecar,) = ended["status"]["initContainerStatuses"]
     assert sidecar["state"]["terminated"]["exitCode"] == 143
-    (fault,) = examine([failed]).faults
-    assert "container main ended with exit code 7" in fault.message
+    messages = [fault.message for fault in examine([ended]).faults]
+    assert len(messages) == (1 if code else 0)
+    assert all("container main ended with exit code 7" in message for message in messages)

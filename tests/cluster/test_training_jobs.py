@@ -73,6 +73,30 @@ def test_an_exit_code_below_128_fails_the_job(
     wait_for_conditions(client, job_path(namespace), "Created", "not Running", "Failed")
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
+def test_a_sidecar_decides_neither_restarts_nor_the_end(
+    client: Client, manager: GlobalManager, namespace: str, kubelet: None, kind: str
+) -> None:
+    """The sidecar of each pod ends with 143 when its node stops it."""
+    is_torch = kind == "PyTorchJob"
+    job = pytorch_job(namespace) if is_torch else tf_job(namespace, "v1")
+    replicas = job["spec"]["pytorchReplicaSpecs" if is_torch else "tfReplicaSpecs"]["Worker"]
+    sidecar = {"name": "proxy", "image": "edgeai/test", "restartPolicy": "Always"}
+    replicas["template"]["spec"]["initContainers"] = [sidecar]
+    replicas["restartPolicy"] = "ExitCode"
+    client.create(job)
+    path = job_path(namespace, f"{kind.lower()}s")
+    wait_for_conditions(client, path, "Created", "Running")
+    end(client, namespace, "mnist-worker-0", 137)
+    eventually(
+        "a restart", lambda: client.get(path)["status"].get("restarts") == {"mnist-worker-0": 1}
+    )
+    wait_for_conditions(client, path, "Created", "Running")
+    end(client, namespace, "mnist-worker-0", 0 if kind == "TFJob" else 1)
+    outcome = "Succeeded" if kind == "TFJob" else "Failed"
+    wait_for_conditions(client, path, "Created", "not Running", outcome)
+
+
 def test_suspend_and_resume(
     client: Client, manager: GlobalManager, namespace: str, kubelet: None
 ) -> None:

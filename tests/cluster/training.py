@@ -59,7 +59,8 @@ def wait_for_conditions(client: Client, path: str, *expected: str) -> Object:
 
 def end(client: Client, namespace: str, pod: str, code: int) -> None:
     """The pod's container ends with this code."""
-    container = client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["containers"][0]
+    spec = client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]
+    container, others = spec["containers"][0], spec.get("initContainers", [])
     state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
     told = {
         "name": container["name"],
@@ -70,9 +71,17 @@ def end(client: Client, namespace: str, pod: str, code: int) -> None:
         "state": state,
     }
     status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [told]}
+    # The node stops the sidecars when the containers have ended, and many end with a code then.
+    sidecars = [
+        {**told, "name": other["name"], "state": STOPPED}
+        for other in others
+        if other.get("restartPolicy") == "Always"
+    ]
+    status |= {"initContainerStatuses": sidecars} if sidecars else {}
     client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod}/status", {"status": status})
 
 
+STOPPED: Final = {"terminated": {"exitCode": 143, "reason": "Error"}}
 REPLICAS: Final = ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
 
 

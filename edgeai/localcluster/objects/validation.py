@@ -24,6 +24,7 @@ from edgeai.localcluster.objects.resources import (
 from edgeai.localcluster.objects.selectors import from_label_selector
 
 _POLICIES = ("Always", "OnFailure", "Never")
+_NO_SIDECARS = "the local cluster runs no native sidecars"
 _MAX_DEADLINE_S = 2**31 - 1
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -103,6 +104,12 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     mountable = {volume.get("name") for volume in volumes}
     for field in ("initContainers", "containers"):
         faults += _check_containers(spec.get(field) or [], mountable, f"{path}.{field}")
+    # A kubelet that takes a sidecar for an init container would wait for its end without end.
+    faults += [
+        errors.forbidden(f"{path}.initContainers[{index}].restartPolicy", _NO_SIDECARS)
+        for index, container in enumerate(spec.get("initContainers") or [])
+        if container.get("restartPolicy") == "Always"
+    ]
     if spec.get("restartPolicy") not in _POLICIES:
         policy = spec.get("restartPolicy")
         faults.append(errors.unsupported(f"{path}.restartPolicy", policy, _POLICIES))

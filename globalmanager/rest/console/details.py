@@ -6,6 +6,7 @@ Pure and total: a status may be whatever another release, or somebody else, has 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from edgeai.api.pod_state import telling_states
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping, mappings
 from edgeai.faults.summary import conditions_of
@@ -25,7 +26,7 @@ def pod_row(pod: Object) -> dict[str, Any]:
         "node": word(mapping(pod.get("spec")).get("nodeName") or ""),
         "phase": word(status.get("phase") or "Pending"),
         "restarts": sum(_count(entry.get("restartCount")) for entry in (*inits, *containers)),
-        "why": _why(status, (*inits, *containers)),
+        "why": _why(status, telling_states(pod)),
         "since": word(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
     }
 

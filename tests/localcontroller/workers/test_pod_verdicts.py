@@ -21,6 +21,12 @@ from tests.localcontroller.workers.cluster_api import (
 )
 from tests.support.clock import Clock
 
+
+def with_policy(policy: str, manifest: Manifest) -> Manifest:
+    return {**manifest, "spec": {**manifest["spec"], "restartPolicy": policy}}
+
+
+DONE = {"name": "main", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
 DEATHS: dict[str, tuple[Manifest, str, str]] = {
     "evicted": (
         pod(phase="Failed", reason="Evicted", message="disk pressure"),
@@ -51,6 +57,11 @@ DEATHS: dict[str, tuple[Manifest, str, str]] = {
         pod(containers=[CRASHED]),
         "lost",
         "pod pod-a: container main exited with code 1 (Error)",
+    ),
+    "container that must not end": (
+        with_policy("Always", pod(containers=[DONE])),
+        "lost",
+        "pod pod-a: container main exited with code 0 (Completed)",
     ),
     "one of two containers terminated": (
         pod(containers=[{**RUNNING, "name": "side"}, TERMINATED]),
@@ -84,6 +95,7 @@ async def test_a_pod_that_failed_before_the_first_message_is_found_in_the_list(
 
 ALIVE = {
     "running": pod(containers=[RUNNING]),
+    "its work done while its sidecars stop": with_policy("Never", pod(containers=[DONE])),
     "image not pulled": pod(phase="Pending", containers=[PULLING]),
     "scheduled just now": pod(phase="Pending"),
 }

@@ -45,6 +45,12 @@ REFUSED: dict[str, tuple[Resource, Object, type[errors.APIError], str]] = {
         errors.BadRequest,
         "cluster-scoped",
     ),
+    "native sidecar": (
+        PODS,
+        pod(initContainers=[{"name": "proxy", "image": "busybox:1", "restartPolicy": "Always"}]),
+        errors.Invalid,
+        "initContainers[0].restartPolicy: Forbidden: the local cluster runs no native sidecars",
+    ),
     "resource version": (
         CONFIGMAPS,
         configmap(resourceVersion="1"),

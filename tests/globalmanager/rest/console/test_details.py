@@ -74,6 +74,26 @@ def test_a_pod_says_how_often_it_was_restarted_and_why_it_is_not_well(
     assert (row["restarts"], row["why"]) == (restarts, why)
 
 
+@pytest.mark.parametrize(
+    ("phase", "code", "why"), [("Succeeded", 0, ""), ("Failed", 1, "Error, exit code 1")]
+)
+def test_a_sidecar_that_is_stopped_after_the_work_is_not_why(
+    phase: str, code: int, why: str
+) -> None:
+    def ended(name: str, code: int) -> dict[str, Any]:
+        state = {"exitCode": code, "reason": "Error" if code else "Completed"}
+        return {"name": name, "state": {"terminated": state}}
+
+    sidecar = {"name": "proxy", "restartPolicy": "Always"}
+    status = {
+        "phase": phase,
+        "initContainerStatuses": [ended("proxy", 143)],
+        "containerStatuses": [ended("main", code)],
+    }
+    row = details.pod_row({**pod(status), "spec": {"initContainers": [sidecar]}})
+    assert row["why"] == why
+
+
 def test_restarts_of_pods_that_are_gone_count() -> None:
     status = {
         "restarts": {"w-0": 2, "w-1": 0, "w-2": "x"},
