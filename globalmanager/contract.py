@@ -381,7 +381,8 @@ class Suspension(msgspec.Struct, frozen=True):
 
     path: tuple[str, ...]
     on: bool | str = True
-    off: bool | str = False
+    off: bool | str | None = False
+    """None: the field is removed."""
 
 
 class UpdateRule(enum.Enum):
@@ -477,8 +478,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """(.status, report) -> merge patch for .status. None when the report changes nothing. Total,
     but for ReportRefused."""
 
-    suspension: Suspension | None = None
-    """How a person suspends a job of this kind; None: not at all."""
+    suspensions: tuple[Suspension, ...] = ()
+    """How a person suspends a job of this kind; empty: not at all. A job runs when none of the
+    fields suspends it."""
     sums: frozenset[str] = frozenset()
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,

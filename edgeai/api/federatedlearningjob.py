@@ -8,11 +8,13 @@ ResolvedRefs   True: the Models, Datasets, Nodes and framework images exist, and
                its worker's node. False: ModelNotFound, DatasetNotFound, DatasetElsewhere, …. The
                plan then leaves running workers alone and creates nothing until the condition is
                True. Unknown while the spec is not accepted.
-Training       True: the aggregator and every trainer run or are done. False: Waiting, Starting, or
-               the reason that a pod's status gives. At the end: False, with reason Complete or
-               Failed.
+Training       True: the aggregator and every trainer run or are done. False: Waiting, Starting,
+               Suspended, or the reason that a pod's status gives. At the end: False, with reason
+               Complete or Failed.
 EdgeConnected  True: the LocalControllers of the trainers' nodes have a session. False: NoContact.
                Absent while no trainer has a node.
+Suspended      True: spec.suspend is true, and the job has no workers. False: Resumed. Absent for a
+               job that was never suspended.
 Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
                leaves them. The message names child and fields. Absent otherwise.
 Complete       True: every worker has succeeded. Final.
@@ -84,6 +86,8 @@ class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     transport: Transport = Transport.AUTO
     """How the trainers reach the aggregator: directly, through the relay of their node's
     LocalController, or (auto) directly where the aggregator's Service answers from the node."""
+    suspend: bool | None = None
+    """True: the workers are deleted until it is false again."""
 
 
 class Phase(enum.StrEnum):
@@ -91,6 +95,7 @@ class Phase(enum.StrEnum):
 
     PENDING = "Pending"  # waits for an object that the spec names, or workers are starting
     TRAINING = "Training"  # Running in group sedna.io
+    SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"  # final
     FAILED = "Failed"  # final
     INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
@@ -101,7 +106,7 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     conditions: Conditions = []
     start_time: Time | None = None
-    """The time when the GlobalManager first accepted the spec."""
+    """The time when the GlobalManager first accepted the spec, or when the job was last resumed."""
     result_time: Time | None = None
     """The time when the GlobalManager first saw that the aggregator had succeeded."""
     completion_time: Time | None = None

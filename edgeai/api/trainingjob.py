@@ -106,6 +106,8 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """Never when the field is missing."""
     backoff_limit: Count | None = None
     """How often the launcher is started again. 6 when the field is missing."""
+    suspend: bool | None = None
+    """edgeai's own field. True: the objects of the job are deleted until it is false again."""
 
 
 class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -235,7 +235,7 @@ _BY_PATTERN: Final = (
         Cause.CRASH,
         f"wait: the job starts again by itself; if it repeats, {_LOGS}",
     ),
-    (".+Suspended", Cause.OTHER, "resume the job when it is to go on"),
+    (".*Suspended", Cause.OTHER, "resume the job when it is to go on"),
     # The first match counts, so the most general one is the last.
     (".+Failed", Cause.CRASH, f"{_LOGS}; correct the job, and create it again"),
 )
@@ -317,5 +317,5 @@ def is_good(condition: Mapping[str, Any]) -> bool:
         return type_ not in _BAD_WHEN_TRUE
     is_normal = _is_normal(str(condition.get("reason")))
     # The user has suspended the job, so that it does not run is no fault.
-    is_stopped = type_ == "Running" and str(condition.get("reason")).endswith("Suspended")
+    is_stopped = str(condition.get("reason")).endswith("Suspended")
     return type_ not in _BAD_UNLESS_TRUE or is_normal or is_stopped

@@ -198,11 +198,8 @@ def _deadline(draft: Draft) -> None:
 
 def _suspended(draft: Draft) -> None:
     job = draft.before[0] if draft.kind in SCALERS else draft.object
-    if job["kind"] == ELASTIC:
-        annotation = {"job-supervisor.kube-ai.io/job-suspended": "true"}
-        job["metadata"]["annotations"] = annotation
-    else:
-        job["spec"]["runPolicy"]["suspend"] = True
+    where = job["spec"]["runPolicy"] if job["kind"] in REPLICATED else job["spec"]
+    where["suspend"] = True
 
 
 def _managed_elsewhere(draft: Draft) -> None:
@@ -372,7 +369,7 @@ WAYS: Final = (
         _other_architecture,
         ("{culprit}", "exit code 126"),
     ),
-    Way("suspended", TRAINING, _suspended, ("suspended",), is_calm=True),
+    Way("suspended", (FEDERATION, *TRAINING), _suspended, ("suspended",), is_calm=True),
     Way(
         "suspended",
         SCALERS,

@@ -26,6 +26,10 @@ from edgeai.text import printable
 from globalmanager.contract import Event, Observed, Severity
 
 ACCEPTED: Final = "Accepted"
+SUSPENDED: Final = "Suspended"
+RESUMED: Final = "Resumed"
+_NORMAL: Final = frozenset({SUCCEEDED, SUSPENDED, RESUMED})
+"""Reasons of conditions that are False in the normal course of things."""
 
 
 def status_of(observed: Observed) -> Mapping[str, Any]:
@@ -92,7 +96,7 @@ def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
     # A message may hold a number that changes; an Event for each change would hide the others.
     new_reason = is_transition or previous.get("reason") != finding.reason
     if finding.truth is Truth.FALSE and new_reason and finding.reason not in (STARTING, WAITING):
-        severity = Severity.NORMAL if finding.reason == SUCCEEDED else Severity.WARNING
+        severity = Severity.NORMAL if finding.reason in _NORMAL else Severity.WARNING
         return Event(severity, finding.reason, finding.message)
     return None
 

@@ -44,7 +44,7 @@ def training_kind(
         needed=gangs.NEEDED,
         framework=framework,
         outcomes=outcomes,
-        suspension=Suspension(("spec", "runPolicy", "suspend")),
+        suspensions=(Suspension(("spec", "runPolicy", "suspend")),),
         event_reason=event_reason,
         # For ttlSecondsAfterFinished.
         deletes_itself=True,

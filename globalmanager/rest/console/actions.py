@@ -91,12 +91,12 @@ class Choices(NamedTuple):
 
 
 def choices_of(kind: Kind, object_: Object) -> Choices:
-    suspension = kind.suspension
     path = _scaled_path(kind)
     replicas = _at(object_, path) if path else None
     has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
+    is_suspended = any(_at(object_, field.path) == field.on for field in kind.suspensions)
     return Choices(
-        _at(object_, suspension.path) == suspension.on if suspension and not has_ended else None,
+        is_suspended if kind.suspensions and not has_ended else None,
         replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
     )
 
@@ -106,22 +106,24 @@ def patch_of(action: str, kind: Kind, uid: Uid, form: Mapping[str, Any]) -> Mapp
 
     Raises: RequestError for an action that a job of the kind does not have, or a wrong field
     """
-    value: Any = None
-    if action == "scale":
-        path, value = _scaled_path(kind), _replicas(str(form.get("replicas", "")))
-    elif kind.suspension is not None and action in ("suspend", "resume"):
-        path = kind.suspension.path
-        value = kind.suspension.on if action == "suspend" else kind.suspension.off
-    else:
-        path = ()
-    if not path:
+    fields: dict[tuple[str, ...], Any] = {}
+    if action == "scale" and (path := _scaled_path(kind)):
+        fields = {path: _replicas(str(form.get("replicas", "")))}
+    elif action == "suspend":
+        fields = {field.path: field.on for field in kind.suspensions[:1]}
+    elif action == "resume":
+        fields = {field.path: field.off for field in kind.suspensions}
+    if not fields:
         raise RequestError(
             HTTPStatus.BAD_REQUEST, f"a {kind.definition.name} has no action {action}"
         )
-    patch: dict[str, Any] = {path[-1]: value}
-    for step in reversed(path[:-1]):
-        patch = {step: patch}
-    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+    patch: dict[str, Any] = {"metadata": {"uid": uid}}
+    for path, value in fields.items():
+        part = patch
+        for step in path[:-1]:
+            part = part.setdefault(step, {})
+        part[path[-1]] = value
+    return patch
 
 
 def check_name(form: Mapping[str, Any], name: str) -> None:

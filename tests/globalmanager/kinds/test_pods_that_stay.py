@@ -13,7 +13,11 @@ from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
 from globalmanager.contract import Delete, Refusal
 from globalmanager.kinds.training import pytorchjob, tfjob
-from tests.globalmanager.kinds.edge.samples import federated_job, small_service
+from tests.globalmanager.kinds.edge.samples import (
+    federated_job,
+    federated_learning_spec,
+    small_service,
+)
 from tests.globalmanager.kinds.elastic.world import (
     LAUNCHER,
     ElasticWorld,
@@ -146,12 +150,15 @@ PLACES: Final = (
         ("test_a_replica_that_comes_back_waits_for_its_name",),
     ),
     Place(
-        "suspension of a TrainingJob, TFJob or PyTorchJob",
+        "suspension of a job",
         NO,
         "the job is `Suspended` at once; " + STALLED + ", as long as a pod is there",
         "the names of the pods",
         NOTHING,
-        ("test_a_suspended_job_says_which_pod_keeps_its_room",),
+        (
+            "test_a_suspended_job_says_which_pod_keeps_its_room",
+            "test_a_suspended_federated_job_says_which_pod_keeps_its_room",
+        ),
     ),
     Place(
         "resumption of a TFJob or PyTorchJob",
@@ -573,6 +580,18 @@ def test_a_suspended_job_says_which_pod_keeps_its_room(number: int) -> None:
     world.end_deleted().settle(at(LATE))
     assert stalled(world) == ("", "")
     assert name not in pods(world)
+
+
+def test_a_suspended_federated_job_says_which_pod_keeps_its_room() -> None:
+    world = federated_job().contact("edge0").contact("edge1").settle()
+    world.pods_become("Running").settle().terminates = True
+    world.change(federated_learning_spec(suspend=True)).settle()
+    assert world.condition("Suspended")["status"] == "True"
+    assert (stalled(world), world.plan().requeue_after_s) == (("", ""), LATE)
+    world.settle(at(LATE))
+    assert stalled(world)[0] == TERMINATING
+    world.end_deleted().settle(at(LATE))
+    assert (stalled(world), pods(world)) == (("", ""), [])
 
 
 def test_a_resumed_job_waits_for_its_names_and_says_so() -> None:

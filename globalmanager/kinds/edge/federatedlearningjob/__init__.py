@@ -2,7 +2,7 @@
 
 from edgeai.api.federatedlearningjob import DEFINITION
 from edgeai.api.schemas import Column
-from globalmanager.contract import Kind
+from globalmanager.contract import Kind, Suspension
 from globalmanager.kinds.edge.federatedlearningjob.assignments import assignments
 from globalmanager.kinds.edge.federatedlearningjob.fold import fold
 from globalmanager.kinds.edge.federatedlearningjob.plan import plan
@@ -28,4 +28,5 @@ KIND = Kind(
     plan=plan,
     assignments=assignments,
     fold=fold,
+    suspensions=(Suspension(("spec", "suspend")),),
 )

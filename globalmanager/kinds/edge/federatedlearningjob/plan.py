@@ -14,7 +14,7 @@ trainer that missed the result would wait for ever. The job is complete when the
 ended, in whatever way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,7 @@ from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
 from edgeai.api.status import STARTING, WAITING, Finding, Truth, left_s, mapping, worker_entries
 from edgeai.faults import pod_faults
+from edgeai.times import rfc3339
 from globalmanager.contract import Action, Observed, Plan
 from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.federatedlearningjob import progress, worker_secrets, workers
@@ -35,6 +36,7 @@ from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers, own_pods
 from globalmanager.kinds.shared.silent_nodes import silent_since
+from globalmanager.kinds.shared.status import RESUMED, SUSPENDED
 
 REPLACED_AFTER_S: Final = 30.0
 """Seconds. The plan does not replace a younger failed pod yet. A node that refuses a pod refuses
@@ -76,6 +78,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:
         findings = (status.accepted(_note(observed, spec)), references.resolved(obstacles))
+    if types.is_suspended(observed):
+        return _suspended(observed, findings, now)
     outcome = _outcome(observed, spec, now)
     # At the end, and when the trainers have had their time, the pods that still run go. A trainer
     # that has missed the result would hold its node's resources for ever.
@@ -90,11 +94,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, outcome.training],
+        findings=[*findings, outcome.training, *_resumed(observed)],
         end=outcome.end,
         phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=nodes(observed),
-        fields=_fields(observed, spec, outcome, now),
+        fields={**_fields(observed, spec, outcome, now), **_new_start(observed, now)},
         examination=_examine(observed, now),
         stages=tuple(stage for stage in (*stages, model_status) if stage),
         timers=_timers(observed, now),
@@ -136,6 +140,51 @@ def _model_status(
     trainers = _trainers(observed, spec)
     counts = progress.sample_counts(observed, is_over=ended(observed))
     return progress.model_status(observed, trainers, counts, types.result(observed, spec), now)
+
+
+# ---- suspend and resume -------------------------------------------------------------------------
+
+
+def _suspended(observed: Observed, findings: Sequence[Finding], now: datetime) -> Plan:
+    """No worker runs until the job is resumed. Workers that are done stay done."""
+    spec, recorded = observed.spec, status.status_of(observed)
+    outcome = Outcome(
+        Finding(TRAINING, Truth.FALSE, SUSPENDED, "the job is suspended"), Phase.SUSPENDED
+    )
+    fields = _fields(observed, spec, outcome, now)
+    # The pods go after the status names the workers that are done: a GlobalManager that is killed
+    # between the two steps knows them from the status alone.
+    is_recorded = recorded.get("finished") == fields["finished"]
+    deletions = lifecycle.deletions(observed) if is_recorded else ()
+    stages = (deletions, _model_status(observed, spec, now))
+    return lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, outcome.training, _suspension(observed, Truth.TRUE, SUSPENDED)],
+        phase=sedna.phase(observed, outcome.phase),
+        nodes=nodes(observed),
+        fields={**fields, "startTime": recorded.get("startTime")},
+        # A suspended job wants no pod, so only a pod that does not go is a fault.
+        examination=pod_faults.examine(filter(is_being_deleted, own_pods(observed)), now),
+        stages=tuple(stage for stage in stages if stage),
+    )
+
+
+def _resumed(observed: Observed) -> tuple[Finding, ...]:
+    """Condition Suspended of a job that was suspended before."""
+    was_suspended = status.condition(observed, SUSPENDED)
+    return (_suspension(observed, Truth.FALSE, RESUMED),) if was_suspended else ()
+
+
+def _suspension(observed: Observed, truth: Truth, reason: str) -> Finding:
+    message = f"{observed.type.kind} {observed.ref.name} is {reason.lower()}."
+    return Finding(SUSPENDED, truth, reason, message)
+
+
+def _new_start(observed: Observed, now: datetime) -> dict[str, Any]:
+    """The field startTime of a job that is being resumed."""
+    is_resuming = status.condition(observed, SUSPENDED).get("status") == Truth.TRUE
+    return {"startTime": rfc3339(now)} if is_resuming else {}
 
 
 # ---- workers ------------------------------------------------------------------------------------

@@ -34,7 +34,10 @@ KIND = Kind(
     executes=True,
     role_rules=launcher.ROLE_RULES,
     outcomes=snapshot.outcomes,
-    suspension=Suspension(("metadata", "annotations", SUSPENDED), "true", "false"),
+    suspensions=(
+        Suspension(("spec", "suspend")),
+        Suspension(("metadata", "annotations", SUSPENDED), on="true", off=None),
+    ),
     event_reason=event_reason,
     plan=plan,
 )

@@ -20,8 +20,8 @@ from globalmanager.kinds.elastic.trainingjob import phases, snapshot, table
 from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, ElasticSnapshot
 from globalmanager.kinds.elastic.trainingjob.spec import (
     DEFAULT_BACKOFF_LIMIT,
-    SUSPENDED,
     TrainingJob,
+    is_suspended,
 )
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
@@ -57,7 +57,6 @@ def readable(object_: Object) -> TrainingJob:
     templates are empty. Total.
     """
     spec = mapping(object_.get("spec"))
-    marks = mapping(object_["metadata"].get("annotations"))
     policy, limit, clean = (
         spec.get(key) for key in ("restartPolicy", "backoffLimit", "cleanPodPolicy")
     )
@@ -75,7 +74,7 @@ def readable(object_: Object) -> TrainingJob:
         slots=1,
         clean_pods=CleanPods(clean) if clean in list(CleanPods) else CleanPods.RUNNING,
         restarts=0 if is_final else int(str(limit)) if is_limit else DEFAULT_BACKOFF_LIMIT,
-        is_suspended=marks.get(SUSPENDED) == "true",
+        is_suspended=is_suspended(object_),
     )
 
 

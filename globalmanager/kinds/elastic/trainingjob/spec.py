@@ -38,7 +38,7 @@ DEFAULT_BACKOFF_LIMIT: Final = 6
 MAX_QUEUED: Final = 100
 # The annotation of the et-operator, whose spec has no field for it.
 SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
-"""Annotation of a job: "true" suspends the job, and any other value resumes the job."""
+"""Annotation of a job: "true" suspends the job, as spec.suspend does."""
 SSH_SECRET: Final = "arena.kubeflow.org/ssh-secret"
 """Annotation of a job: the name of the user's own Secret with the files of ~/.ssh."""
 _GPU: Final = "nvidia.com/gpu"
@@ -89,7 +89,6 @@ def read(object_: Object) -> TrainingJob:
     replicas = 1 if worker.replicas is None else worker.replicas
     is_restarted = spec.restart_policy is JobRestartPolicy.ON_FAILURE
     limit = DEFAULT_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
-    marks = _annotations(object_)
     return TrainingJob(
         launcher=launcher.template,
         worker=worker.template,
@@ -109,8 +108,17 @@ def read(object_: Object) -> TrainingJob:
         # Kept and not raised: a job that runs goes on with limits that an edit makes wrong.
         start_fault=_fault(job, _check_bounds, _check_elastic),
         limits_fault=_fault(job, _check_limits, _check_elastic),
-        is_suspended=marks.get(SUSPENDED) == "true",
-        ssh_secret=str(marks.get(SSH_SECRET, "")),
+        is_suspended=is_suspended(object_),
+        ssh_secret=str(_annotations(object_).get(SSH_SECRET, "")),
+    )
+
+
+def is_suspended(object_: Object) -> bool:
+    """Whether the field or the annotation suspends the job. Total."""
+    # A queue sets the field, and a person who holds the job by the annotation must not lose to it.
+    return (
+        mapping(object_.get("spec")).get("suspend") is True
+        or _annotations(object_).get(SUSPENDED) == "true"
     )
 
 

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
+from globalmanager.kinds.elastic import trainingjob
 from globalmanager.rest.access import KubernetesAccess
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import KubeCallersApi, choices_of, patch_of
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import RestSide
@@ -24,6 +26,7 @@ JOB = {
     "metadata": {"name": "digits", "namespace": "a", "uid": "u1", "resourceVersion": "7"},
     "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}},
 }
+ANNOTATION = "job-supervisor.kube-ai.io/job-suspended"
 OWNER = {"username": "owner"}
 
 
@@ -80,6 +83,24 @@ async def test_a_change_is_a_request_with_the_callers_own_token(
     assert (answer.status, answer.headers["Location"]) == (303, DIGITS)
     whole = {**patch, "metadata": {"uid": "u1"}}
     assert changes(scripted) == [("PATCH", API_PATH, "Bearer owner's", whole)]
+
+
+@pytest.mark.parametrize(
+    ("action", "spec", "annotations"),
+    [("suspend", {"suspend": True}, {}), ("resume", {"suspend": False}, {ANNOTATION: None})],
+)
+def test_a_training_job_is_resumed_whichever_way_it_was_suspended(
+    action: str, spec: dict[str, Any], annotations: dict[str, Any]
+) -> None:
+    metadata = {"uid": "u1"} | ({"annotations": annotations} if annotations else {})
+    expected = {"spec": spec, "metadata": metadata}
+    assert patch_of(action, trainingjob.KIND, Uid("u1"), {}) == expected
+    for suspended in (
+        {"spec": {"suspend": True}},
+        {"metadata": {"annotations": {ANNOTATION: "true"}}},
+    ):
+        assert choices_of(trainingjob.KIND, suspended).is_suspended is True
+    assert choices_of(trainingjob.KIND, {"spec": {}}).is_suspended is False
 
 
 async def test_a_job_is_deleted_when_its_name_is_typed(

@@ -286,18 +286,23 @@ def annotate(world: World, value: str) -> World:
     return world
 
 
-def test_a_suspended_job_has_no_children_and_resumes_in_its_size() -> None:
+def suspend(world: World, is_suspended: bool) -> World:
+    return world.change({**world.object["spec"], "suspend": is_suspended})
+
+
+@pytest.mark.parametrize("way", ["field", "annotation"])
+def test_a_suspended_job_has_no_children_and_resumes_in_its_size(way: str) -> None:
     world = running()
     world.pods_become("Failed", worker(1), **EVICTED).settle(at(1))
     world.pods_become("Running").settle(at(60))
-    annotate(world, "true").settle(at(70))
+    (suspend(world, True) if way == "field" else annotate(world, "true")).settle(at(70))
     assert world.names() == []
     assert world.status["phase"] == "Suspended"
     assert [name for name, is_true in conditions(world).items() if is_true] == [
         "Created",
         "Suspended",
     ]
-    annotate(world, "false").settle(at(80))
+    (suspend(world, False) if way == "field" else annotate(world, "false")).settle(at(80))
     assert world.status["phase"] == "WorkersCreated"
     assert world.status["startTime"] == "2026-01-02T03:05:25Z"
     world.pods_become("Running").settle(at(81))
@@ -305,6 +310,15 @@ def test_a_suspended_job_has_no_children_and_resumes_in_its_size() -> None:
     assert world.status["phase"] == "Running"
     assert world.status["currentWorkers"] == [worker(0), worker(2)]
     assert world.condition("Suspended")["reason"] == "TrainingJobResumed"
+
+
+@pytest.mark.parametrize("lifted", ["field", "annotation"])
+def test_a_job_with_both_suspensions_runs_when_both_are_lifted(lifted: str) -> None:
+    world = suspend(annotate(running(), "true"), True).settle()
+    (suspend(world, False) if lifted == "field" else annotate(world, "false")).settle(at(1))
+    assert world.status["phase"] == "Suspended"
+    annotate(suspend(world, False), "false").settle(at(2))
+    assert world.status["phase"] == "WorkersCreated"
 
 
 def test_a_job_that_is_created_suspended_makes_nothing() -> None:

@@ -196,12 +196,17 @@ def test_a_launcher_restarts_when_the_wrong_spec_is_corrected(is_lost: bool) -> 
     assert cluster.status["phase"] == "Failed"  # the backoff limit is reached
 
 
-def test_a_job_with_a_wrong_spec_is_suspended_and_resumes_once_it_is_corrected() -> None:
+@pytest.mark.parametrize("way", ["field", "annotation"])
+def test_a_job_with_a_wrong_spec_is_suspended_and_resumes_once_it_is_corrected(way: str) -> None:
     cluster = unreadable()
     mark = "job-supervisor.kube-ai.io/job-suspended"
-    cluster.object["metadata"]["annotations"] = {mark: "true"}
+    if way == "field":
+        cluster.object["spec"]["suspend"] = True
+    else:
+        cluster.object["metadata"]["annotations"] = {mark: "true"}
     cluster.rest()
     assert (cluster.status["phase"], cluster.pods_of_job()) == ("Suspended", {})
+    cluster.object["spec"].pop("suspend", None)
     cluster.object["metadata"]["annotations"] = {}
     cluster.rest()
     assert (cluster.status["phase"], cluster.pods_of_job()) == ("Suspended", {})
