@@ -3,8 +3,8 @@
     python -m tests.cluster.binaries      # prints their directory
 
 A folder of tests/kubernetes is a Go module for one minor version: it requires Kubernetes and etcd,
-its `tool` lines name their programs, and go.sum has the hashes. Go itself is in
-requirements/go.lock. Nothing is written into the checkout.
+its `tool` lines name their programs, and go.sum has the hashes. Other folders of tests have such a
+module, too. Go itself is in requirements/go.lock. Nothing is written into the checkout.
 """
 
 import fcntl
@@ -15,10 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from edgeai.cli.runtimes import RuntimeUnavailable, runtime
 
@@ -35,12 +36,98 @@ PROGRAMS: Final = (
 NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _ALTERNATIVE: Final = f"set {ASSETS_VARIABLE} to a directory that holds {', '.join(PROGRAMS)}"
-_RELEASE: Final = re.compile(r"^\tk8s\.io/kubernetes v(\S+)$", re.MULTILINE)
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Unavailable(Exception):
     """There are no programs, and they cannot be built here; the message says what to do."""
+
+
+class GoModule(NamedTuple):
+    """A Go module whose `tool` lines name programs.
+
+    Args:
+    folder: of go.mod, and of go.sum with the hashes
+    name: of the programs, like "kubernetes"
+    path: of the module that gives the programs their version
+    variables: string variable of a package -> the value that the linker sets
+    renames: name of a package that is built -> name of its program
+    uses_c: whether a C compiler takes part
+    """
+
+    folder: Path
+    name: str
+    path: str
+    variables: Mapping[str, str] = _NOTHING
+    renames: Mapping[str, str] = _NOTHING
+    uses_c: bool = False
+
+    def release(self) -> str:
+        """The version that go.mod requires: "1.37.2"."""
+        required = re.compile(rf"^\t{re.escape(self.path)} v(\S+)( // indirect)?$", re.MULTILINE)
+        match = required.search((self.folder / "go.mod").read_text())
+        assert match is not None, f"{self.folder}/go.mod requires no {self.path}"
+        return match.group(1)
+
+    def directory(self) -> Path:
+        """In the user's cache. Another module or another Go has another directory."""
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        sources = [self.folder / "go.mod", self.folder / "go.sum", runtime("go").lock]
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+        return Path(home) / "edgeai" / f"{self.name}-{self.release()}-{digest[:12]}"
+
+    def obtain(self) -> Path:
+        """The directory that holds its programs. The first build takes minutes.
+
+        Raises: Unavailable
+        """
+        target = self.directory()
+        if target.exists():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.parent / f"{target.name}.lock"):
+            if not target.exists():  # another process may have built them meanwhile
+                self._build(target)
+        return target
+
+    def _build(self, target: Path) -> None:
+        what = f"{self.name} {self.release()}"
+        say(f"building {what} from its Go modules; this takes minutes")
+        started_s = time.monotonic()
+        output = target.with_name(f"building-{target.name}")
+        shutil.rmtree(output, ignore_errors=True)  # of a build that was killed
+        output.mkdir()
+        self.run_go("build", *self._flags(), "-o", f"{output}/", "tool")
+        for old, new in self.renames.items():
+            (output / old).rename(output / new)
+        output.rename(target)
+        say(f"{what} is in {target} after {time.monotonic() - started_s:.0f} s")
+
+    def _flags(self) -> tuple[str, ...]:
+        sets = " ".join(f"-X {name}={value}" for name, value in self.variables.items())
+        return ("-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {sets}")
+
+    def run_go(self, *arguments: str) -> str:
+        """What Go says, run in the folder. Raises: Unavailable, with its last lines"""
+        done = subprocess.run(
+            [_go(), *arguments],
+            cwd=self.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            reason = "\n".join(done.stderr.strip().splitlines()[-15:])
+            raise Unavailable(f"go {arguments[0]} of {self.name} failed:\n{reason}")
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """Where Go finds modules is the user's choice; what it builds is not."""
+        own = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
+        fixed = {"CGO_ENABLED": str(int(self.uses_c)), "GOFLAGS": "-mod=readonly"}
+        return {**own, **fixed, "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def minors() -> list[str]:
@@ -59,11 +146,21 @@ def tested_minor() -> str:
     return minor
 
 
+def kubernetes(minor: str) -> GoModule:
+    module = GoModule(
+        MODULES / minor, "kubernetes", "k8s.io/kubernetes", renames={"server": "etcd"}
+    )
+    version = module.release()
+    numbers = version.split(".")
+    values = {"gitVersion": f"v{version}", "gitMajor": numbers[0], "gitMinor": numbers[1]}
+    return module._replace(
+        variables={f"{_VERSION_PACKAGE}.{name}": value for name, value in values.items()}
+    )
+
+
 def release(minor: str) -> str:
     """The version that the module of a minor version requires: "1.37.2"."""
-    match = _RELEASE.search((MODULES / minor / "go.mod").read_text())
-    assert match is not None, f"go.mod of {minor} requires no k8s.io/kubernetes"
-    return match.group(1)
+    return kubernetes(minor).release()
 
 
 def obtain(programs: Sequence[str] = PROGRAMS) -> Path:
@@ -73,23 +170,16 @@ def obtain(programs: Sequence[str] = PROGRAMS) -> Path:
     """
     if assets := os.environ.get(ASSETS_VARIABLE):
         return _checked(Path(assets), programs)
-    target = cache_directory()
-    if not _missing(target, programs):
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.parent / f"{target.name}.lock"):
-        if _missing(target, programs):  # another process may have built them meanwhile
-            _build(target)
-    return target
+    module = kubernetes(tested_minor())
+    try:
+        return module.obtain()
+    except Unavailable as error:
+        raise Unavailable(f"{error}\n{_ALTERNATIVE}") from None
 
 
 def cache_directory() -> Path:
-    """Another module or another Go has another directory."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    minor = tested_minor()
-    sources = [*sorted((MODULES / minor).iterdir()), runtime("go").lock]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return Path(home) / "edgeai" / f"kubernetes-{release(minor)}-{digest[:12]}"
+    """Of Kubernetes' programs of the tested minor version."""
+    return kubernetes(tested_minor()).directory()
 
 
 def _checked(directory: Path, programs: Sequence[str]) -> Path:
@@ -117,52 +207,12 @@ def locked(path: Path) -> Iterator[None]:
         yield  # closing the file unlocks it, also when this process is killed
 
 
-def _build(target: Path) -> None:
-    version = release(tested_minor())
-    say(f"building Kubernetes {version} from its Go modules; this takes minutes")
-    started_s = time.monotonic()
-    output = target.with_name(f"building-{target.name}")
-    for directory in (output, target):  # of a build that was killed
-        shutil.rmtree(directory, ignore_errors=True)
-    output.mkdir()
-    _compile(version, output)
-    (output / "server").rename(output / "etcd")  # its package is etcd/server
-    output.rename(target)
-    say(f"Kubernetes {version} is in {target} after {time.monotonic() - started_s:.0f} s")
-
-
-def _compile(version: str, output: Path) -> None:
-    """Raises: Unavailable, with the last lines of Go"""
-    major, minor, _ = version.split(".")
-    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-    sets = " ".join(f"-X {_VERSION_PACKAGE}.{name}={value}" for name, value in values.items())
-    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {sets}", "-o", f"{output}/"]
-    done = subprocess.run(
-        [_go(), "build", *flags, "tool"],
-        cwd=MODULES / tested_minor(),
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        reason = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise Unavailable(f"building Kubernetes {version} failed; {_ALTERNATIVE}:\n{reason}")
-
-
-def _environment() -> dict[str, str]:
-    """Where Go finds modules is the user's choice; what it builds is not."""
-    own = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
-    fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
-    return {**own, **fixed, "GOWORK": "off"}
-
-
 def _go() -> str:
     """The path of Go. Raises: Unavailable"""
     try:
         python = runtime("go").install()
     except RuntimeUnavailable as error:
-        raise Unavailable(f"there is no Go to build Kubernetes ({error}); {_ALTERNATIVE}") from None
+        raise Unavailable(f"there is no Go ({error})") from None
     code = "import go, os; print(os.path.join(os.path.dirname(go.__file__), 'bin', 'go'))"
     done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     return done.stdout.strip()
