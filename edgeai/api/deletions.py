@@ -5,12 +5,12 @@ finalizers stays after that, until the controllers of the finalizers remove them
 """
 
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import Object
-from edgeai.api.status import left_s
+from edgeai.api.status import left_s, parse_time
 
 TERMINATING: Final = "Terminating"
 """Reason of the fault of such a pod."""
@@ -48,6 +48,14 @@ def is_confirmed(pod: Object) -> bool:
     """
     is_over = pod["metadata"].get("deletionGracePeriodSeconds") == 0
     return is_being_deleted(pod) and is_over
+
+
+def began(pod: Object) -> datetime | None:
+    """When somebody asked for the deletion, by the clock of the API server. None: nobody did, or
+    the time cannot be read.
+    """
+    end = parse_time(pod["metadata"].get("deletionTimestamp"))
+    return None if end is None else end - timedelta(seconds=_grace_s(pod))
 
 
 def why(pod: Object) -> str:

@@ -114,7 +114,8 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     edge_nodes: str = ""
     """Names of the trainers' nodes, joined by commas, for display."""
     active: int = 0
-    """Number of pods that are neither finished nor being deleted."""
+    """Number of pods that are neither finished nor being deleted. In a suspended job pods on edge
+    nodes count until their nodes confirm their end."""
     succeeded: int = 0
     """Number of workers that are done."""
     failed: int = 0

@@ -96,7 +96,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The numbers of pods of one type."""
 
     active: int = 0
-    """Pods that run and are not being deleted."""
+    """Pods that run and are not being deleted. In a suspended job pods on edge nodes and on nodes
+    without contact count until their nodes confirm their end."""
     succeeded: int = 0
     """Pods that succeeded."""
     failed: int = 0

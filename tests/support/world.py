@@ -329,7 +329,7 @@ class World:
         if isinstance(action, Delete):
             child = self.children[action.ref]
             assert child["metadata"]["uid"] == action.uid
-            if self.terminates and action.ref.type == PODS:
+            if self.terminates and action.ref.type == PODS and not action.is_forced:
                 self.children[action.ref] = terminating(child, self._planned_at)
             else:
                 del self.children[action.ref]

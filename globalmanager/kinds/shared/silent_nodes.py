@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from edgeai.api.pod_state import node_of, phase_of
+from edgeai.api.deletions import is_confirmed
+from edgeai.api.pod_state import is_active, node_of, phase_of
 from edgeai.api.resources import Object
 from edgeai.api.status import condition_of, parse_time, worker_entries
 from edgeai.ids import NodeName
@@ -41,6 +42,21 @@ def silent_since(pod: Object) -> datetime | None:
     # A mark without a time counts from the beginning of the pod, so no grace time starts again with
     # every plan.
     return parse_time(mark) or parse_time(creation)
+
+
+def has_quota(observed: Observed, pod: Object, *, is_suspended: bool) -> bool:
+    """Whether the pod counts as active in the numbers of its job. A queue gives the quota of a
+    suspended job to others as soon as no pod of the job does.
+    """
+    if is_active(pod):
+        return True
+    is_over = phase_of(pod) in _TERMINAL_PHASES or is_confirmed(pod)
+    if is_over or not is_suspended:
+        return False
+    # A node out of contact lets the processes run on without a limit. The cloud notices the loss of
+    # a line late, so every node with a LocalController counts.
+    is_edge = NodeName(node_of(pod)) in observed.contacts or bool(last_report(observed, pod))
+    return is_edge or silent_since(pod) is not None
 
 
 def is_in_session(observed: Observed, pod: Object) -> bool:

@@ -11,6 +11,8 @@ it decides nothing by contact:
 - After the grace time the replica counts as lost, which is a failure without an exit code. Its pod
   is deleted by force, because no kubelet confirms the deletion and the next pod needs its name. An
   ended job needs no next pod, so its pods wait for their kubelets.
+- A suspended job needs no next pod either, and its pods keep their part of a quota while their
+  processes may run. What a suspension has deleted is no failure of the resumed job.
 
 .status.outOfContact has the time at which a GlobalManager first saw a replica out of contact. So a
 restart of the GlobalManager neither shortens nor prolongs the grace time.
@@ -33,7 +35,7 @@ from globalmanager.contract import Action, Delete, Observed, Plan
 from globalmanager.kinds.shared import contacts, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.contacts import EDGE_CONNECTED
-from globalmanager.kinds.shared.job_conditions import ENDS
+from globalmanager.kinds.shared.job_conditions import ENDS, State
 from globalmanager.kinds.shared.lifecycle import Timers, has_ended
 from globalmanager.kinds.shared.silent_nodes import silent_since
 from globalmanager.kinds.training import edge_placement, plan, replicas
@@ -57,6 +59,8 @@ class _Pods(NamedTuple):
     """Replicas that are out of contact for longer than the grace time, and so count as lost."""
     unconfirmed: frozenset[ObjectRef]
     """Pods that have ended, or are lost, without a kubelet that could confirm a deletion."""
+    leftovers: tuple[Delete, ...]
+    """Forced deletions of pods that a suspension has deleted, and that are overdue by now."""
 
 
 def plan_across_edge(observed: Observed, now: datetime) -> Plan:
@@ -70,9 +74,8 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     pods = _pods(observed, now)
     job_plan = plan.plan(_without_contact_condition(pods.observed), now)
     finding, waits = _finding(pods, now)
-    job_plan = msgspec.structs.replace(
-        job_plan, stages=_with_forced_deletions(pods, observed, job_plan.stages)
-    )
+    stages = _with_forced_deletions(pods, observed, (pods.leftovers, *job_plan.stages))
+    job_plan = msgspec.structs.replace(job_plan, stages=stages)
     return _with_contact_status(observed, pods, job_plan, finding, waits, now)
 
 
@@ -99,6 +102,7 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
     out: dict[str, datetime] = {}
     lost_names: set[str] = set()
     unconfirmed: set[ObjectRef] = set()
+    leftovers: list[Delete] = []
     for ref, pod in _own_pods(observed):
         if deletions.is_confirmed(pod):  # no kubelet has a say any more
             continue
@@ -111,15 +115,32 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         # Lost contact alone changes nothing (I11): the replica counts as what it was.
         elif (since := _out_since(observed, pod, word, now)) is not None:
             out[ref.name] = since
-            # The taint manager may have deleted the pod, but no kubelet carries this out.
-            corrections[ref] = _without_deletion(pod)
+            if observed.spec.policy.suspend:
+                continue
             # The user's grace time, not the cloud's eviction, says when the job goes on without it.
-            if now - since >= grace:
-                lost_names.add(ref.name)
-                unconfirmed.add(ref)
-                corrections[ref] = _with_node_lost(pod, since)
+            is_overdue = now - since >= grace
+            lost_names.update({ref.name} if is_overdue else ())
+            if _is_leftover(observed, pod, now):
+                leftovers += [Delete(ref, pod["metadata"]["uid"])] if is_overdue else ()
+            # The taint manager may have deleted the pod, but no kubelet carries this out.
+            else:
+                corrections[ref] = (
+                    _with_node_lost(pod, since) if is_overdue else _without_deletion(pod)
+                )
+            unconfirmed.update({ref} if is_overdue else ())
     corrected = _with_pods(observed, corrections) if corrections else observed
-    return _Pods(corrected, out, frozenset(lost_names), frozenset(unconfirmed))
+    return _Pods(corrected, out, frozenset(lost_names), frozenset(unconfirmed), tuple(leftovers))
+
+
+def _is_leftover(observed: Observed, pod: Object, now: datetime) -> bool:
+    """Whether the deletion of the pod began before the job was resumed."""
+    suspended = status.condition(observed, State.SUSPENDED)
+    began = deletions.began(pod)
+    if not suspended or began is None:
+        return False
+    is_resuming = suspended.get("status") == Truth.TRUE
+    resumed = now if is_resuming else parse_time(status.status_of(observed).get("startTime"))
+    return resumed is not None and began <= resumed
 
 
 def _own_pods(observed: Observed) -> Iterable[tuple[ObjectRef, Object]]:
@@ -259,7 +280,7 @@ def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
     timers = Timers().add(contact_in_s, *((moment - now).total_seconds() for moment in moments))
     silent_at_edge = {name: since for name, since in silent_replicas.items() if name in at_edge}
     if silent_at_edge:
-        message = _out_text(silent_at_edge, grace)
+        message = _out_text(silent_at_edge, None if observed.spec.policy.suspend else grace)
         finding = Finding(EDGE_CONNECTED, Truth.FALSE, "ReplicasOutOfContact", message)
     warning = edge_placement.warning(observed)
     if finding is not None and warning:
@@ -267,17 +288,19 @@ def _finding(pods: _Pods, now: datetime) -> tuple[Finding | None, Timers]:
     return finding, timers
 
 
-def _out_text(silent_replicas: Mapping[str, datetime], grace: timedelta) -> str:
+def _out_text(silent_replicas: Mapping[str, datetime], grace: timedelta | None) -> str:
+    """Args: grace: None for a suspended job, which waits without a limit"""
     parts = [
-        f"{name} since {rfc3339(since)}, lost at {rfc3339(since + grace)}"
+        f"{name} since {rfc3339(since)}" + (f", lost at {rfc3339(since + grace)}" if grace else "")
         for name, since in sorted(silent_replicas.items())[:_MAX_NAMED]
     ]
+    effect = "the job goes on" if grace else "may still run and counts as active"
     more = (
         f" and {len(silent_replicas) - _MAX_NAMED} more"
         if len(silent_replicas) > _MAX_NAMED
         else ""
     )
-    return f"out of contact, the job goes on: {'; '.join(parts)}{more}"
+    return f"out of contact, {effect}: {'; '.join(parts)}{more}"
 
 
 def _with_contact_status(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from edgeai.api import pod_state
 from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import Object
 from edgeai.api.status import mapping
@@ -16,6 +15,7 @@ from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions, State
 from globalmanager.kinds.shared.queued_pods import has_room, waiting_reason
+from globalmanager.kinds.shared.silent_nodes import has_quota
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training import replicas, waiting
 from globalmanager.kinds.training.framework import Counts, KubeflowJob
@@ -87,7 +87,11 @@ def counts(job: Snapshot) -> dict[str, Counts]:
             desired=replica.count,
             # The operator counts a running pod that is being deleted as failed, but its end says
             # nothing about the training.
-            active=sum(phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in present),
+            active=sum(
+                phase_of(pod) == "Running"
+                and has_quota(job.observed, pod, is_suspended=bool(job.spec.policy.suspend))
+                for pod in present
+            ),
             # Pods of finished replicas disappear, so only the history knows them all (I4).
             succeeded=sum(name in job.history.finished for name in names),
             failed=sum(phase_of(pod) == "Failed" for pod in present),

@@ -35,7 +35,7 @@ from globalmanager.kinds.edge.federatedlearningjob.spec import COMPLETE, FAILED,
 from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers, own_pods
-from globalmanager.kinds.shared.silent_nodes import silent_since
+from globalmanager.kinds.shared.silent_nodes import has_quota, silent_since
 from globalmanager.kinds.shared.status import RESUMED, SUSPENDED
 
 REPLACED_AFTER_S: Final = 30.0
@@ -385,8 +385,9 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
 def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
     pods = own_pods(observed)
     finished_names = finished(observed, spec)
+    is_suspended = types.is_suspended(observed)
     return {
-        "active": sum(pod_state.is_active(pod) for pod in pods),
+        "active": sum(has_quota(observed, pod, is_suspended=is_suspended) for pod in pods),
         "succeeded": len(finished_names),
         "failed": sum(phase_of(pod) == "Failed" for pod in pods),
         "finished": finished_names,

@@ -16,12 +16,13 @@ from edgeai.api.status import condition_of, left_s
 from globalmanager.contract import Observed
 from globalmanager.kinds.elastic.trainingjob import launcher as launchers
 from globalmanager.kinds.elastic.trainingjob import workers
-from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob, is_suspended
 from globalmanager.kinds.elastic.trainingjob.states import JobState, Launcher
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import MAX_RESTARTS, attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions
 from globalmanager.kinds.shared.outcomes import outcomes as of_all_kinds
+from globalmanager.kinds.shared.silent_nodes import has_quota
 
 KIND: Final = "TrainingJob"
 STATES: Final = tuple(state for state in JobState if state is not JobState.NEW)
@@ -155,7 +156,9 @@ def numbers(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     for (type_, role), role_pods in pods_by_role.items():
         counts = {
             "active": sum(
-                phase_of(pod) == "Running" and pod_state.is_active(pod) for pod in role_pods
+                phase_of(pod) == "Running"
+                and has_quota(observed, pod, is_suspended=is_suspended(observed.object))
+                for pod in role_pods
             ),
             "succeeded": sum(phase_of(pod) == "Succeeded" for pod in role_pods),
             "failed": sum(phase_of(pod) == "Failed" for pod in role_pods),

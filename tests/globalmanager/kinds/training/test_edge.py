@@ -618,6 +618,73 @@ def test_a_suspended_job_deletes_each_pod_once() -> None:
     assert WORKER_0 not in deletions(world.plan(at(130)))
 
 
+# ---- the quota of a suspended job ----
+
+
+def suspended(world: World, seconds: float = 130) -> World:
+    """The job is suspended, and no node has confirmed the end of a pod."""
+    world.terminates = True
+    return world.change(pytorch_spec(policy="Never", run={"suspend": True})).settle(at(seconds))
+
+
+def resumed(world: World, seconds: float) -> World:
+    return world.change(pytorch_spec(policy="Never")).settle(at(seconds))
+
+
+def test_a_replica_at_the_edge_is_active_until_its_node_confirms_its_end() -> None:
+    """The line may be down although nobody has noticed yet. A node in the cloud is as upstream."""
+    world = suspended(edge_job("Never"))
+    assert numbers(world) == {"Master": {}, "Worker": {"active": 2}}
+    world.gone("Pod", WORKER_0).settle(at(131))
+    assert numbers(world)["Worker"] == {"active": 1}
+    world.end_deleted().settle(at(132))
+    assert numbers(world) == {"Master": {}, "Worker": {}}
+
+
+def test_a_suspended_replica_out_of_contact_is_active_however_long_that_lasts() -> None:
+    world = suspended(cut(edge_job("Never"), since=at(100)))
+    world.end_deleted(WORKER_0).settle(at(9000))
+    assert numbers(world)["Worker"] == {"active": 1}
+    assert deletions(world.plan(at(9000))) == {}, "no force frees what a process uses"
+    assert conditions(world)[-1] == "Suspended"
+    assert contact(world) == ("False", OUT)
+    message = world.condition("EdgeConnected")["message"]
+    assert message == (
+        f"out of contact, may still run and counts as active: {WORKER_0} since {rfc3339(at(100))}"
+    )
+
+
+def test_a_report_that_the_replica_has_ended_frees_a_suspended_job() -> None:
+    world = suspended(cut(edge_job("Never"), since=at(100)))
+    world.receive(told(world, "failed", codes="main=143"))
+    assert deletions(world.plan(at(140))) == {WORKER_0: True}
+    assert numbers(world.settle(at(140)))["Worker"] == {"active": 1}, "worker 1 ends"
+
+
+def test_a_lost_node_without_a_localcontroller_keeps_its_part_of_the_quota() -> None:
+    world = silent(edge_job("Never"), MASTER, since=at(100)).settle(at(120))
+    assert numbers(suspended(world))["Master"] == {"active": 1}
+
+
+def test_a_resumed_job_takes_a_replica_of_before_for_no_failure() -> None:
+    world = suspended(cut(edge_job("Never"), since=at(100))).end_deleted(WORKER_0)
+    resumed(world.settle(at(140)), 150)
+    assert "deletionTimestamp" in world.child("Pod", WORKER_0)["metadata"], "its grace time"
+    world.settle(at(160))
+    assert "restarts" not in world.status
+    assert conditions(world)[-1] != "Failed"
+    assert "deletionTimestamp" not in world.child("Pod", WORKER_0)["metadata"], "a new pod"
+    world.pods_become("Running", conditions=[ready("True", NOW)]).settle(at(170))
+    assert conditions(world)[-1] == "Running"
+
+
+def test_a_job_that_is_resumed_after_the_grace_time_waits_no_longer() -> None:
+    world = suspended(cut(edge_job("Never"), since=at(100))).end_deleted(WORKER_0)
+    resumed(world.settle(at(9000)), 9010)
+    assert "restarts" not in world.status
+    assert "deletionTimestamp" not in world.child("Pod", WORKER_0)["metadata"]
+
+
 def test_the_end_of_the_job_removes_what_was_said_about_contact() -> None:
     world = cut(edge_job(), since=at(100)).settle(at(120))
     world.pods_become("Succeeded", MASTER).settle(at(130))

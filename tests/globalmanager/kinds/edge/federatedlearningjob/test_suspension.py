@@ -118,3 +118,15 @@ def test_a_resumed_job_waits_for_a_pod_that_still_ends() -> None:
     world.terminates = False
     world.end_deleted().settle(at(3))
     assert pod_names(world) == POD_NAMES
+
+
+def test_a_trainer_is_active_until_its_node_confirms_its_end() -> None:
+    """The line to the node may be down, and a queue gives the quota of the job to others."""
+    world = running()
+    world.terminates = True
+    world.change(SUSPENDED).settle(at(1))
+    assert world.status["active"] == 2, "both trainers, and not the aggregator in the cloud"
+    world.gone("Pod", "digits-train-0").settle(at(2))
+    assert world.status["active"] == 1
+    world.end_deleted().settle(at(3))
+    assert world.status["active"] == 0
