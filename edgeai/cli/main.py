@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from edgeai.cli.install import commands as install_commands
 from edgeai.cli.jobs import commands as job_commands
 from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
 from edgeai.errors import EdgeAIError
+from edgeai.kube import warnings
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster.errors import ClusterError
 from edgeai.text import printable
@@ -291,6 +293,7 @@ def _imports() -> Iterator[None]:
 def main() -> None:
     """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
+    _print_warnings()
     try:
         with output.checked():
             app()
@@ -300,6 +303,13 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _print_warnings() -> None:
+    """Print on stderr what the API server warns of, as kubectl does."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("Warning: %(message)s"))
+    logging.getLogger(warnings.LOGGER).addHandler(handler)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Sends the requests of `client`, each at the right moment, with the right permission, in time.
 
 A request waits for a slot of its share and for the rate, asks the guard, and has a deadline. Every
-failure becomes an ApiError. This module decodes no object, retries nothing and logs nothing.
+failure becomes an ApiError. This module decodes no object, retries nothing and logs nothing but
+the warnings of the API server.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from edgeai.kube.rate import Share, SharedRate
 from edgeai.kube.remedies import OF_A_PROCESS, Remedies
 from edgeai.kube.slots import Slots
 from edgeai.kube.transport import Distrusted, HandshakeRefused, Transport, UnknownHost
+from edgeai.kube.warnings import Warnings
 
 _CONTAINER_NOT_FOUND: Final = b"container not found"
 RequestHook = Callable[[str, str, float], None]
@@ -108,6 +110,7 @@ class Policy(NamedTuple):
     settings: ClientSettings
     on_request: RequestHook
     rate: SharedRate
+    warnings: Warnings
     slots: Mapping[Share, Slots]
     """A share without slots waits for the rate alone."""
     share: Share = Share.OTHER
@@ -126,7 +129,7 @@ def new_policy(transport: Transport, settings: ClientSettings, on_request: Reque
             before=reports,
             hold_s=settings.slot_hold_s,
         )
-    return Policy(transport, settings, on_request, rate_of(settings), slots)
+    return Policy(transport, settings, on_request, rate_of(settings), Warnings(), slots)
 
 
 def rate_of(settings: ClientSettings) -> SharedRate:
@@ -320,6 +323,7 @@ class Sender:
                 accept=request.accept,
             ) as response:
                 report(response.status)
+                self.policy.warnings.hear(request.target, response.headers.getall("Warning", ()))
                 yield response
 
     @contextmanager

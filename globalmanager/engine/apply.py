@@ -19,6 +19,7 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.api.status import WAITING
 from edgeai.errors import EdgeAIError
+from edgeai.kube import warnings
 from edgeai.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, TooLarge
 from edgeai.kube.patches import merged
 from globalmanager.cache.live import Live
@@ -52,6 +53,7 @@ from globalmanager.kinds.shared.objects import differences, owner_reference
 log = logs.get_logger(__name__)
 
 _AT_ONCE_S: Final = 0.001  # a wait of 0 would carry out the action
+_MAX_WARNINGS: Final = 4096  # that are remembered, so that each job has an Event of them once
 _MAX_FIELDS_NAMED: Final = 5  # changed fields that one Event names
 # of one plan, so that a large job does not keep other jobs waiting
 _MAX_PARALLEL_ACTIONS: Final = 8
@@ -139,6 +141,7 @@ class Applier:
         self._drift = drift
         self._status = status
         self._recorder = recorder
+        self._warnings = warnings.Memory(_MAX_WARNINGS)
 
     async def apply(self, observed: Observed, plan: Plan) -> float | None:
         """Apply the stages of the plan, then write the plan's status and record the plan's events.
@@ -244,6 +247,22 @@ class Applier:
                 self._recorder.record(about, event)
 
     async def _apply_action(self, observed: Observed, action: Action) -> Success | None:
+        """As `_carry_out`. What the API server warns of meanwhile becomes an Event."""
+        with warnings.collected() as texts:
+            try:
+                return await self._carry_out(observed, action)
+            finally:
+                for text in texts:
+                    self._warn(observed, action, text)
+
+    def _warn(self, observed: Observed, action: Action, text: str) -> None:
+        """Record a warning once: all pods of a job have the same unknown field."""
+        if self._warnings.is_new((observed.uid, text)):
+            type_ = action.type if isinstance(action, Create | Replace) else action.ref.type
+            event = Event(Severity.WARNING, "APIWarning", f"{type_.kind}: {text}")
+            self._recorder.record(observed.object, event)
+
+    async def _carry_out(self, observed: Observed, action: Action) -> Success | None:
         """Returns: what an Event tells; None when the action has changed nothing, or only what
         programs read
         """

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
+from multidict import CIMultiDict
 
 from tests.simulation.api import Answer, Api, Watch
 from tests.simulation.world import Process, VirtualTime, fail, succeed
@@ -39,7 +40,7 @@ class Response:
 
     def __init__(self, status: int, retry_after: str, body: "Body") -> None:
         self.status = status
-        self.headers = {"Retry-After": retry_after} if retry_after else {}
+        self.headers = CIMultiDict({"Retry-After": retry_after} if retry_after else {})
         self.content = body
 
     async def read(self) -> bytes:
