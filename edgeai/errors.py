@@ -6,7 +6,8 @@ EdgeAIError
 ├── StateError          the state directory cannot be used; exit code 3
 ├── ProtocolError       the peer broke the wire protocol; carries the WebSocket close code
 ├── Gone                the object that somebody asks for does not exist
-├── TooLarge            an object would be larger than its store accepts
+├── Unwritable          the store accepts the object, but not this content of it
+│   └── TooLarge        an object would be larger than its store accepts
 └── Unavailable         a dependency does not answer now; try again later
     └── Overloaded      the dependency refuses more requests now; carries seconds until the retry
 
@@ -64,7 +65,11 @@ class Gone(EdgeAIError):
     """The object that the call is about does not exist, or no longer. A retry does not help."""
 
 
-class TooLarge(EdgeAIError):
+class Unwritable(EdgeAIError):
+    """The store does not accept the content, for example because it breaks the schema."""
+
+
+class TooLarge(Unwritable):
     """The object would be larger than its store accepts. A retry of the same call does not help."""
 
 

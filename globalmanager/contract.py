@@ -2,14 +2,14 @@
 
 A kind is a folder of pure functions. The engine observes a job, calls the kind's `plan` and applies
 the plan. The engine calls `assignments` to learn what each edge node must hold. The edge side calls
-`fold` to learn how a report changes the job's status. This module does no I/O, reads no clock and
+`fold` to learn how reports change the job's status. This module does no I/O, reads no clock and
 logs nothing.
 """
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -376,6 +376,31 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     of their reports, because the node has lost these ledgers. None: of any ledger's reports."""
 
 
+class Fold(Protocol):
+    """Puts the reports of one job into its .status. Total, but for ReportRefused."""
+
+    def add(self, report: WorkerReport) -> None:
+        """Raises: ReportRefused when .status has no room. The report then changes nothing"""
+
+    def patch(self) -> Mapping[str, Any]:
+        """The merge patch of .status for all reports that were added; empty when nothing
+        changes.
+        """
+
+
+class NoFold:
+    """Of a kind whose workers report nothing."""
+
+    def __init__(self, _status: Mapping[str, Any]) -> None:
+        pass
+
+    def add(self, report: WorkerReport) -> None:
+        pass
+
+    def patch(self) -> Mapping[str, Any]:
+        return {}
+
+
 class Suspension(msgspec.Struct, frozen=True):
     """The field of a job that suspends it: its path in the object, and its two values."""
 
@@ -472,11 +497,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
     """Node -> what the node must hold. Depends only on the spec, the settings and the nodes of
     pods and of their controllers. Total."""
-    fold: Callable[[Mapping[str, Any], WorkerReport], Mapping[str, Any] | None] = (
-        lambda _status, _report: None
-    )
-    """(.status, report) -> merge patch for .status. None when the report changes nothing. Total,
-    but for ReportRefused."""
+    fold: Callable[[Mapping[str, Any]], Fold] = NoFold
+    """.status -> what puts reports into it."""
 
     suspensions: tuple[Suspension, ...] = ()
     """How a person suspends a job of this kind; empty: not at all. A job runs when none of the

@@ -7,7 +7,8 @@ ApiError                the request failed; also any status without a class of i
 ├── AlreadyExists       409: an object of this name exists already
 ├── Conflict            409: the object changed since it was read, or has another uid
 ├── Expired             410: the resourceVersion is too old; list again
-├── Invalid             422: the object breaks its schema; trying again does not help
+├── BadRequest          400, also Unwritable: the request is malformed
+├── Invalid             422, also Unwritable: the object breaks its schema
 ├── TooLarge            413, or a 500 of etcd: the object would be larger than the API stores
 ├── NotLeading          not sent, or cancelled: only the leader may write, and another replica leads
 ├── Malformed           the answer does not come from a Kubernetes API, e.g. a proxy's HTML page
@@ -99,7 +100,11 @@ class Expired(ApiError):
     pass
 
 
-class Invalid(ApiError):
+class BadRequest(ApiError, errors.Unwritable):
+    pass
+
+
+class Invalid(ApiError, errors.Unwritable):
     pass
 
 
@@ -132,6 +137,7 @@ class Silent(Unreachable):
 
 
 _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
+    400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,

@@ -43,35 +43,6 @@ def merged(present: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str,
     return result
 
 
-def between(present: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The smallest merge patch that turns `present` into `target`; None when the two are equal.
-
-    Args: target: a result of `merged`; the parts that it shares with `present` cost no comparison
-    """
-    patch: dict[str, Any] = {field: None for field in present if field not in target}
-    for field, want in target.items():
-        value = present.get(field)
-        if value is want:
-            continue
-        if isinstance(want, Mapping) and isinstance(value, Mapping):
-            inner = between(value, want)
-            if inner is not None:
-                patch[field] = inner
-        elif value != want or field not in present:
-            patch[field] = want
-    return patch or None
-
-
-def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two merge patches change the same field."""
-    for field in one.keys() & other.keys():
-        a, b = one[field], other[field]
-        both = isinstance(a, Mapping) and isinstance(b, Mapping)
-        if not both or overlap(a, b):
-            return True
-    return False
-
-
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch without removals of fields, for an object that does not exist yet."""
     return {

@@ -34,7 +34,7 @@ from tests.fuzz.inputs import changed_bytes, seeds, trees
 from tests.globalmanager.edge.world import assignment
 from tests.globalmanager.rest.cluster import RestSide as RestWorld
 from tests.globalmanager.rest.cluster import object_of
-from tests.support.world import NOW
+from tests.support.world import NOW, patch_of
 from tests.support.world import World as JobWorld
 from tests.support.world import report as report_of
 
@@ -112,7 +112,7 @@ def check_cr(data: bytes) -> None:
         plan = world.plan(NOW)
         world.apply(plan)
         second = world.plan(NOW)
-        told = [plan.status, second.status, world.kind.fold(world.status, report_of())]
+        told = [plan.status, second.status, patch_of(world.kind.fold(world.status), report_of())]
         for value in (*told, *kind.assignments(world.observed()).values()):
             msgspec.json.encode(value)
         for action in (*plan.actions, *second.actions):

@@ -137,8 +137,15 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     return {NodeName(spec.node): Assignment(key, uid, observed.generation, body)}
 
 
-def fold(_status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] | None:
-    return {"workers": {report.worker: {"status": report.body.status}}}
+class GadgetFold:
+    def __init__(self, _status: Mapping[str, Any]) -> None:
+        self._workers: dict[str, Any] = {}
+
+    def add(self, report: WorkerReport) -> None:
+        self._workers[report.worker] = {"status": report.body.status}
+
+    def patch(self) -> Mapping[str, Any]:
+        return {"workers": self._workers}
 
 
 GADGET = Kind(
@@ -149,7 +156,7 @@ GADGET = Kind(
     references=references,
     plan=plan,
     assignments=assignments,
-    fold=fold,
+    fold=GadgetFold,
 )
 
 

@@ -97,7 +97,9 @@ def fold(world: Snapshot, report: Mapping[str, Any]) -> Json:
         body=msgspec.convert(report["body"], ReportBody),
         group=world.job["apiVersion"].partition("/")[0],
     )
-    return _kind_of(world.job).fold(world.status, taken)
+    fold = _kind_of(world.job).fold(world.status)
+    fold.add(taken)
+    return fold.patch() or None
 
 
 def _type_of(object_: Object) -> ResourceType | None:

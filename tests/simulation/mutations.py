@@ -48,11 +48,15 @@ MUTATIONS: Final = (
         "I3 I5",
         Edit(
             INBOX,
-            "return await self._writer.write(entry.task, key.uid, report)",
-            "self._late = asyncio.ensure_future(\n"
-            "                    self._writer.write(entry.task, key.uid, report)\n"
+            "                written = await self._writer.write(\n"
+            "                    mailbox.task, mailbox.uid, [reports[key] for key in keys]\n"
+            "                )\n",
+            "                self._late = asyncio.ensure_future(\n"
+            "                    self._writer.write(\n"
+            "                        mailbox.task, mailbox.uid, [reports[key] for key in keys]\n"
+            "                    )\n"
             "                )\n"
-            "                return Done()",
+            "                written = [Done()] * len(keys)\n",
         ),
     ),
     Mutation(
@@ -164,7 +168,7 @@ MUTATIONS: Final = (
         "I4 I9",
         Edit(
             "globalmanager/edge/sessions/report_writer.py",
-            "generation=report.version",
+            "generation=reports[0].version",
             "generation=None",
         ),
     ),

@@ -33,6 +33,7 @@ from globalmanager.contract import (
     Annotate,
     Contact,
     Delete,
+    Fold,
     Kind,
     Observed,
     PatchStatus,
@@ -118,6 +119,13 @@ def report(
         is_former=is_former,
         body=body,
     )
+
+
+def patch_of(fold: Fold, *reports: WorkerReport) -> Mapping[str, Any]:
+    """What these reports change."""
+    for one in reports:
+        fold.add(one)
+    return fold.patch()
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -237,9 +245,9 @@ class World:
 
     def receive(self, report: WorkerReport) -> Mapping[str, Any] | None:
         taken = msgspec.structs.replace(report, group=self.type.group)
-        patch = self.kind.fold(self.status, taken)
-        self.object = {**self.object, "status": merged(self.status, patch or {})}
-        return patch
+        patch = patch_of(self.kind.fold(self.status), taken)
+        self.object = {**self.object, "status": merged(self.status, patch)}
+        return patch or None
 
     # ---- what became of the workers ---------------------------------------------------------
 

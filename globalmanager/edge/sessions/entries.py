@@ -1,8 +1,16 @@
-"""What waits in the inbox: the newest report of a worker, and who gets its acknowledgement."""
+"""What waits in the inbox: the newest report of a worker, who gets its acknowledgement, and the
+mailbox of a job.
+"""
 
+import asyncio
+import enum
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from common import wire
+from common.clock import loop_time
+from edgeai.backoff import Backoff
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from globalmanager.contract import WorkerReport
 
@@ -69,6 +77,60 @@ class Entry(NamedTuple):
     @property
     def is_terminal(self) -> bool:
         return self.report.body.status in wire.TERMINAL
+
+
+class Lane(enum.IntEnum):
+    ENDS = 0
+    OTHERS = 1
+
+
+class Mailbox:
+    """The reports of one job, and when they may be written. Times are those of the event loop."""
+
+    def __init__(self, uid: Uid, task: TaskKey) -> None:
+        self.uid = uid
+        self.task = task
+        self.waiting: dict[WorkerKey, Entry] = {}
+        self.active: dict[WorkerKey, Entry] = {}
+        """A writer works on these reports."""
+        self.deferred: dict[WorkerKey, Entry] = {}
+        """Each of these reports could not be written, although others could."""
+        self.backoff: Backoff | None = None
+        self.retry_at_s = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_urgent = False
+        """Whether the end of a worker waits."""
+        self.lane: Lane | None = None
+        """Where the mailbox queues for a writer; None: nowhere."""
+        self._open_at_s = 0.0  # end of the pause after the last write
+
+    def entries(self) -> Iterator[Entry]:
+        return chain(self.waiting.values(), self.active.values(), self.deferred.values())
+
+    def put(self, key: WorkerKey, entry: Entry) -> None:
+        self.waiting[key] = entry
+        self.is_urgent |= entry.is_terminal
+
+    def due_s(self) -> float:
+        """When the next write may begin. The end of a worker waits for no pause."""
+        return self.retry_at_s if self.is_urgent else max(self.retry_at_s, self._open_at_s)
+
+    def take(self, max_bytes: int, *, pause_s: float) -> None:
+        """Begin a write of the reports that wait, ends first, and the pause until the next one."""
+        self.lane = None
+        self._open_at_s = loop_time() + pause_s
+        size = 0
+        for key, entry in sorted(self.waiting.items(), key=lambda item: not item[1].is_terminal):
+            size += entry.size_bytes
+            if self.active and size > max_bytes:
+                break
+            self.active[key] = self.waiting.pop(key)
+        self.is_urgent = any(entry.is_terminal for entry in self.waiting.values())
+
+    def release(self) -> dict[WorkerKey, Entry]:
+        """End the write. Returns: the reports that it was about"""
+        active, self.active = self.active, {}
+        return active
 
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:

@@ -1,10 +1,16 @@
 """The inbox: takes reports from the sessions and writes them into the status of their objects.
 
-Sessions `offer` reports. A fixed number of writers passes each report to the report writer and then
-acknowledges the report. Only the newest report of each worker waits. Its acknowledgement also
-covers the older reports. A report changes nothing when its worker is not bound to the sending node.
-The writer checks the binding again before each write. The inbox touches no socket and writes
-nothing itself.
+Sessions `offer` reports. Of each worker only the newest report waits; its acknowledgement also
+covers the older reports. One writer at a time takes all reports that wait for a job, passes them to
+the report writer, and then acknowledges them: a thousand workers of one job cost one write, and not
+a thousand. The ends of workers go first. A report changes nothing when its worker is not bound to
+the sending node. The writer checks the binding again before each write. The inbox touches no socket
+and writes nothing itself.
+
+A thousand jobs whose workers report ten times a second would keep the API server busy with values
+that nobody has read yet. So a job is written at most once in a pause, and then with the newest
+reports. With few jobs the pause is so short that nobody notices. The end of a worker waits for no
+pause.
 
 Four kinds of reports are refused: the worker is not bound to the sender, the body does not decode,
 the object is gone, or it has no room for the report. A refused report is never written. A refusal
@@ -13,27 +19,34 @@ node's other workers must not suffer.
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Iterable
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from common import wire
-from common.clock import SYSTEM_CLOCK, Clock
+from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from common.logs import get_logger
 from common.session import WINDOW
 from common.tasks import TaskGroup
 from common.traces import Version
 from edgeai.backoff import Backoff
-from edgeai.errors import ProtocolError
+from edgeai.errors import EdgeAIError, ProtocolError
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName, group_of
 from globalmanager.contract import WorkerReport
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
-from globalmanager.edge.sessions.entries import Entry, Receipt, Sender, WorkerKey, is_stale_after
-from globalmanager.edge.sessions.pauses import Pauses
-from globalmanager.edge.sessions.ready import Ready
+from globalmanager.edge.sessions.entries import (
+    Entry,
+    Lane,
+    Mailbox,
+    Receipt,
+    Sender,
+    WorkerKey,
+    is_stale_after,
+)
 from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
@@ -52,8 +65,8 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The report could not be written now. The next attempt begins at the earliest after `after_s`
-    seconds.
+    """This report could not be written now, although others could. The next attempt begins at the
+    earliest after `after_s` seconds.
     """
 
     reason: str
@@ -73,9 +86,14 @@ Outcome = Done | Refused | Retry | Dropped
 
 
 class ReportWriter(Protocol):
-    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
-        """Write a report into the status of exactly the object with this uid. Done means that the
-        API has stored the report, or a newer one.
+    async def write(
+        self, key: TaskKey, uid: Uid, reports: Sequence[WorkerReport]
+    ) -> Sequence[Outcome]:
+        """Write reports into the status of exactly the object with this uid.
+
+        Returns: the outcome of each report. Done means that the API has stored the report, or a
+            newer one
+        Raises: EdgeAIError when none of the reports could be written now
         """
 
     def ledgers_of(
@@ -91,16 +109,21 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int = 64 * 1024 * 1024
     """Largest total size of all waiting reports, in encoded bytes."""
     writers: int = 64
-    """Number of writes that run at the same time."""
-    writers_per_object: int = 8
-    """Number of writes about one object that run at the same time. A slow or refused object thus
-    leaves most writers to the reports of other objects."""
+    """Number of jobs that are written at the same time. Each job has one writer at most."""
+    write_bytes: int = 1024 * 1024
+    """Size of the reports of one write, in encoded bytes. The first report may be larger."""
     write_timeout_s: float = 30.0
     """Seconds after which an attempt to write counts as failed. The inbox then tries again."""
     backoff_base_s: float = 0.5
-    """Longest delay in seconds before the first further attempt, for each worker."""
+    """Longest delay in seconds before the first further attempt, for each job."""
     backoff_max_s: float = 30.0
     """Longest delay in seconds before any further attempt."""
+    pause_s: float = 1.4
+    """Longest pause between two writes of a job. A value is at most 2 s old: it leaves its node
+    after at most 0.3 s (localcontroller.link.pacing), waits for this time, and has the rest for the
+    way to the API server and to a watch."""
+    writes_per_s: float = 100.0
+    """Writes per second about all jobs together, up to which the pauses are shorter."""
     warn_every_s: float = 10.0
     """Seconds. One node's reports for foreign workers cause at most one log line in this time."""
 
@@ -130,16 +153,10 @@ class Inbox:
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
-        self._waiting: dict[WorkerKey, Entry] = {}
-        self._active: dict[WorkerKey, Entry] = {}  # a writer works on these reports
-        # keys in _ready, and keys that wait for their backoff
-        self._scheduled: set[WorkerKey] = set()
-        self._ready: Ready[WorkerKey] = Ready()  # _waiting limits its length
-        # keys in _scheduled of an object with `writers_per_object` active reports, oldest first
-        self._parked: dict[Uid, deque[WorkerKey]] = {}
-        self._active_of: Counter[Uid] = Counter()
-        self._pauses: Pauses[WorkerKey] = Pauses(self._ready.put)
-        self._backoffs: dict[WorkerKey, Backoff] = {}
+        self._mailboxes: dict[Uid, Mailbox] = {}
+        # (lane, turn, mailbox). A mailbox that has changed its lane is in the queue twice.
+        self._ready: asyncio.PriorityQueue[tuple[Lane, int, Mailbox]] = asyncio.PriorityQueue()
+        self._turns = itertools.count()
         self._reports_of: Counter[NodeName] = Counter()
         self._reports = 0  # the sum of the counts in _reports_of
         self._size_bytes = 0
@@ -155,8 +172,8 @@ class Inbox:
         return self._reports
 
     def _oldest_s(self) -> float:
-        entries = (*self._waiting.values(), *self._active.values())
-        return self._clock.elapsed() - min(entry.since for entry in entries) if entries else 0.0
+        since = [entry.since for mailbox in self._mailboxes.values() for entry in mailbox.entries()]
+        return self._clock.elapsed() - min(since) if since else 0.0
 
     async def run(self) -> None:
         """Write reports until this task is cancelled. Then the waiting reports stay unacknowledged,
@@ -231,12 +248,20 @@ class Inbox:
 
     def _put(self, key: WorkerKey, entry: Entry) -> None:
         self._count(entry)
-        before = self._waiting.get(key)
-        self._waiting[key] = entry if before is None else self._merge(before, entry)
-        if entry.is_terminal and self._pauses.release(key.uid, key):
-            self._ready.put(key)
-        if key not in self._active:
-            self._schedule(key)
+        mailbox = self._mailboxes.get(key.uid)
+        if mailbox is None:
+            mailbox = self._mailboxes[key.uid] = Mailbox(key.uid, entry.task)
+        if key in mailbox.deferred:
+            mailbox.deferred[key] = self._merge(mailbox.deferred[key], entry)
+            return
+        before = mailbox.waiting.get(key)
+        mailbox.put(key, entry if before is None else self._merge(before, entry))
+        self._schedule(mailbox)
+
+    def _put_back(self, mailbox: Mailbox, key: WorkerKey, entry: Entry) -> None:
+        """Let a report that was not written wait again. It stayed in the counts meanwhile."""
+        newer = mailbox.waiting.get(key)
+        mailbox.put(key, entry if newer is None else self._merge(entry, newer))
 
     def _merge(self, older: Entry, newer: Entry) -> Entry:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
@@ -260,12 +285,36 @@ class Inbox:
     def _discount(self, entry: Entry) -> None:
         self._count(entry, -1)
 
-    def _schedule(self, key: WorkerKey) -> None:
-        if key not in self._scheduled:
-            self._scheduled.add(key)
-            self._ready.put(key)
-        if self._waiting[key].is_terminal:
-            self._ready.hasten(key)
+    def _schedule(self, mailbox: Mailbox) -> None:
+        """Queue the mailbox now, or when its pause and its backoff are over. A mailbox whose writer
+        is at work is scheduled when the writer has finished.
+        """
+        if mailbox.active:
+            return
+        if mailbox.due_s() > loop_time():
+            self._wake_at(mailbox.due_s(), mailbox)
+        elif mailbox.waiting:
+            self._join(mailbox, Lane.ENDS if mailbox.is_urgent else Lane.OTHERS)
+        elif not mailbox.deferred:
+            self._mailboxes.pop(mailbox.uid, None)
+            if mailbox.timer is not None:
+                mailbox.timer.cancel()
+
+    def _join(self, mailbox: Mailbox, lane: Lane) -> None:
+        if mailbox.lane is None or lane < mailbox.lane:
+            mailbox.lane = lane
+            self._ready.put_nowait((lane, next(self._turns), mailbox))
+
+    def _wake_at(self, due_s: float, mailbox: Mailbox) -> None:
+        if mailbox.timer is not None:
+            if mailbox.timer.when() <= due_s:
+                return
+            mailbox.timer.cancel()
+        mailbox.timer = asyncio.get_running_loop().call_at(due_s, self._wake, mailbox)
+
+    def _wake(self, mailbox: Mailbox) -> None:
+        mailbox.timer = None
+        self._schedule(mailbox)
 
     # ---- backpressure ----
 
@@ -290,60 +339,84 @@ class Inbox:
 
     async def _write(self) -> None:
         while True:
-            key = await self._ready.get()
-            is_urgent = self._waiting[key].is_terminal
-            if self._pauses.hold(key.uid, key, is_urgent=is_urgent):
-                continue
-            self._pauses.begin(key.uid)
-            if self._active_of[key.uid] >= self._limits.writers_per_object:
-                self._parked.setdefault(key.uid, deque()).append(key)
-                continue
-            self._scheduled.discard(key)
-            entry = self._waiting.pop(key)
-            self._active[key] = entry
-            self._active_of[key.uid] += 1
-            outcome = await self._attempt(key, entry)
-            del self._active[key]
-            self._release(key.uid)
-            self._finish(key, entry, outcome)
+            _, _, mailbox = await self._ready.get()
+            if mailbox.lane is None:
+                continue  # its turn came in the other lane
+            pause_s = min(self._limits.pause_s, len(self._mailboxes) / self._limits.writes_per_s)
+            mailbox.take(self._limits.write_bytes, pause_s=pause_s)
+            try:
+                outcomes = await self._attempt(mailbox)
+            except (EdgeAIError, TimeoutError) as error:
+                self._retry(mailbox, error)
+            # a fault of one job must not stop the reports of other jobs
+            except Exception as error:
+                log.exception("reports not written", task=mailbox.task)
+                self._retry(mailbox, error)
+            else:
+                self._finish(mailbox, outcomes)
+            self._schedule(mailbox)
+            self._resume_paused()
 
-    def _release(self, uid: Uid) -> None:
-        """Give the place of a writer to the next parked report of the object."""
-        self._active_of[uid] -= 1
-        if not self._active_of[uid]:
-            del self._active_of[uid]
-        if queue := self._parked.get(uid):
-            self._ready.put(queue.popleft())
-            if not queue:
-                del self._parked[uid]
-
-    async def _attempt(self, key: WorkerKey, entry: Entry) -> Outcome:
-        binding = self._bound(key)
-        if binding is None:
-            return Refused(not_bound(key.worker, key.node))
-        report = msgspec.structs.replace(
-            entry.report, is_former=key.worker in binding.former, version=binding.version
-        )
-        try:
+    async def _attempt(self, mailbox: Mailbox) -> dict[WorkerKey, Outcome]:
+        """Raises: EdgeAIError, TimeoutError when no report could be written"""
+        outcomes: dict[WorkerKey, Outcome] = {}
+        reports: dict[WorkerKey, WorkerReport] = {}
+        for key, entry in mailbox.active.items():
+            if binding := self._bound(key):
+                reports[key] = msgspec.structs.replace(
+                    entry.report, is_former=key.worker in binding.former, version=binding.version
+                )
+            else:
+                outcomes[key] = Refused(not_bound(key.worker, key.node))
+        # Nodes of one job have the same version, but for the moments of a change.
+        for version in {report.version for report in reports.values()}:
+            keys = [key for key, report in reports.items() if report.version == version]
             async with asyncio.timeout(self._limits.write_timeout_s):
-                return await self._writer.write(entry.task, key.uid, report)
-        except TimeoutError:
-            return Retry(f"not written within {self._limits.write_timeout_s:g} s")
-        # a fault of one object must not stop the reports of other objects
-        except Exception as error:
-            log.exception("report cannot be folded", task=entry.task, worker=key.worker)
-            return Retry(type(error).__name__)
+                written = await self._writer.write(
+                    mailbox.task, mailbox.uid, [reports[key] for key in keys]
+                )
+            outcomes.update(zip(keys, written, strict=True))
+        return outcomes
 
-    def _finish(self, key: WorkerKey, entry: Entry, outcome: Outcome) -> None:
-        if isinstance(outcome, Retry):
-            self._retry(key, entry, outcome)
-        else:
-            self._conclude(key, entry, outcome)
-        self._resume_paused()
+    def _finish(self, mailbox: Mailbox, outcomes: Mapping[WorkerKey, Outcome]) -> None:
+        mailbox.backoff = None
+        for key, entry in mailbox.release().items():
+            outcome = outcomes[key]
+            if isinstance(outcome, Retry):
+                self._defer(mailbox, key, entry, outcome)
+            else:
+                self._conclude(key, entry, outcome)
+
+    def _defer(self, mailbox: Mailbox, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
+        """Let a report that alone could not be written wait apart from the reports of others."""
+        newer = mailbox.waiting.pop(key, None)
+        mailbox.deferred[key] = entry if newer is None else self._merge(entry, newer)
+        fields = {"task": entry.task, "worker": key.worker, "reason": outcome.reason}
+        log.warning("report not written, trying again", **fields)
+        delay_s = max(outcome.after_s, self._limits.backoff_max_s)
+        asyncio.get_running_loop().call_later(delay_s, self._try_again, mailbox, key)
+
+    def _try_again(self, mailbox: Mailbox, key: WorkerKey) -> None:
+        self._put_back(mailbox, key, mailbox.deferred.pop(key))
+        self._schedule(mailbox)
+
+    def _retry(self, mailbox: Mailbox, error: Exception) -> None:
+        """Put all reports back. The job is tried again after a growing delay."""
+        for key, entry in mailbox.release().items():
+            self._put_back(mailbox, key, entry)
+        if mailbox.backoff is None:
+            base_s, max_s = self._limits.backoff_base_s, self._limits.backoff_max_s
+            mailbox.backoff = Backoff(base_s=base_s, max_s=max_s, floor_s=base_s / 10)
+        # The first failure is ordinary (a conflict), so it has no log line. The second failure in a
+        # row gets one line.
+        if mailbox.backoff.failures == 1:
+            reason = str(error) or type(error).__name__
+            log.warning("reports not written, trying again", task=mailbox.task, reason=reason)
+        delay_s = mailbox.backoff.next_s(at_least_s=getattr(error, "retry_after_s", 0.0))
+        mailbox.retry_at_s = loop_time() + delay_s
 
     def _conclude(self, key: WorkerKey, entry: Entry, outcome: Done | Refused | Dropped) -> None:
         self._discount(entry)
-        self._backoffs.pop(key, None)
         name = type(outcome).__name__.lower()
         reason = "" if isinstance(outcome, Done) else outcome.reason
         if reason:
@@ -357,8 +430,6 @@ class Inbox:
                 sender.close(wire.Close.GOING_AWAY, reason)
             else:
                 sender.acknowledge(seq, refusal=reason)
-        if key in self._waiting:
-            self._schedule(key)
 
     def _trace_written(self, key: WorkerKey, entry: Entry) -> None:
         binding = self._bound(key)
@@ -366,29 +437,6 @@ class Inbox:
             way = Version(binding.key, key.uid, binding.version)
             waited_s = self._clock.elapsed() - entry.since
             self._traces.written(key.node, way, key.worker, waited_s)
-
-    def _retry(self, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
-        newer = self._waiting.get(key)
-        # `entry` stayed in the counts while a writer worked on it, as waiting entries do.
-        self._waiting[key] = entry if newer is None else self._merge(entry, newer)
-        backoff = self._backoffs.get(key) or self._new_backoff()
-        self._backoffs[key] = backoff
-        # The first failure is ordinary (a conflict), so it has no log line. The second failure in a
-        # row gets one log line for each worker.
-        if backoff.failures == 1:
-            log.warning(
-                "report not written, trying again",
-                task=entry.task,
-                worker=key.worker,
-                reason=outcome.reason,
-            )
-        self._scheduled.add(key)
-        delay_s = backoff.next_s(at_least_s=outcome.after_s)
-        asyncio.get_running_loop().call_later(delay_s, self._ready.put, key)
-
-    def _new_backoff(self) -> Backoff:
-        base_s, max_s = self._limits.backoff_base_s, self._limits.backoff_max_s
-        return Backoff(base_s=base_s, max_s=max_s, floor_s=base_s / 10)
 
     # ---- reports for workers of other nodes ----
 

@@ -1,24 +1,27 @@
-"""Writes a worker's report into the .status of the worker's job.
+"""Writes reports of workers into the .status of their job, all of them by one request.
 
 `fold` of the job's kind computes the patch of .status. This module decides what each failure of the
-write means for the sender of the report. The edge side imports neither the engine nor the
+write means for the senders of the reports. The edge side imports neither the engine nor the
 Kubernetes client, so Protocols stand here for the parts of the engine.
 
 A report without room in the job is refused at once, because the same report would fail again. An
 Event tells the user of the job, at most once in TELL_EVERY_S.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
+from common.logs import get_logger
 from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
-from edgeai.errors import EdgeAIError, Gone, TooLarge
+from edgeai.errors import EdgeAIError, Gone, TooLarge, Unwritable
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
-from globalmanager.contract import Event, ReportRefused, Served, Severity, WorkerReport
+from globalmanager.contract import Event, Fold, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
+
+log = get_logger(__name__)
 
 
 class Jobs(Protocol):
@@ -32,16 +35,16 @@ class StatusWriter(Protocol):
         self,
         ref: ObjectRef,
         uid: Uid,
-        patch_of: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+        patch_of: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         *,
         generation: int | None,
     ) -> None:
         """Patch .status of the object with this uid. Returns when the Kubernetes API has the patch.
 
         Args:
-            patch_of: makes a merge patch from the present .status; None: nothing changes
+            patch_of: makes a merge patch from the present .status; empty: nothing changes
             generation: of the spec that the patch holds for; the object must have it
-        Raises: Gone when no object has the uid, TooLarge, EdgeAIError
+        Raises: Gone when no object has the uid, Unwritable, EdgeAIError
         """
 
 
@@ -81,30 +84,28 @@ class JobReportWriter:
         self._clock = clock
         self._told_at = NewestKeys[Uid, float](_MAX_TOLD)
 
-    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+    async def write(self, key: TaskKey, uid: Uid, reports: Sequence[WorkerReport]) -> list[Outcome]:
+        """The outcome of each report. Raises: EdgeAIError when none of them could be written now"""
         job = self._jobs.find(key)
         if job is None or job.object["metadata"]["uid"] != uid:
-            return Refused(GONE)
-        kind = job.kind
+            return [Refused(GONE)] * len(reports)
+        batch = _Batch(job, reports)
         try:
-            # `update` calls `fold` with the .status to which it writes. This .status may be newer
-            # than the .status in the cache. If the spec is newer, too, the worker may belong to
-            # another node. The report then waits until the assignments are computed again.
-            await self._writer.update(
-                job.ref,
-                uid,
-                lambda status: kind.fold(_checked(status, report), report),
-                generation=report.version,
-            )
-        except _UnknownOrder as error:
-            return Dropped(str(error))
+            # `update` calls `patch_of` with the .status to which it writes. This .status may be
+            # newer than the .status in the cache. If the spec is newer, too, a worker may belong to
+            # another node. The reports then wait until the assignments are computed again.
+            await self._writer.update(job.ref, uid, batch.patch_of, generation=reports[0].version)
         except Gone:
-            return Refused(GONE)
-        except (ReportRefused, TooLarge) as error:
-            return self._refuse(job, uid, report, error)
-        except EdgeAIError as error:
-            return Retry(str(error), getattr(error, "retry_after_s", 0.0))
-        return Done()
+            return [Refused(GONE)] * len(reports)
+        except Unwritable as error:
+            # Halves: one report that cannot be written must not fail the others.
+            if half := len(reports) // 2:
+                first = await self.write(key, uid, reports[:half])
+                return first + await self.write(key, uid, reports[half:])
+            is_for_ever = isinstance(error, TooLarge)
+            batch.outcomes = [Refused(str(error)) if is_for_ever else Retry(str(error))]
+        self._record_refusal(job, uid, batch)
+        return batch.outcomes
 
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
@@ -114,20 +115,54 @@ class JobReportWriter:
         entries = [mapping(status_by_worker.get(worker)) for worker in workers]
         return {ledger for entry in entries if (ledger := _ledger_of(node, entry))}
 
-    def _refuse(self, job: Served, uid: Uid, report: WorkerReport, error: EdgeAIError) -> Refused:
+    def _record_refusal(self, job: Served, uid: Uid, batch: "_Batch") -> None:
+        """Tell the user of the job about the first report that was refused, now and then."""
         now = self._clock.elapsed()
-        if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
-            self._told_at[uid] = now
-            message = (
-                f"a report of worker {report.worker} on node {report.node} has no place in "
-                f".status: {error}; make the spec smaller, or let the workers report less"
-            )
-            self._recorder.record(job.with_type(), Event(Severity.WARNING, REPORT_REFUSED, message))
-        return Refused(str(error))
+        for report, outcome in zip(batch.reports, batch.outcomes, strict=True):
+            if not isinstance(outcome, Refused):
+                continue
+            if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
+                self._told_at[uid] = now
+                message = (
+                    f"a report of worker {report.worker} on node {report.node} has no place in "
+                    f".status: {outcome.reason}; make the spec smaller, or let the workers report "
+                    "less"
+                )
+                event = Event(Severity.WARNING, REPORT_REFUSED, message)
+                self._recorder.record(job.with_type(), event)
+            return
 
 
-def _checked(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any]:
-    """`status`, in which the report may take the place of the worker's entry.
+class _Batch:
+    """Reports of one job that are written together, and what becomes of each."""
+
+    def __init__(self, job: Served, reports: Sequence[WorkerReport]) -> None:
+        self._job = job
+        self.reports = reports
+        self.outcomes: list[Outcome] = []
+
+    def patch_of(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
+        fold = self._job.kind.fold(status)
+        self.outcomes = [self._add(report, fold, status) for report in self.reports]
+        return fold.patch()
+
+    def _add(self, report: WorkerReport, fold: Fold, status: Mapping[str, Any]) -> Outcome:
+        try:
+            _check_order(status, report)
+            fold.add(report)
+        except _UnknownOrder as error:
+            return Dropped(str(error))
+        except ReportRefused as error:
+            return Refused(str(error))
+        # a fault of one report must not stop the reports of other workers
+        except Exception as error:
+            log.exception("report cannot be folded", job=str(self._job.ref), worker=report.worker)
+            return Retry(type(error).__name__)
+        return Done()
+
+
+def _check_order(status: Mapping[str, Any], report: WorkerReport) -> None:
+    """Whether the report may take the place of the worker's entry in .status.
 
     The node has reported from the ledger of `report` after the session began. So it had lost every
     ledger that .status named before. A ledger that .status names since then may be the newer one:
@@ -138,7 +173,6 @@ def _checked(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, An
     ledger = _ledger_of(report.node, mapping(_workers(status).get(report.worker)))
     if report.replaces is not None and ledger not in ("", report.ledger_id, *report.replaces):
         raise _UnknownOrder(report)
-    return status
 
 
 def _ledger_of(node: NodeName, entry: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ A count never falls, whatever a LocalController says. A stale report changes not
 reads a clock. When only a time has changed, nothing is written.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +36,7 @@ _ELSEWHERE_BYTES: Final = 8 * 1024
 _DETAILS_BYTES: Final = 12 * 1024
 _REASON_BYTES: Final = 2 * 1024
 _PHASE_BYTES: Final = 512
+_BRACES: Final = 2
 
 _MAX_ENTRIES: Final = 32
 _MAX_KEY_CHARS: Final = 64
@@ -68,25 +70,9 @@ def _is_number(value: Any) -> bool:
     return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
 
 
-def fold(
-    status: Mapping[str, Any], report: WorkerReport, *, keep_greatest: bool = True
-) -> dict[str, Any] | None:
-    """The merge patch that puts `report` under .status.workers; None when nothing changes.
-
-    Args, Raises: see `folded`, which also defines a stale report
-    """
-    entry = folded(status, report, keep_greatest=keep_greatest)
-    return None if entry is None else entry_patch(status, report.worker, entry)
-
-
-def folded(
-    status: Mapping[str, Any],
-    report: WorkerReport,
-    *,
-    keep_greatest: bool = True,
-    counts: Collection[str] = (),
-) -> dict[str, Any] | None:
-    """The report's entry of .status.workers; None when the report is stale or changes nothing.
+class WorkerFold:
+    """Puts reports into .status.workers, one after the other. The sizes of the entries are sums, so
+    that a thousand reports of one job encode no entry again.
 
     A report is stale when the entry has a higher attempt from the same ledger, or a later report of
     the same attempt, or when the entry says that the same attempt has ended. A report from another
@@ -99,28 +85,131 @@ def folded(
             counts of each former node as `countedElsewhere`
         counts: names of totals in taskInfo. They never fall within one ledger, whatever its
             LocalController says
-
-    Raises: ReportRefused when .status.workers has no room for the report
     """
-    entries = worker_entries(status)
-    entry = entries.get(report.worker, {})
-    # An LC sends a report again until it has an acknowledgement. A repeated or delayed report must
-    # not count twice (I3) or undo a newer one (I4).
-    if is_stale(entry, report):
-        return None
-    # The limit holds for new workers only: a worker that has an entry can always report its end.
-    if report.worker not in entries and len(entries) >= MAX_WORKERS:
-        raise ReportRefused(f"status.workers has {len(entries)} workers, no more are kept")
-    # The former node knows the counts of its own run and nothing of the present worker.
-    if report.is_former and entry.get("node", report.node) != report.node:
-        desired = _with_counts_of_former_node(entry, report)
-    else:
-        desired = _replaced(entry, report, keep_greatest=keep_greatest, counts=counts)
-    # A report whose only news is its time causes no write (I12).
-    if _without_clocks(desired) == _without_clocks(entry):
-        return None
-    bounded = _within_budget(entries, report, desired)
-    return None if _without_clocks(bounded) == _without_clocks(entry) else bounded
+
+    max_workers = MAX_WORKERS
+
+    def __init__(
+        self,
+        status: Mapping[str, Any],
+        *,
+        keep_greatest: bool = True,
+        counts: Collection[str] = (),
+    ) -> None:
+        self.status = status
+        self.entries = worker_entries(status)
+        """With the reports that were added."""
+        self._keep_greatest = keep_greatest
+        self._counts = counts
+        self._changes: dict[WorkerName, Mapping[str, Any]] = {}  # worker -> its entry before
+        self._sizes: Sizes | None = None
+
+    @property
+    def sizes(self) -> "Sizes":
+        if self._sizes is None:
+            self._sizes = Sizes(self.entries)
+        return self._sizes
+
+    def add(self, report: WorkerReport) -> None:
+        """Raises: ReportRefused when .status.workers has no room for the report"""
+        entry = self.entries.get(report.worker, {})
+        # An LC sends a report again until it has an acknowledgement. A repeated or delayed report
+        # must not count twice (I3) or undo a newer one (I4).
+        if self.is_stale(entry, report):
+            return
+        # The limit holds for new workers only: a worker that has an entry can always report its
+        # end.
+        if report.worker not in self.entries and len(self.entries) >= self.max_workers:
+            raise ReportRefused(f"status.workers has {len(self.entries)} workers, no more are kept")
+        desired = self.entry(entry, report)
+        # A report whose only news is its time causes no write (I12).
+        if _without_clocks(desired) == _without_clocks(entry):
+            return
+        bounded = self.bounded(report, desired)
+        if _without_clocks(bounded) == _without_clocks(entry):
+            return
+        self._changes.setdefault(report.worker, entry)
+        self.entries[report.worker] = bounded
+        if self._sizes is not None:
+            self._sizes.replace(report.worker, entry, bounded)
+
+    def patch(self) -> dict[str, Any]:
+        """The merge patch of .status for all reports that were added; empty when nothing
+        changes.
+        """
+        changes = {
+            worker: replacement_patch(before, self.entries[worker])
+            for worker, before in self._changes.items()
+        }
+        return {"workers": changes} if changes else {}
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """.status with the reports that were added."""
+        return {**self.status, "workers": self.entries}
+
+    def is_stale(self, entry: Mapping[str, Any], report: WorkerReport) -> bool:
+        return is_stale(entry, report)
+
+    def entry(self, entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
+        """The worker's entry after the report, whatever its size."""
+        # The former node knows the counts of its own run and nothing of the present worker.
+        if report.is_former and entry.get("node", report.node) != report.node:
+            return _with_counts_of_former_node(entry, report)
+        return _replaced(entry, report, keep_greatest=self._keep_greatest, counts=self._counts)
+
+    def bounded(self, report: WorkerReport, desired: dict[str, Any]) -> dict[str, Any]:
+        """`desired`, or `desired` without its texts where room is short. Raises: ReportRefused"""
+        before = self.entries.get(report.worker, {})
+        size, size_before = item_bytes(report.worker, desired), item_bytes(report.worker, before)
+        if size <= size_before:
+            return desired
+        others = self.sizes.total - (size_before if before else 0)
+        # Nothing is short: all entries together fit into one node's share.
+        if others + size <= MAX_NODE_BYTES:
+            return desired
+        is_of_node = bool(before) and before.get("node") == report.node
+        of_node = self.sizes.of_node(report.node) - (size_before if is_of_node else 0)
+        if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
+            return desired
+        # Texts go first, so that the counts of further workers have room.
+        lean = {key: value for key, value in desired.items() if key not in ("details", "reason")}
+        size = item_bytes(report.worker, lean)
+        is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
+        if size <= size_before or is_in_budget:
+            return lean
+        raise ReportRefused(
+            f"status.workers is full: its entries have {others} of {MAX_WORKERS_BYTES} bytes, "
+            f"those of node {report.node} have {of_node} of {MAX_NODE_BYTES}, and worker "
+            f"{report.worker} needs {size} more"
+        )
+
+
+class Sizes:
+    """The bytes of .status.workers as the API stores them: of all entries, and of each node's."""
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
+        self.total = _BRACES
+        self._by_node: Counter[str] = Counter()
+        for worker, entry in entries.items():
+            self._add(entry, item_bytes(worker, entry))
+
+    def of_node(self, node: str) -> int:
+        return _BRACES + self._by_node[node]
+
+    def replace(self, worker: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        if before:
+            self._add(before, -item_bytes(worker, before))
+        self._add(after, item_bytes(worker, after))
+
+    def _add(self, entry: Mapping[str, Any], size: int) -> None:
+        self.total += size
+        self._by_node[str(entry.get("node"))] += size
+
+
+def item_bytes(worker: str, entry: Mapping[str, Any]) -> int:
+    """The size of an entry in .status.workers, with its key and a comma."""
+    return stored_bytes({worker: entry}) - _BRACES + 1
 
 
 def _replaced(
@@ -158,45 +247,6 @@ def _not_fallen(
         if name in current and _count(current[name]) > _count(new.get(name))
     }
     return {**new, **greater}
-
-
-def _within_budget(
-    entries: Mapping[str, Mapping[str, Any]], report: WorkerReport, desired: dict[str, Any]
-) -> dict[str, Any]:
-    """`desired`, or `desired` without its texts where room is short. Raises: ReportRefused"""
-    size = stored_bytes(desired)
-    before = stored_bytes(entries.get(report.worker, {}))
-    others = stored_bytes(entries) - before
-    # Nothing is short: the entry does not grow, or all entries together fit into one node's share.
-    if size <= before or others + size <= MAX_NODE_BYTES:
-        return desired
-    of_node = stored_bytes(
-        {
-            name: entry
-            for name, entry in entries.items()
-            if entry.get("node") == report.node and name != report.worker
-        }
-    )
-    if others + size <= FULL_ENTRIES_BYTES and of_node + size <= MAX_NODE_BYTES:
-        return desired
-    # Texts go first, so that the counts of further workers have room.
-    lean = {key: value for key, value in desired.items() if key not in ("details", "reason")}
-    size = stored_bytes(lean)
-    is_in_budget = others + size <= MAX_WORKERS_BYTES and of_node + size <= MAX_NODE_BYTES
-    if size <= before or is_in_budget:
-        return lean
-    raise ReportRefused(
-        f"status.workers is full: its entries have {others} of {MAX_WORKERS_BYTES} bytes, those of "
-        f"node {report.node} have {of_node} of {MAX_NODE_BYTES}, and worker {report.worker} needs "
-        f"{size} more"
-    )
-
-
-def entry_patch(
-    status: Mapping[str, Any], worker: WorkerName, entry: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The merge patch of .status that replaces the worker's entry by `entry`."""
-    return {"workers": {worker: replacement_patch(worker_entries(status).get(worker, {}), entry)}}
 
 
 class OtherCounts(NamedTuple):

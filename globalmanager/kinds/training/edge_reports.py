@@ -7,6 +7,7 @@ node, changes nothing for the job.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +23,14 @@ from common.wire import (
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.pod_state import node_of
 from edgeai.api.resources import Object
-from edgeai.api.status import mapping, worker_entries
+from edgeai.api.status import mapping
 from edgeai.ids import NodeName, WorkerName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ReportRefused, WorkerReport, task_key
 from globalmanager.kinds.shared import status as rules
 from globalmanager.kinds.shared import worker_status
 from globalmanager.kinds.shared.lifecycle import own_pods
-from globalmanager.kinds.shared.stored import cut, stored_bytes
+from globalmanager.kinds.shared.stored import cut
+from globalmanager.kinds.shared.worker_status import item_bytes
 from globalmanager.kinds.training import replicas
 from globalmanager.kinds.training.framework import KubeflowJob
 
@@ -102,39 +104,37 @@ def _grants(pods: list[Object], node: str) -> dict[WorkerName, WorkerGrant]:
 # ---- what a report changes ----------------------------------------------------------------------
 
 
-def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """The merge patch of .status for one report. None when the report changes nothing.
+class ReplicaFold(worker_status.WorkerFold):
+    """Puts the reports about pods into .status.workers."""
 
-    Raises: ReportRefused when .status.workers has no room for the report
-    """
-    workers = worker_entries(status)
-    recorded = workers.get(report.worker, {})
-    # Reports may arrive twice and out of order, and the status never goes back (I4).
-    if _is_stale(recorded, report):
-        return None
-    entry = _entry(report)
-    # A repetition differs only in its time, and is not worth a write (I12).
-    if _without_time(entry) == _without_time(recorded):
-        return None
-    others = {name: other for name, other in workers.items() if name != report.worker}
-    left_bytes = MAX_WORKERS_BYTES - stored_bytes(others)
-    # No decision depends on the reason, so it goes first.
-    if stored_bytes({report.worker: entry}) > left_bytes:
-        entry.pop("reason", None)
-    if stored_bytes({report.worker: entry}) > left_bytes:
+    max_workers = sys.maxsize  # a job has at most as many replicas as its spec declares
+
+    def is_stale(self, entry: Mapping[str, Any], report: WorkerReport) -> bool:
+        """Whether the entry already says more: about a younger pod, or about the end of the same
+        pod. Reports may arrive twice and out of order, and the status never goes back (I4).
+        """
+        before, new = mapping(entry.get("details")), report.body.details
+        if before.get(POD_UID) == new.get(POD_UID):
+            return worker_status.is_stale(entry, report)
+        # A ledger that forgot the task counts from 1 again, so between two pods only their age
+        # decides.
+        return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
+
+    def entry(self, entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
+        return _entry(report)
+
+    def bounded(self, report: WorkerReport, desired: dict[str, Any]) -> dict[str, Any]:
+        """`desired`, without its reason where room is short: no decision depends on the reason.
+
+        Raises: ReportRefused
+        """
+        before = self.entries.get(report.worker)
+        others = self.sizes.total - (item_bytes(report.worker, before) if before else 0)
+        lean = {key: value for key, value in desired.items() if key != "reason"}
+        for entry in (desired, lean):
+            if others + item_bytes(report.worker, entry) <= MAX_WORKERS_BYTES:
+                return entry
         raise ReportRefused(f"status.workers is full: its entries have {MAX_WORKERS_BYTES} bytes")
-    return worker_status.entry_patch(status, report.worker, entry)
-
-
-def _is_stale(recorded: Mapping[str, Any], report: WorkerReport) -> bool:
-    """Whether the entry already says more: about a younger pod, or about the end of the same
-    pod.
-    """
-    before, new = mapping(recorded.get("details")), report.body.details
-    if before.get(POD_UID) == new.get(POD_UID):
-        return worker_status.is_stale(recorded, report)
-    # A ledger that forgot the task counts from 1 again, so between two pods only their age decides.
-    return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
 
 def _entry(report: WorkerReport) -> dict[str, Any]:
@@ -155,10 +155,6 @@ def _entry(report: WorkerReport) -> dict[str, Any]:
         "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
     }
     return worker_status.without_empty_fields(entry)
-
-
-def _without_time(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key != "observedAt"}
 
 
 # ---- what a report says of a pod ----------------------------------------------------------------

@@ -15,7 +15,7 @@ from globalmanager.kinds.shared.outcomes import outcomes
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.changes import FOLLOWS, OWNS
 from globalmanager.kinds.training.edge_plan import plan_across_edge
-from globalmanager.kinds.training.edge_reports import assignments, fold
+from globalmanager.kinds.training.edge_reports import ReplicaFold, assignments
 from globalmanager.kinds.training.framework import KubeflowJob
 
 
@@ -50,5 +50,5 @@ def training_kind(
         deletes_itself=True,
         plan=plan_across_edge,
         assignments=assignments,
-        fold=fold,
+        fold=ReplicaFold,
     )

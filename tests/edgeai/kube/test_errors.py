@@ -7,7 +7,7 @@ from edgeai.errors import Unavailable
 from edgeai.kube import errors
 
 CASES = [
-    (400, "BadRequest", errors.ApiError),
+    (400, "BadRequest", errors.BadRequest),
     (401, "Unauthorized", errors.Unauthorized),
     (403, "Forbidden", errors.Forbidden),
     (404, "NotFound", errors.NotFound),

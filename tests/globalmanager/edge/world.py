@@ -92,6 +92,7 @@ class Statuses:
     def __init__(self) -> None:
         self.by_uid: dict[Uid, dict[str, Any]] = {}
         self.writes: list[tuple[Uid, WorkerName]] = []
+        self.calls: list[tuple[Uid, int]] = []  # with the number of reports
         self.reports: list[WorkerReport] = []  # those that were to be written
         self.fail: list[Outcome | Exception] = []  # answers of the next calls
         self.open = asyncio.Event()  # while it is not set, writes hang
@@ -99,9 +100,10 @@ class Statuses:
         self.hanging: dict[Uid, asyncio.Event] = {}  # writes about these objects hang until then
         self.hung = 0
 
-    async def write(self, key: TaskKey, uid: Uid, report: WorkerReport) -> Outcome:
+    async def write(self, key: TaskKey, uid: Uid, reports: Sequence[WorkerReport]) -> list[Outcome]:
+        self.calls.append((uid, len(reports)))
         await self.open.wait()
-        self.reports.append(report)
+        self.reports.extend(reports)
         if (released := self.hanging.get(uid)) is not None:
             self.hung += 1
             await released.wait()
@@ -109,7 +111,10 @@ class Statuses:
             answer = self.fail.pop(0)
             if isinstance(answer, Exception):
                 raise answer
-            return answer
+            return [answer] * len(reports)
+        return [self._store(uid, report) for report in reports]
+
+    def _store(self, uid: Uid, report: WorkerReport) -> Outcome:
         workers = self.by_uid.get(uid)
         if workers is None:
             return Refused("gone")

@@ -1,14 +1,12 @@
 """Status is written by patch, to one uid, when something differs, and never lost between two."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from common.tasks import TaskGroup
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
@@ -132,17 +130,6 @@ async def test_a_report_waits_where_the_spec_is_newer_than_its_assignment(
     assert await stored_status(user) == {"workers": {"w": 1}}
 
 
-async def test_a_report_that_has_to_wait_keeps_up_no_other(desk: Desk, user: User) -> None:
-    outcomes = await asyncio.gather(
-        desk.writer.update(REF, desk.uid, count_one("w"), generation=1),
-        desk.writer.update(REF, desk.uid, count_one("v"), generation=7),
-        desk.writer.update(REF, desk.uid, count_one("u"), generation=1),
-        return_exceptions=True,
-    )
-    assert [type(each) for each in outcomes] == [type(None), Conflict, type(None)]
-    assert await stored_status(user) == {"workers": {"w": 1, "u": 1}}
-
-
 async def test_a_status_that_somebody_else_changed_must_be_looked_at_first(
     desk: Desk, user: User
 ) -> None:
@@ -183,103 +170,8 @@ async def test_a_plan_waits_for_a_report_that_is_under_way(desk: Desk, user: Use
     assert await stored_status(user) == {"workers": {"w": 9}, "total": 9}
 
 
-# ---- many at once ----
-
-
-async def test_many_at_once_are_two_patches(desk: Desk, user: User) -> None:
-    """The first goes at once; what comes meanwhile goes together, and each is applied once."""
-    workers = [f"w{number}" for number in range(20)]
-    async with TaskGroup() as tasks:
-        for worker in workers:
-            tasks.create_task(desk.count(worker, 1), name=worker)
-    assert await stored_status(user) == {"workers": dict.fromkeys(workers, 1), "total": 20}
-    assert desk.requests.count("patch") <= 2
-
-
-async def test_each_returns_only_once_the_api_has_it(desk: Desk, user: User) -> None:
-    async def count(worker: str) -> None:
-        await desk.count(worker, 1)
-        assert worker in (await stored_status(user))["workers"]
-
-    async with TaskGroup() as tasks:
-        for number in range(10):
-            tasks.create_task(count(f"w{number}"), name=f"w{number}")
-
-
-async def test_an_outsider_meanwhile_has_all_folded_again(desk: Desk, user: User) -> None:
-    await desk.count("w0", 1)
-    await outsider_writes(user, workers={"other": 100}, total=101)
-    async with TaskGroup() as tasks:
-        for number in range(1, 6):
-            tasks.create_task(desk.count(f"w{number}", 1), name=f"w{number}")
-    counts = {f"w{number}": 1 for number in range(6)}
-    assert await stored_status(user) == {"workers": {**counts, "other": 100}, "total": 106}
-
-
-async def test_what_cannot_be_folded_harms_no_other(desk: Desk, user: User) -> None:
-    def fail(_status: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise ZeroDivisionError
-
-    outcomes = await asyncio.gather(
-        *(desk.count(f"w{number}", 1) for number in range(3)),
-        desk.writer.update(REF, desk.uid, fail),
-        desk.count("last", 1),
-        return_exceptions=True,
-    )
-    assert [type(each) for each in outcomes] == [*[type(None)] * 3, ZeroDivisionError, type(None)]
-    assert (await stored_status(user))["total"] == 4
-
-
-async def test_who_gives_up_while_it_writes_leaves_the_others_to_be_written(
-    desk: Desk, user: User
-) -> None:
-    first, *others = (
-        asyncio.create_task(desk.count(f"w{number}", 1), name=f"w{number}") for number in range(5)
-    )
-    await asyncio.sleep(0)  # the first holds the lock, and nothing was sent yet
-    first.cancel()
-    await asyncio.wait([first])
-    await asyncio.gather(*others)
-    status = await stored_status(user)
-    assert {f"w{number}": 1 for number in range(1, 5)}.items() <= status["workers"].items()
-
-
 def count_one(worker: str) -> PatchOf:
     return lambda _status: {"workers": {worker: 1}}
-
-
-async def test_a_patch_that_is_refused_harms_no_other(
-    scripted: ScriptedApi, scripted_client: KubeClient
-) -> None:
-    """One of three says what the schema forbids: it hears so, and the other two are written."""
-    made = {**gadget("a"), "metadata": {"name": "a", "namespace": "default"}}
-    made["metadata"] |= {"uid": "u", "resourceVersion": "1"}
-    stored: dict[str, Any] = {}
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        asked = json.loads(await request.read())["status"]["workers"]
-        if "bad" in asked:
-            return await scripted.failure(422, "Invalid", "workers.bad must be a number")(request)
-        stored.update(asked)
-        version = {**made["metadata"], "resourceVersion": str(len(scripted.seen) + 1)}
-        return await scripted.json({**made, "metadata": version, "status": {"workers": stored}})(
-            request
-        )
-
-    scripted.others = [answer]
-    store = Store(GADGETS)
-    store.upsert(made)
-    client = scripted_client.apart(ClientSettings())
-    writer = StatusWriter(client, lambda _type: store)
-    outcomes = await asyncio.gather(
-        *(
-            writer.update(REF, Uid("u"), count_one(worker))
-            for worker in ("first", "good", "bad", "fine")
-        ),
-        return_exceptions=True,
-    )
-    assert [type(each) for each in outcomes] == [type(None), type(None), NotKept, type(None)]
-    assert stored == {"first": 1, "good": 1, "fine": 1}
 
 
 async def test_fields_that_the_api_drops_are_written_again_only_after_a_while(

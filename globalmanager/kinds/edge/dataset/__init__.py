@@ -4,7 +4,7 @@ from edgeai.api.dataset import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.dataset.assignments import assignments
-from globalmanager.kinds.edge.dataset.fold import fold
+from globalmanager.kinds.edge.dataset.fold import DatasetFold
 from globalmanager.kinds.edge.dataset.plan import plan
 from globalmanager.kinds.edge.dataset.spec import read, references
 
@@ -23,5 +23,5 @@ KIND = Kind(
     references=references,
     plan=plan,
     assignments=assignments,
-    fold=fold,
+    fold=DatasetFold,
 )

@@ -8,32 +8,29 @@ from typing import Any, Final
 
 from edgeai.api.status import mapping, parse_time
 from edgeai.times import rfc3339
-from globalmanager.contract import WorkerReport
-from globalmanager.kinds.shared import worker_status
+from globalmanager.kinds.shared.worker_status import WorkerFold
 
 SAMPLES: Final = "numberOfSamples"
 
 
-def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """The merge patch of .status for one report. None when the report changes nothing.
+class DatasetFold(WorkerFold):
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        super().__init__(status, keep_greatest=False)
 
-    The patch replaces the node's entry in .status.workers. If the number of samples has changed,
-    the patch also sets numberOfSamples and updateTime.
-    """
-    patch = worker_status.fold(status, report, keep_greatest=False)
-    entry = mapping(patch["workers"][report.worker]) if patch else {}
-    number = mapping(entry.get("taskInfo")).get(SAMPLES)
-    if patch is None or number is None:
+    def patch(self) -> dict[str, Any]:
+        """With numberOfSamples and updateTime if the number of samples has changed."""
+        patch = super().patch()
+        for worker in patch.get("workers", ()):
+            entry = self.entries[worker]
+            number = mapping(entry.get("taskInfo")).get(SAMPLES)
+            # The time of an unchanged number is no news (I12).
+            if number is not None and max(int(number), 0) != self.status.get(SAMPLES):
+                patch |= {SAMPLES: max(int(number), 0), "updateTime": _counted_at(entry)}
         return patch
-    samples = max(int(number), 0)
-    # The time of an unchanged number is no news (I12).
-    if samples == status.get(SAMPLES):
-        return patch
-    return {**patch, SAMPLES: samples, "updateTime": _counted_at(report)}
 
 
-def _counted_at(report: WorkerReport) -> str | None:
+def _counted_at(entry: Mapping[str, Any]) -> str | None:
     # The report of a node without contact may come days after the count.
-    text = report.body.details.get("updateTime") or report.body.observed_at
+    text = mapping(entry.get("details")).get("updateTime") or entry.get("observedAt")
     time = parse_time(text)
     return rfc3339(time) if time else None

@@ -1,4 +1,4 @@
-"""Folds a trainer's report into the .status of a FederatedLearningJob.
+"""Folds the reports of trainers into the .status of a FederatedLearningJob.
 
 .status.workers keeps the whole report. `plan` computes round and metrics from all entries. A round
 is not a count, so the newest report replaces the older report.
@@ -7,11 +7,9 @@ is not a count, so the newest report replaces the older report.
 from collections.abc import Mapping
 from typing import Any
 
-from globalmanager.contract import WorkerReport
-from globalmanager.kinds.shared import worker_status
+from globalmanager.kinds.shared.worker_status import WorkerFold
 
 
-def fold(status: Mapping[str, Any], report: WorkerReport) -> dict[str, Any] | None:
-    """The merge patch of .status for one report. None when the report changes nothing."""
+def fold(status: Mapping[str, Any]) -> WorkerFold:
     # With the greatest numbers of all ledgers, a round or a loss could never fall again.
-    return worker_status.fold(status, report, keep_greatest=False)
+    return WorkerFold(status, keep_greatest=False)

@@ -7,7 +7,7 @@ from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.jointinferenceservice import totals
 from globalmanager.kinds.edge.jointinferenceservice.assignments import assignments
-from globalmanager.kinds.edge.jointinferenceservice.fold import fold
+from globalmanager.kinds.edge.jointinferenceservice.fold import ServiceFold
 from globalmanager.kinds.edge.jointinferenceservice.plan import plan
 from globalmanager.kinds.edge.jointinferenceservice.spec import read, references
 from globalmanager.kinds.edge.jointinferenceservice.workers import OWNS
@@ -30,6 +30,6 @@ KIND = Kind(
     indirect_references=secrets,
     plan=plan,
     assignments=assignments,
-    fold=fold,
+    fold=ServiceFold,
     sums=totals.FIELDS,
 )

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from common import wire
 from edgeai.api.jointinferenceservice import DEFINITION
 from edgeai.api.resources import Object, ObjectRef, ref_of
-from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable
+from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable, Unwritable
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import Event, Kind, Plan, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
@@ -21,18 +20,28 @@ from tests.support.clock import Clock
 TYPE = DEFINITION.types[0]
 
 
-def fold(status: Mapping[str, Any], report: WorkerReport) -> Mapping[str, Any] | None:
-    state = report.body.status
-    if status.get("workers", {}).get(report.worker) == state:
-        return None
-    return {"workers": {report.worker: state}}
+class StateFold:
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self._before = status.get("workers", {})
+        self._workers: dict[str, Any] = {}
+
+    def add(self, report: WorkerReport) -> None:
+        if report.body.phase == "too long":
+            raise ReportRefused("no room")
+        if report.body.phase == "unheard of":
+            raise ZeroDivisionError
+        if self._before.get(report.worker) != report.body.status:
+            self._workers[report.worker] = report.body.status
+
+    def patch(self) -> Mapping[str, Any]:
+        return {"workers": self._workers} if self._workers else {}
 
 
 KIND = Kind(
     definition=DEFINITION,
     read=dict,
     plan=lambda _observed, _now: Plan(),
-    fold=fold,
+    fold=StateFold,
 )
 
 
@@ -43,11 +52,15 @@ class JobApi:
         metadata = {"name": "task-0", "namespace": "default", "uid": uid()}
         self.object: Object = {"metadata": metadata, "status": status or {}}
         self.error = error
+        self.bad: EdgeAIError = Unwritable("workers.bad must be a number")
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
         self.generations: list[int | None] = []  # that the writes hold for
         self.events: list[Event] = []
         self.clock = Clock()
-        self.fold = JobReportWriter(jobs=self, writer=self, recorder=self, clock=self.clock)
+        self.reports = JobReportWriter(jobs=self, writer=self, recorder=self, clock=self.clock)
+
+    async def receive(self, *reports: WorkerReport) -> list[Outcome]:
+        return await self.reports.write(key(), uid(), reports)
 
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
@@ -60,65 +73,87 @@ class JobApi:
     ) -> None:
         self.generations.append(generation)
         patch = patch_of(self.object["status"])
-        if patch is None:
+        if not patch:
             return
         if self.error is not None:
             raise self.error
+        if "bad" in patch["workers"]:
+            raise self.bad
         self.written.append((ref, uid, patch))
 
 
-REPORT = WorkerReport(
-    node=A, ledger_id="i", worker=WorkerName("w"), attempt=1, body=wire.ReportBody()
-)
+def report(worker: str = "w", **fields: Any) -> WorkerReport:
+    body = wire.ReportBody(**fields)
+    return WorkerReport(
+        node=A, ledger_id="i", worker=WorkerName(worker), attempt=1, body=body, version=4
+    )
 
 
-async def test_a_report_becomes_a_patch_of_exactly_its_object() -> None:
+async def test_reports_become_one_patch_of_exactly_their_object() -> None:
+    """It holds for the spec that their assignment is made of."""
     cluster = JobApi()
-    assert await cluster.fold.write(key(), uid(), REPORT) == Done()
+    assert await cluster.receive(report(), report("v")) == [Done(), Done()]
     ref = ObjectRef(TYPE, "default", "task-0")
-    assert cluster.written == [(ref, uid(), {"workers": {"w": "running"}})]
-
-
-async def test_a_report_is_written_to_the_spec_that_its_assignment_is_made_of() -> None:
-    cluster = JobApi()
-    report = msgspec.structs.replace(REPORT, version=4)
-    assert await cluster.fold.write(key(), uid(), report) == Done()
+    assert cluster.written == [(ref, uid(), {"workers": {"w": "running", "v": "running"}})]
     assert cluster.generations == [4]
 
 
 async def test_what_changes_nothing_is_done_without_a_write() -> None:
     cluster = JobApi(status={"workers": {"w": "running"}}, error=Gone("never asked"))
-    assert await cluster.fold.write(key(), uid(), REPORT) == Done()
+    assert await cluster.receive(report()) == [Done()]
 
 
 @pytest.mark.parametrize(("asked", "of"), [(key(1), uid()), (key(), uid(1))])
 async def test_another_object_is_not_touched(asked: TaskKey, of: Uid) -> None:
     cluster = JobApi()
-    assert await cluster.fold.write(asked, of, REPORT) == Refused("gone")
+    assert await cluster.reports.write(asked, of, [report()]) == [Refused("gone")]
     assert not cluster.written
 
 
-ERRORS: dict[str, tuple[EdgeAIError, Outcome]] = {
-    "gone meanwhile": (Gone("no such object"), Refused("gone")),
-    "away": (Unavailable("no answer"), Retry("no answer")),
-    "overloaded": (Overloaded("api", 7), Retry("api is overloaded, retry after 7 s", 7)),
-    "refused": (EdgeAIError("forbidden"), Retry("forbidden")),
-}
+async def test_an_object_that_is_gone_meanwhile_refuses_all() -> None:
+    outcomes = await JobApi(error=Gone("no such object")).receive(report(), report("v"))
+    assert outcomes == [Refused("gone"), Refused("gone")]
 
 
-@pytest.mark.parametrize(("error", "outcome"), ERRORS.values(), ids=ERRORS.keys())
-async def test_an_error_of_the_write_is_an_outcome(error: EdgeAIError, outcome: Outcome) -> None:
-    assert await JobApi(error=error).fold.write(key(), uid(), REPORT) == outcome
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Overloaded("api", 7)])
+async def test_an_api_that_writes_nothing_now_is_an_error(error: EdgeAIError) -> None:
+    with pytest.raises(type(error)):
+        await JobApi(error=error).receive(report())
 
 
-@pytest.mark.parametrize("error", [TooLarge("no room"), ReportRefused("no room")])
-async def test_a_report_without_room_is_refused_and_told_now_and_then(error: EdgeAIError) -> None:
+async def test_a_report_that_cannot_be_folded_harms_no_other() -> None:
+    cluster = JobApi()
+    reports = [report(), report("v", phase="unheard of"), report("u", phase="too long")]
+    assert await cluster.receive(*reports, report("t")) == [
+        Done(),
+        Retry("ZeroDivisionError"),
+        Refused("no room"),
+        Done(),
+    ]
+    assert [patch for *_, patch in cluster.written] == [{"workers": dict.fromkeys("wt", "running")}]
+
+
+async def test_a_report_that_the_api_does_not_take_harms_no_other() -> None:
+    cluster = JobApi()
+    names = [*"abcdefgh", "bad", *"ijklmnop"]
+    outcomes = dict(zip(names, await cluster.receive(*map(report, names)), strict=True))
+    assert outcomes.pop("bad") == Retry("workers.bad must be a number")
+    assert set(outcomes.values()) == {Done()}
+    assert {name for *_, patch in cluster.written for name in patch["workers"]} == outcomes.keys()
+    assert len(cluster.generations) < len(names), "requests"
+
+
+@pytest.mark.parametrize("error", [TooLarge("no room"), None])
+async def test_a_report_without_room_is_refused_and_told_now_and_then(
+    error: EdgeAIError | None,
+) -> None:
     cluster = JobApi(error=error)
+    reports = [report(phase="" if error else "too long"), report("v", phase="too long")]
     for _ in range(3):
-        assert await cluster.fold.write(key(), uid(), REPORT) == Refused("no room")
+        assert await cluster.receive(*reports) == [Refused("no room")] * 2
     (event,) = cluster.events
     assert (event.reason, event.severity) == ("ReportRefused", Severity.WARNING)
     assert "worker w on node node-0" in event.message
     cluster.clock.now_s += TELL_EVERY_S
-    assert await cluster.fold.write(key(), uid(), REPORT) == Refused("no room")
+    await cluster.receive(*reports)
     assert len(cluster.events) == 2

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from globalmanager.contract import ReportRefused, WorkerReport
 from globalmanager.kinds.shared import worker_status
 from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
-from tests.support.world import merged, report
+from globalmanager.kinds.shared.worker_status import WorkerFold
+from tests.support.world import merged, patch_of, report
 
 GREEDY = {f"{'<' * 60}{number}": "<" * 256 for number in range(32)}
 ETCD_BYTES = 1536 * 1024  # largest request that etcd takes by default
@@ -27,7 +28,7 @@ def folded(known: dict[str, Any], *reports: WorkerReport) -> dict[str, Any]:
     """The .status after these reports. A report that is refused changes nothing."""
     for one in reports:
         try:
-            known = merged(known, worker_status.fold(known, one) or {})
+            known = merged(known, patch_of(WorkerFold(known), one))
         except ReportRefused:
             continue
     return known
@@ -106,13 +107,13 @@ def test_where_room_is_short_counts_come_before_texts() -> None:
     after = folded(full, late)
     assert after["workers"]["late"]["taskInfo"] == {"seen": 3}
     assert "details" not in after["workers"]["late"]
-    assert worker_status.fold(after, late) is None
+    assert not patch_of(WorkerFold(after), late)
 
 
 def test_a_report_without_room_is_refused_and_a_smaller_one_of_the_same_worker_is_taken() -> None:
     full = folded({}, *(greedy(number) for number in range(100)))
     with pytest.raises(ReportRefused, match="of node edge0 have"):
-        worker_status.fold(full, greedy(2001))
+        WorkerFold(full).add(greedy(2001))
     ended = report(worker="worker-0", node="edge0", status="completed")
     assert folded(full, ended)["workers"]["worker-0"]["status"] == "completed"
 
@@ -122,4 +123,4 @@ def test_more_workers_than_one_object_holds_are_refused() -> None:
         "workers": {f"w{index}": {} for index in range(worker_status.MAX_WORKERS)}
     }
     with pytest.raises(ReportRefused, match="has 2000 workers"):
-        worker_status.fold(full, report(worker="one-more"))
+        WorkerFold(full).add(report(worker="one-more"))

@@ -11,7 +11,8 @@ from edgeai.api.status import MAX_MESSAGE_CHARS, Finding, Truth
 from globalmanager.contract import Event, Severity, WorkerReport
 from globalmanager.kinds.edge.model import KIND as MODEL
 from globalmanager.kinds.shared import status, worker_status
-from tests.support.world import NOW, World, job, merged, report
+from globalmanager.kinds.shared.worker_status import WorkerFold
+from tests.support.world import NOW, World, job, merged, patch_of, report
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -98,7 +99,7 @@ def test_only_changes_make_events(
 def folded(known: dict[str, Any], *reports: WorkerReport) -> dict[str, Any]:
     """The .status after these reports."""
     for one in reports:
-        known = merged(known, worker_status.fold(known, one) or {})
+        known = merged(known, patch_of(WorkerFold(known), one))
     return known
 
 
@@ -155,7 +156,7 @@ DONE = report(status="completed", counts={"seen": 12})
 def test_a_stale_or_repeated_report_changes_nothing(
     known: WorkerReport, late: WorkerReport
 ) -> None:
-    assert worker_status.fold(folded({}, known), late) is None
+    assert not patch_of(WorkerFold(folded({}, known)), late)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ B3 = report(node="b", ledger_id="on-b", counts={"uploaded": 3})
 def test_a_worker_that_moves_keeps_its_counts(reports: list[WorkerReport], total: int) -> None:
     known = folded({}, *reports)
     assert worker_status.total(known, "uploaded") == total
-    assert worker_status.fold(known, reports[-1]) is None
+    assert not patch_of(WorkerFold(known), reports[-1])
     assert len(json.dumps(known)) < 2048
 
 
@@ -294,7 +295,7 @@ def test_fields_of_a_newer_global_manager_are_kept() -> None:
     entry = after["workers"]["digits-edge"]
     assert (entry["ofNewer"], entry["taskInfo"]) == ({"x": 1}, {"seen": 5})
     assert "details" not in entry
-    assert worker_status.fold(after, report(attempt=2, counts={"seen": 5})) is None
+    assert not patch_of(WorkerFold(after), report(attempt=2, counts={"seen": 5}))
 
 
 def test_numbers_that_json_lacks_are_dropped() -> None:
@@ -318,7 +319,7 @@ def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
     new = report(attempt=10**9, ledger_id="new", counts={"seen": 1})
     after = folded(garbage, new)
     assert after["workers"]["digits-edge"]["node"] == "edge0"
-    assert worker_status.fold(after, new) is None
+    assert not patch_of(WorkerFold(after), new)
 
 
 @settings(deadline=None)
