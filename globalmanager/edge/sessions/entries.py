@@ -115,10 +115,13 @@ class Mailbox:
         """When the next write may begin. The end of a worker waits for no pause."""
         return self.retry_at_s if self.is_urgent else max(self.retry_at_s, self._open_at_s)
 
-    def take(self, max_bytes: int, *, pause_s: float) -> None:
-        """Begin a write of the reports that wait, ends first, and the pause until the next one."""
+    def pause(self, seconds: float) -> None:
+        """Let the next write begin after this time."""
+        self._open_at_s = loop_time() + seconds
+
+    def take(self, max_bytes: int) -> None:
+        """Begin a write of the reports that wait, ends first."""
         self.lane = None
-        self._open_at_s = loop_time() + pause_s
         size = 0
         for key, entry in sorted(self.waiting.items(), key=lambda item: not item[1].is_terminal):
             size += entry.size_bytes

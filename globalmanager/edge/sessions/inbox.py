@@ -9,8 +9,8 @@ and writes nothing itself.
 
 A thousand jobs whose workers report ten times a second would keep the API server busy with values
 that nobody has read yet. So a job is written at most once in a pause, and then with the newest
-reports. With few jobs the pause is so short that nobody notices. The end of a worker waits for no
-pause.
+reports. With few jobs and workers the pause is so short that nobody notices. The end of a worker
+waits for no pause.
 
 Four kinds of reports are refused: the worker is not bound to the sender, the body does not decode,
 the object is gone, or it has no room for the report. A refused report is never written. A refusal
@@ -123,7 +123,8 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     after at most 0.3 s (localcontroller.link.pacing), waits for this time, and has the rest for the
     way to the API server and to a watch."""
     writes_per_s: float = 100.0
-    """Writes per second about all jobs together, up to which the pauses are shorter."""
+    """Writes per second about all jobs together, up to which the pauses are shorter. The workers of
+    one write count as so many writes."""
     warn_every_s: float = 10.0
     """Seconds. One node's reports for foreign workers cause at most one log line in this time."""
 
@@ -342,8 +343,10 @@ class Inbox:
             _, _, mailbox = await self._ready.get()
             if mailbox.lane is None:
                 continue  # its turn came in the other lane
-            pause_s = min(self._limits.pause_s, len(self._mailboxes) / self._limits.writes_per_s)
-            mailbox.take(self._limits.write_bytes, pause_s=pause_s)
+            mailbox.take(self._limits.write_bytes)
+            # A write costs as much as all entries of its job, so that many workers pause longer.
+            shares = len(self._mailboxes) + len(mailbox.active)
+            mailbox.pause(min(self._limits.pause_s, shares / self._limits.writes_per_s))
             try:
                 outcomes = await self._attempt(mailbox)
             except (EdgeAIError, TimeoutError) as error:
