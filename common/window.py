@@ -22,20 +22,28 @@ class Sent(NamedTuple, Generic[K, V]):
 
 
 class SendWindow(Generic[K, V]):
-    """Args: size: most unacknowledged values at a time; per_key: most of these for one key
+    """Sequence numbers begin with 1.
 
-    Sequence numbers begin with 1.
+    Args:
+        size: most unacknowledged values at a time
+        per_key: most of these for one key
+        gap_s: least seconds between two values of a key of which the first is not acknowledged. The
+            peer then is busy, and will use only the newest value. Without a gap, a worker that
+            reports ten times a second would have sent its window full of values that nobody reads,
+            and its newest value would then wait at the node
     """
 
-    def __init__(self, size: int, *, per_key: int = 1) -> None:
+    def __init__(self, size: int, *, per_key: int = 1, gap_s: float = 0.0) -> None:
         self._size = size
         self._per_key = per_key
+        self._gap_s = gap_s
         # Waiting values, the key that waits longest first: of keys without an unacknowledged value,
         # and of the other keys. The second dict has at most `size` keys.
         self._first: dict[K, V] = {}
         self._further: dict[K, V] = {}
         self._unacknowledged: dict[int, Sent[K, V]] = {}
         self._in_flight: dict[K, dict[int, V]] = {}  # unacknowledged, by key and seq
+        self._sent_at: dict[K, float] = {}  # of the newest unacknowledged value
         self._last_seq = 0
 
     @property
@@ -68,7 +76,17 @@ class SendWindow(Generic[K, V]):
         self._first.pop(key, None)
         self._further.pop(key, None)
 
-    def take(self) -> list[tuple[int, V]]:
+    def next_at(self) -> float | None:
+        """When a gap ends after which `take` may have something to give; None: no value waits for a
+        gap.
+        """
+        return min((self._sent_at[key] + self._gap_s for key in self._open_keys()), default=None)
+
+    def _open_keys(self) -> Iterator[K]:
+        """The keys of further values that may be sent after their gap."""
+        return (key for key in self._further if len(self._in_flight[key]) < self._per_key)
+
+    def take(self, now: float) -> list[tuple[int, V]]:
         """Take the values that may be sent now, as (seq, value)."""
         if not self._first and not self._further:
             return []
@@ -78,17 +96,18 @@ class SendWindow(Generic[K, V]):
         # must not keep out the other keys.
         room_for_further = room - len(self._first) - self._size // 2
         first = list(islice(self._first, room))
-        further = [key for key in self._further if len(self._in_flight[key]) < self._per_key]
+        further = [key for key in self._open_keys() if self._sent_at[key] + self._gap_s <= now]
         return [
-            *(self._send(key, self._first.pop(key)) for key in first),
+            *(self._send(key, self._first.pop(key), now) for key in first),
             *(
-                self._send(key, self._further.pop(key))
+                self._send(key, self._further.pop(key), now)
                 for key in further[: max(0, room_for_further)]
             ),
         ]
 
-    def _send(self, key: K, value: V) -> tuple[int, V]:
+    def _send(self, key: K, value: V, now: float) -> tuple[int, V]:
         seq = self.next_seq()
+        self._sent_at[key] = now
         self._unacknowledged[seq] = Sent(key, value)
         self._in_flight.setdefault(key, {})[seq] = value
         return seq, value
@@ -100,7 +119,7 @@ class SendWindow(Generic[K, V]):
             of_key = self._in_flight[report.key]
             del of_key[seq]
             if not of_key:
-                del self._in_flight[report.key]
+                del self._in_flight[report.key], self._sent_at[report.key]
                 if report.key in self._further:
                     self._first[report.key] = self._further.pop(report.key)
         return report

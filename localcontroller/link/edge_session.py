@@ -15,13 +15,14 @@ from common.window import SendWindow
 from edgeai.errors import ProtocolError
 from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
-from localcontroller.link.pacing import Pacing
 
 REPORTS_OF_A_WORKER: Final = 8
 """Most unacknowledged reports of one worker. While the API server is slow, a report waits at the
 GlobalManager, and a newer report of the worker replaces the waiting report there. So the newer
 report must not wait for the acknowledgement of the older report. The limit keeps space in the
 window for other workers of the node."""
+GAP_S: Final = 0.3
+"""Least seconds between two reports of one worker of which the first is not acknowledged."""
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -54,9 +55,8 @@ class EdgeSession(Session):
         super().__init__(now=now, timing=timing)
         self._epoch = epoch
         self._window: SendWindow[ReportKey, Outgoing] = SendWindow(
-            WINDOW, per_key=REPORTS_OF_A_WORKER
+            WINDOW, per_key=REPORTS_OF_A_WORKER, gap_s=GAP_S
         )
-        self._pacing: Pacing[ReportKey, Outgoing] = Pacing()
         self._synced_keys: list[TaskKey] = []  # of SyncedParts, until Synced
         *parts, last = wire.parts_of(tasks)
         for part in parts:
@@ -65,22 +65,17 @@ class EdgeSession(Session):
 
     def report(self, report: Outgoing) -> None:
         """Send this report, in place of a waiting older report of the same worker."""
-        key = ReportKey(report.uid, report.worker)
-        if not self._pacing.hold(key, report):
-            self._window.put(key, report)
+        self._window.put(ReportKey(report.uid, report.worker), report)
 
     def next_tick(self) -> float:
-        due_at = self._pacing.next_at()
+        due_at = self._window.next_at()
         return super().next_tick() if due_at is None else min(due_at, super().next_tick())
 
     def _flush(self, now: float) -> None:
         if not self.is_open or self.closed is not None:
             return
-        for key, report in self._pacing.take(now):
-            self._window.put(key, report)
-        for seq, out in self._window.take():
+        for seq, out in self._window.take(now):
             self._send(wire.Report(seq, out.uid, out.worker, out.attempt, out.body, out.revision))
-            self._pacing.sent(ReportKey(out.uid, out.worker), now)
 
     def _handle(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
         if not self.is_open:
@@ -131,11 +126,4 @@ class EdgeSession(Session):
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
         report = self._window.acknowledge(ack.seq)
-        if report is None:
-            return []
-        if self._window.in_flight(report.key) is None:
-            self._pacing.acknowledged(report.key)
-            newest = self._pacing.release(report.key)
-            if newest is not None:
-                self._window.put(report.key, newest)
-        return [ReportAcked(report.value, ack.refused)]
+        return [] if report is None else [ReportAcked(report.value, ack.refused)]

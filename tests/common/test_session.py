@@ -22,8 +22,12 @@ from globalmanager.edge.sessions.cloud_session import (
     TaskAcked,
 )
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
-from localcontroller.link.edge_session import REPORTS_OF_A_WORKER, EdgeSession, Welcomed
-from localcontroller.link.pacing import GAP_S
+from localcontroller.link.edge_session import (
+    GAP_S,
+    REPORTS_OF_A_WORKER,
+    EdgeSession,
+    Welcomed,
+)
 
 TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
 KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]

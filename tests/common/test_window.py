@@ -8,34 +8,50 @@ from common.window import SendWindow
 
 KEYS = st.sampled_from("abcde")
 SIZE = 3
+GAP_S = 0.25
 
 
 def test_value_that_waits_is_replaced_by_the_newer_one() -> None:
     window: SendWindow[str, int] = SendWindow(SIZE)
     window.put("a", 1)
     window.put("a", 2)
-    assert window.take() == [(1, 2)]
+    assert window.take(0.0) == [(1, 2)]
 
 
 def test_key_in_flight_waits_for_its_acknowledgement() -> None:
     window: SendWindow[str, int] = SendWindow(SIZE)
     window.put("a", 1)
-    window.take()
+    window.take(0.0)
     window.put("a", 2)
-    assert window.take() == []
+    assert window.take(0.0) == []
     window.acknowledge(1)
-    assert window.take() == [(2, 2)]
+    assert window.take(0.0) == [(2, 2)]
 
 
 def test_newer_values_of_a_key_are_sent_at_once_up_to_the_bound_of_a_key() -> None:
     window: SendWindow[str, int] = SendWindow(2 * SIZE, per_key=2)
     for value in (1, 2, 3, 4):
         window.put("a", value)
-        window.take()
+        window.take(0.0)
     assert (window.unacknowledged, window.waiting) == (2, 1)
     assert window.in_flight("a") == 2
     window.acknowledge(1)
-    assert window.take() == [(3, 4)]
+    assert window.take(0.0) == [(3, 4)]
+
+
+def test_newer_values_of_a_key_leave_a_gap_apart_until_the_key_is_acknowledged() -> None:
+    window: SendWindow[str, int] = SendWindow(2 * SIZE, per_key=3, gap_s=GAP_S)
+    window.put("a", 1)
+    assert window.take(0.0) == [(1, 1)]
+    window.put("a", 2)
+    assert (window.take(GAP_S / 2), window.next_at()) == ([], GAP_S)
+    window.put("a", 3)
+    assert (window.take(GAP_S), window.next_at()) == ([(2, 3)], None)
+    window.put("a", 4)
+    assert (window.take(GAP_S), window.next_at()) == ([], 2 * GAP_S)
+    window.acknowledge(1)
+    window.acknowledge(2)
+    assert (window.take(GAP_S), window.next_at()) == ([(3, 4)], None)
 
 
 def test_keys_that_are_never_acknowledged_keep_out_no_other_key() -> None:
@@ -43,20 +59,20 @@ def test_keys_that_are_never_acknowledged_keep_out_no_other_key() -> None:
     for _ in range(10):
         for key in (1, 2):
             window.put(key, key)
-        window.take()
+        window.take(0.0)
     assert window.unacknowledged == 4
     for key in range(3, 7):
         window.put(key, key)
-    assert [value for _, value in window.take()] == [3, 4, 5, 6]
+    assert [value for _, value in window.take(0.0)] == [3, 4, 5, 6]
 
 
 def test_a_blocked_key_does_not_hold_up_the_others() -> None:
     window: SendWindow[str, int] = SendWindow(SIZE)
     window.put("a", 1)
-    window.take()
+    window.take(0.0)
     window.put("a", 2)
     window.put("b", 3)
-    assert window.take() == [(2, 3)]
+    assert window.take(0.0) == [(2, 3)]
 
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
@@ -69,10 +85,15 @@ class WindowMachine(RuleBasedStateMachine):
 
     size = SIZE
     per_key = 1
+    gap_s = 0.0
 
     def __init__(self) -> None:
         super().__init__()
-        self.window: SendWindow[str, int] = SendWindow(self.size, per_key=self.per_key)
+        self.window: SendWindow[str, int] = SendWindow(
+            self.size, per_key=self.per_key, gap_s=self.gap_s
+        )
+        self.now = 0.0
+        self.sent_at: dict[str, float] = {}
         self.newest: dict[str, int] = {}
         self.peer: dict[str, int] = {}
         self.wire: list[tuple[int, str, int]] = []
@@ -87,9 +108,17 @@ class WindowMachine(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         by_value = {value: key for key, value in self.newest.items()}
-        for seq, value in self.window.take():
+        for seq, value in self.window.take(self.now):
             assert value in by_value, "an outdated value was sent"
-            self.wire.append((seq, by_value[value], value))
+            key = by_value[value]
+            if key in (name for _, name, _ in self.wire):
+                assert self.now >= self.sent_at[key] + self.gap_s
+            self.sent_at[key] = self.now
+            self.wire.append((seq, key, value))
+
+    @rule(seconds=st.sampled_from((0.01, GAP_S / 2, GAP_S, 2 * GAP_S)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
 
     @rule(index=st.integers(0, SIZE - 1))
     def arrive(self, index: int) -> None:
@@ -111,6 +140,8 @@ class WindowMachine(RuleBasedStateMachine):
             sent = [value for _, of, value in self.wire if of == key]
             assert len(sent) <= self.per_key, "too many values of one key are in flight"
             assert self.window.in_flight(key) == max(sent)
+        if (next_at := self.window.next_at()) is not None:
+            assert next_at - self.gap_s in {self.sent_at[key] for key in keys}
 
     def teardown(self) -> None:
         while self.window.waiting or self.wire:
@@ -124,8 +155,13 @@ class DeepWindowMachine(WindowMachine):
     per_key = 2
 
 
+class GapWindowMachine(DeepWindowMachine):
+    gap_s = GAP_S
+
+
 TestWindow = WindowMachine.TestCase
 TestDeepWindow = DeepWindowMachine.TestCase
+TestGapWindow = GapWindowMachine.TestCase
 
 
 class CountedKey:
@@ -143,23 +179,23 @@ def test_an_acknowledgement_costs_the_same_whatever_waits() -> None:
     window: SendWindow[CountedKey, int] = SendWindow(64)
     for number in range(5000):
         window.put(CountedKey(), number)
-    sent = window.take()
+    sent = window.take(0.0)
     CountedKey.lookups = 0
     for seq, _ in sent:
         window.acknowledge(seq)
-        window.take()
+        window.take(0.0)
     assert CountedKey.lookups < 20 * len(sent)
 
 
 def test_a_newer_value_waits_behind_what_was_never_sent() -> None:
     window: SendWindow[str, int] = SendWindow(1)
     window.put("a", 1)
-    assert window.take() == [(1, 1)]
+    assert window.take(0.0) == [(1, 1)]
     window.put("a", 2)
     window.put("b", 3)
     assert window.waiting == 2
     window.acknowledge(1)
-    assert window.take() == [(2, 3)]
+    assert window.take(0.0) == [(2, 3)]
     window.acknowledge(2)
-    assert window.take() == [(3, 2)]
+    assert window.take(0.0) == [(3, 2)]
     assert window.waiting == 0

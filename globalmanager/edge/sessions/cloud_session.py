@@ -122,10 +122,10 @@ class CloudSession(Session):
         self._unacknowledged_reports -= 1
         super().acknowledge(seq, refusal=refusal)
 
-    def _flush(self, _now: float) -> None:
+    def _flush(self, now: float) -> None:
         if not self.is_open or self.closed is not None:
             return
-        for seq, frame in self._window.take():
+        for seq, frame in self._window.take(now):
             self._send(msgspec.structs.replace(frame, seq=seq))
         if self._synced is None and not self._window.waiting:
             *parts, last = wire.parts_of(self._desired)

@@ -120,7 +120,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Longest delay in seconds before any further attempt."""
     pause_s: float = 1.4
     """Longest pause between two writes of a job. A value is at most 2 s old: it leaves its node
-    after at most 0.3 s (localcontroller.link.pacing), waits for this time, and has the rest for the
+    after at most 0.3 s (GAP_S of its session), waits for this time, and has the rest for the
     way to the API server and to a watch."""
     writes_per_s: float = 100.0
     """Writes per second about all jobs together, up to which the pauses are shorter. The workers of
