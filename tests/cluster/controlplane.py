@@ -92,7 +92,7 @@ class ControlPlane:
         """Until the API server is ready. Raises: AssertionError with the log of what failed"""
         self._make_keys()
         self._write_credentials()
-        self.client = Client(self.url, token=self.token, ca=self.ca)
+        self.client = self.client_of(_ADMIN)
         self._etcd = self._program("etcd", self._etcd_flags())
         self._api_server = self._program("kube-apiserver", self._api_server_flags())
         self._start_program(self._etcd)
@@ -246,6 +246,10 @@ class ControlPlane:
         tokens.write_text("\n".join(lines))
         (self._directory / "audit-policy").write_text(yaml.safe_dump(_AUDIT_POLICY))
         self.write_kubeconfig(self.kubeconfig)
+
+    def client_of(self, user: str) -> Client:
+        """Args: user: one of `users`"""
+        return Client(self.url, token=self._tokens[user], ca=self.ca)
 
     def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
         """For one of `users`, to a file that only its owner reads."""

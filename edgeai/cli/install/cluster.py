@@ -30,6 +30,8 @@ _OPERATOR: Final = "install the Prometheus operator first, or leave out monitori
 _LOCAL: Final = "the local cluster of edgeai up has edgeai already: name another with --kubeconfig"
 _REMEDIES: Final = {
     "daemonsets.apps": _LOCAL,
+    "flowschemas.flowcontrol.apiserver.k8s.io": _LOCAL,
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": _LOCAL,
     "servicemonitors.monitoring.coreos.com": _OPERATOR,
     "prometheusrules.monitoring.coreos.com": _OPERATOR,
 }

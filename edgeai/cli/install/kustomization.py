@@ -23,7 +23,10 @@ _KNOWN: Final = frozenset(
     }
 )
 CLUSTER_SCOPED: Final = frozenset(
-    {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+    {
+        *("Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
+        *("PriorityLevelConfiguration", "FlowSchema"),
+    }
 )
 _MERGE_KEYS: Final = {
     "containers": "name",

@@ -20,7 +20,16 @@ from globalmanager.manifests.rbac import NAMESPACE
 
 _ORDER: Final = (
     *("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role"),
-    *("ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "NetworkPolicy"),
+    *(
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "PriorityLevelConfiguration",
+        "FlowSchema",
+        "Secret",
+        "ConfigMap",
+        "Service",
+        "NetworkPolicy",
+    ),
     *("PodDisruptionBudget", "ServiceMonitor", "PrometheusRule", "Deployment", "DaemonSet"),
 )
 """Each kind after those that it needs: no pod starts without its rights and configuration."""
@@ -93,6 +102,10 @@ def _move(object_: Object, values: Values) -> None:
     for subject in object_.get("subjects", ()):
         if subject.get("namespace") == NAMESPACE:
             subject["namespace"] = values.namespace
+    if object_["kind"] == "FlowSchema":
+        for rule in object_["spec"]["rules"]:
+            for subject in rule["subjects"]:
+                subject["serviceAccount"]["namespace"] = values.namespace
     if object_["metadata"]["name"] == "edgeai-metrics-reader":
         for subject in object_.get("subjects", ()):
             subject["namespace"], _, subject["name"] = values.prometheus.partition("/")

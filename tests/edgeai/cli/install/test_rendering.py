@@ -112,6 +112,10 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
             _replace("ClusterRoleBinding", f"{subject}/namespace", "farm", name=role)
             for role in roles
         ),
+        *(
+            _replace("FlowSchema", f"/spec/rules/0{subject}/serviceAccount/namespace", "farm", name)
+            for name in ("edgeai-globalmanager", "edgeai-globalmanager-leases")
+        ),
         _replace("ClusterRoleBinding", f"{subject}/name", "prom", name=metrics),
         _replace("ClusterRoleBinding", f"{subject}/namespace", "watch", name=metrics),
     ]
@@ -124,7 +128,12 @@ def test_values_render_as_a_kustomization_with_the_same_fields(tmp_path: Path) -
         replicas=[{"name": "globalmanager", "count": 3}],
         patches=patches,
     )
-    assert_same(rendering.render(values_of(given)), rendered(tmp_path))
+    oracle = rendered(tmp_path)
+    for document in oracle:
+        # kustomize does not know that these kinds have no namespace; the API server drops it.
+        if document["apiVersion"].startswith("flowcontrol."):
+            del document["metadata"]["namespace"]
+    assert_same(rendering.render(values_of(given)), oracle)
 
 
 def _replace(
