@@ -3,13 +3,17 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import Final
 
 from edgeai.errors import Unavailable
 
-_APT: Final = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600")
+_LOCK_S: Final = 600
+_APT: Final = ("apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={_LOCK_S}")
 _INSTALL: Final = ("install", "--yes", "--no-install-recommends")
+_LOCKED: Final = "Could not get lock"
+_RETRY_S: Final = 1.0
 _TAIL_LINES: Final = 8
 
 
@@ -41,16 +45,26 @@ def install(packages: Sequence[str]) -> None:
     names = missing(packages)
     if not names:
         return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in ([*_APT, "update"], [*_APT, *_INSTALL, *names]):
         try:
-            process = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
-            )
+            process = _run(command)
         except OSError as error:
             raise _unavailable(names, str(error)) from error
         if process.returncode:
             raise _unavailable(names, process.stderr)
+
+
+def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Again while another has a lock: no option lets `update` wait for the lock of the lists."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
+        if _LOCKED not in process.stderr or time.monotonic() > deadline:
+            return process
+        time.sleep(_RETRY_S)
 
 
 def _unavailable(names: Sequence[str], output: str) -> PackagesUnavailable:

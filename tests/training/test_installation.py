@@ -162,6 +162,14 @@ def test_what_the_index_lacks_comes_from_debian(free: Runtime, tmp_path: Path) -
     assert last.endswith("install --yes --no-install-recommends python3-tiny")
 
 
+def test_another_apt_get_is_waited_for(free: Runtime, tmp_path: Path) -> None:
+    (free.lock.parent / WHEEL).unlink()
+    locked = 'echo "E: Could not get lock /var/lib/apt/lists/lock." >&2; exit 100'
+    once = f"[ -e {tmp_path}/seen ] || {{ /bin/touch {tmp_path}/seen; {locked}; }}\n"
+    program(tmp_path / "bin" / "apt-get", once + machine_python(tmp_path, 7))
+    assert answer(free.install()) == "7"
+
+
 def test_where_nobody_has_the_library_each_refusal_and_each_remedy_is_named(
     free: Runtime, tmp_path: Path
 ) -> None:
