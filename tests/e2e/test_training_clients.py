@@ -1,18 +1,21 @@
-"""Tests of tests/clients with real containers: Kubeflow's SDK and kubectl read the logs of jobs.
+"""Tests of tests/clients with real containers: Kubeflow's SDK and kubectl make jobs and read logs.
 
-No other cluster of the tests has both a genuine API server and containers. The test of a job from
-its creation to its deletion is not among them: that test deletes pods within two seconds of their
-start, and kubelets before 1.22 now and then never end such a pod.
+No other cluster of the tests has both a genuine API server and containers.
 """
 
 import pytest
 
 from tests.clients.clusters import TrainingCluster
 from tests.clients.conftest import framework, space, with_logs
-from tests.clients.test_kubectl import kubectl, test_logs_of_all_replicas
+from tests.clients.test_kubectl import (
+    kubectl,
+    test_a_job_is_applied_waited_for_and_deleted,
+    test_logs_of_all_replicas,
+)
 from tests.clients.test_training_client import (
     client,
     sdk,
+    test_a_job_from_its_creation_to_its_deletion,
     test_events_come_with_the_logs,
     test_logs_are_read_and_followed,
 )
@@ -27,6 +30,8 @@ __all__ = [
     "kubectl",
     "sdk",
     "space",
+    "test_a_job_from_its_creation_to_its_deletion",
+    "test_a_job_is_applied_waited_for_and_deleted",
     "test_events_come_with_the_logs",
     "test_logs_are_read_and_followed",
     "test_logs_of_all_replicas",
