@@ -4,7 +4,8 @@
     python -m tests.simulation.mutations 3 7        only these
 
 Each mutation is applied to a copy of the tree, and the simulation runs there until a promise is
-broken.
+broken. Before that, a copy without a mutation must keep all promises: on a broken tree, every
+mutation would seem to be found.
 """
 
 import re
@@ -20,6 +21,8 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
 MODULES: Final = ("tests/__init__.py", "tests/support/sqlite_vfs.py")
 SEEDS: Final = 300
+SEEDS_WITHOUT: Final = 25
+"""Of the copy without a mutation."""
 STEPS: Final = 4500
 
 
@@ -301,11 +304,15 @@ MUTATIONS: Final = (
 
 def main(arguments: list[str]) -> int:
     numbers = [int(each) for each in arguments] or list(range(1, len(MUTATIONS) + 1))
+    if problem := broken(seeds=SEEDS_WITHOUT):
+        print(f"without a mutation, too, a promise is broken: {problem}")
+        return 1
+    print(f"without a mutation {SEEDS_WITHOUT} seeds keep all promises", flush=True)
     missed = 0
     for number in numbers:
         mutation = MUTATIONS[number - 1]
         began = time.monotonic()
-        found = find(mutation)
+        found = broken(*mutation.edits, seeds=SEEDS)
         missed += not found
         seconds = time.monotonic() - began
         print(
@@ -315,20 +322,25 @@ def main(arguments: list[str]) -> int:
     return 1 if missed else 0
 
 
-def find(mutation: Mutation) -> str:
-    """Returns: the seed that finds the mutation, and how; "" if none does"""
+def broken(*edits: Edit, seeds: int) -> str:
+    """Returns: the first seed that breaks a promise in an edited copy, and how; "" if none does
+
+    Raises: SystemExit when the simulation itself fails
+    """
     with tempfile.TemporaryDirectory() as directory:
         copy_tree(Path(directory))
-        for edit in mutation.edits:
+        for edit in edits:
             apply(edit, Path(directory))
         command = [sys.executable, "-m", "tests.simulation", "--until-broken"]
-        command += [f"--seeds={SEEDS}", f"--steps={STEPS}", "--processes=1"]
+        command += [f"--seeds={seeds}", f"--steps={STEPS}", "--processes=1"]
         ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    broken = re.search(r"^seed (\d+): .*BROKEN$", ended.stdout, re.MULTILINE)
-    if broken is None:
+    seed = re.search(r"^seed (\d+): .*BROKEN$", ended.stdout, re.MULTILINE)
+    if seed is None:
+        if ended.returncode:
+            raise SystemExit(f"the simulation ended with {ended.returncode}:\n{ended.stderr}")
         return ""
     problem = re.search(r"\n\n(.*)\nagain:", ended.stdout, re.DOTALL)
-    return f"seed {broken[1]}: {problem[1][:160] if problem else ''}"
+    return f"seed {seed[1]}: {problem[1][:160] if problem else ''}"
 
 
 def copy_tree(to: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.driver import simulate
-from tests.simulation.mutations import MUTATIONS, ROOT, Edit, copy_tree
+from tests.simulation.mutations import MUTATIONS, ROOT, Edit, apply, copy_tree
 
 
 def test_a_seed_gives_the_same_run_whatever_the_hashes() -> None:
@@ -28,6 +28,16 @@ def test_the_tree_of_the_mutations_is_complete(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed=9", "--steps=20"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_on_a_broken_tree_no_mutation_is_tried(tmp_path: Path) -> None:
+    copy_tree(tmp_path)
+    (edit,) = next(each.edits for each in MUTATIONS if each.name == "Synced withdraws too little")
+    apply(edit, tmp_path)
+    command = [sys.executable, "-m", "tests.simulation.mutations"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stdout.startswith("without a mutation, too, a promise is broken: seed ")
 
 
 @pytest.mark.parametrize("edit", [edit for each in MUTATIONS for edit in each.edits])
