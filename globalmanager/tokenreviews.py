@@ -7,10 +7,10 @@ reject a client. This module stores nothing and logs nothing.
 
 from typing import Any, Final
 
-from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import Object, ResourceType
 from edgeai.errors import Unavailable
 from edgeai.kube.client import KubeClient
-from edgeai.kube.errors import ApiError, NotFound
+from edgeai.kube.errors import ApiError
 
 TOKEN_REVIEWS: Final = ResourceType(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
@@ -50,14 +50,3 @@ class TokenReviews:
             raise Unavailable(str(error)) from error
         status: Any = answer.get("status")
         return status if isinstance(status, dict) else {}
-
-    async def find_pod(self, namespace: str, name: str) -> Object | None:
-        """The pod, or None when the pod does not exist. Raises: Unavailable"""
-        try:
-            return await self._client.get(ObjectRef(PODS, namespace, name))
-        except NotFound:
-            return None
-        except Unavailable:
-            raise
-        except ApiError as error:
-            raise Unavailable(str(error)) from error

@@ -1,4 +1,4 @@
-"""Identity by a pod's projected ServiceAccount token: TokenReview → pod → node of the pod.
+"""Identity by a pod's projected ServiceAccount token: a TokenReview names the node of the pod.
 
 This module sends no request itself. It asks the Kubernetes API through the protocol Cluster. It
 remembers a verdict for a short time under the hash of the token. The rate `ReviewLimits.per_s`
@@ -38,17 +38,13 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """The two questions to the Kubernetes API. globalmanager.tokenreviews implements them.
+    """The question to the Kubernetes API. globalmanager.tokenreviews implements it.
 
-    Both methods raise Unavailable for every failure. So only an answer of the API can refuse a
-    node.
+    Every failure is Unavailable. So only an answer of the API can refuse a node.
     """
 
     async def review_token(self, token: str, audience: str) -> Object:
-        """The `status` of the TokenReview for this token."""
-
-    async def find_pod(self, namespace: str, name: str) -> Object | None:
-        """The pod; None when the pod does not exist."""
+        """The `status` of the TokenReview for this token. Raises: Unavailable"""
 
 
 class ServiceAccount(msgspec.Struct, frozen=True):
@@ -64,8 +60,7 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for the questions to the cluster, and for the number of remembered answers."""
 
     per_s: float = 50.0
-    """Checks of unknown tokens per second. The check of a good token takes two requests, the check
-    of a bad token takes one."""
+    """Checks of unknown tokens per second. Each takes one request."""
     burst: int = 100
     """Unknown tokens that may arrive at the same moment after a pause."""
     reviews_per_s: float = 20.0
@@ -156,7 +151,8 @@ class ServiceAccountAuthenticator:
     async def _ask(self, token: str) -> Verdict:
         try:
             async with asyncio.timeout(self._limits.answer_s):
-                return await self._node_of(token)
+                status = await self._cluster.review_token(token, AUDIENCE)
+                return node_of_review(status, token, self._account)
         except Unauthenticated as error:
             return Unauthenticated(error.reason)
         except Unavailable as error:
@@ -165,40 +161,6 @@ class ServiceAccountAuthenticator:
             return Unavailable(
                 f"the Kubernetes API gave no answer within {self._limits.answer_s:g} s"
             )
-
-    async def _node_of(self, token: str) -> NodeName:
-        """The node of the token's pod. Raises: Unauthenticated, Unavailable"""
-        status = await self._cluster.review_token(token, AUDIENCE)
-        pod_name, extra = self._bound_pod(status, token)
-        pod = await self._cluster.find_pod(self._account.namespace, pod_name)
-        if pod is None:
-            raise Unauthenticated("the token's pod is gone")
-        return node_of_pod(pod, extra, self._account)
-
-    def _bound_pod(self, status: Object, token: str) -> tuple[str, dict[str, str]]:
-        """The name of the pod that the token is bound to, and the extra fields of the TokenReview.
-
-        Raises: Unauthenticated
-        """
-        if not status.get("authenticated"):
-            reason = str(status.get("error") or "it gives no reason").replace(token, "…")
-            raise Unauthenticated(f"the cluster rejects the token: {reason[:_MAX_SAID_CHARS]}")
-        # An API server that does not know audiences accepts tokens for every audience. The answer
-        # of such a server names no audience.
-        if AUDIENCE not in (status.get("audiences") or ()):
-            raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
-        user = status.get("user") or {}
-        if user.get("username") != self._account.username:
-            raise Unauthenticated(f"the token is not of {self._account.username}")
-        extra = {
-            name.removeprefix(_EXTRA): values[0]
-            for name, values in (user.get("extra") or {}).items()
-            if name.startswith(_EXTRA) and len(values) == 1
-        }
-        name = extra.get("pod-name", "")
-        if not is_subdomain(name) or not extra.get("pod-uid"):
-            raise Unauthenticated("the token is bound to no pod; it must be a projected one")
-        return name, extra
 
 
 def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
@@ -213,24 +175,32 @@ def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
     return verdict
 
 
-def node_of_pod(pod: Object, extra: Mapping[str, str], account: ServiceAccount) -> NodeName:
-    """The node of a token's pod.
+def node_of_review(status: Object, token: str, account: ServiceAccount) -> NodeName:
+    """The node of the pod that a token is bound to. The API server puts it into the token, and
+    knows whether the pod is still there.
 
-    Args: extra: has pod-uid, and also node-name when the API server is new enough
     Raises: Unauthenticated
     """
-    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    if metadata.get("uid") != extra["pod-uid"]:
-        raise Unauthenticated("the token's pod is gone; another one has its name")
-    if spec.get("serviceAccountName") != account.name:
-        raise Unauthenticated("the token's pod runs as another ServiceAccount")
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        raise Unauthenticated("the token's pod has ended")
-    node = spec.get("nodeName") or ""
+    if not status.get("authenticated"):
+        reason = str(status.get("error") or "it gives no reason").replace(token, "…")
+        raise Unauthenticated(f"the cluster rejects the token: {reason[:_MAX_SAID_CHARS]}")
+    # An API server that does not know audiences accepts tokens for every audience. The answer
+    # of such a server names no audience.
+    if AUDIENCE not in (status.get("audiences") or ()):
+        raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
+    user = status.get("user") or {}
+    if user.get("username") != account.username:
+        raise Unauthenticated(f"the token is not of {account.username}")
+    extra = {
+        name.removeprefix(_EXTRA): values[0]
+        for name, values in (user.get("extra") or {}).items()
+        if name.startswith(_EXTRA) and len(values) == 1
+    }
+    if not extra.get("pod-name") or not extra.get("pod-uid"):
+        raise Unauthenticated("the token is bound to no pod; it must be a projected one")
+    node = extra.get("node-name", "")
     if not is_subdomain(node):
-        raise Unauthenticated("the token's pod is not on a node yet")
-    if extra.get("node-name", node) != node:
-        raise Unauthenticated("the token is bound to another node than its pod")
+        raise Unauthenticated("the token names no node: its pod was on none when it was issued")
     return NodeName(node)
 
 

@@ -1,4 +1,4 @@
-"""A cluster's API over HTTP as far as node tokens go: TokenReviews and pods, scripted."""
+"""A cluster's API over HTTP as far as node tokens go: TokenReviews, scripted."""
 
 import base64
 import json
@@ -36,11 +36,10 @@ class TokenApi:
         self.error = ""
         self.audiences: list[str] | None = [AUDIENCE]
         self.username = ACCOUNT.username
-        self.extra = {"pod-name": ["lc-1"], "pod-uid": ["pod-uid-1"]}
-        self.pod: dict[str, Any] | None = {
-            "metadata": {"name": "lc-1", "uid": "pod-uid-1"},
-            "spec": {"serviceAccountName": ACCOUNT.name, "nodeName": "node-0"},
-            "status": {"phase": "Running"},
+        self.extra = {
+            "pod-name": ["lc-1"],
+            "pod-uid": ["pod-uid-1"],
+            "node-name": ["node-0"],
         }
         self.fails_with = 0  # HTTP status of every answer
         self.hangs = False
@@ -55,10 +54,6 @@ class TokenApi:
     def requests(self) -> int:
         return len(self._api.seen)
 
-    def change_pod(self, part: str, **fields: Any) -> None:
-        assert self.pod is not None
-        self.pod[part].update(fields)
-
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.hangs:
             await self._api.released.wait()
@@ -66,8 +61,6 @@ class TokenApi:
             return _json({"kind": "Status", "code": self.fails_with}, self.fails_with)
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
             return _json({"kind": "TokenReview", "status": self._status()}, 201)
-        if request.path == "/api/v1/namespaces/edgeai-system/pods/lc-1" and self.pod:
-            return _json(self.pod, 200)
         return _json({"kind": "Status", "code": 404, "reason": "NotFound"}, 404)
 
     def _status(self) -> dict[str, Any]:

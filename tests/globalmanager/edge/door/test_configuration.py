@@ -20,9 +20,6 @@ class Nobody:
     async def review_token(self, token: str, audience: str) -> Any:
         raise AssertionError
 
-    async def find_pod(self, namespace: str, name: str) -> Any:
-        raise AssertionError
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
