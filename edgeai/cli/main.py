@@ -16,6 +16,7 @@ from rich.markup import escape
 from edgeai import extras
 from edgeai.cli import environment, interrupts, options, output, status, system
 from edgeai.cli.console import login_address, open_in_cluster
+from edgeai.cli.credentials.commands import credentials
 from edgeai.cli.install import commands as install_commands
 from edgeai.cli.jobs import commands as job_commands
 from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
@@ -35,6 +36,7 @@ demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real
 app.add_typer(demo, name="demo")
 install_commands.register(app)
 job_commands.register(app)
+app.command()(credentials)
 
 REFRESH_S = 1.0
 MAX_EDGES = 20  # each edge node is a process with timers

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from edgeai.api.resources import NODES, Object
+from edgeai.cli.credentials.certificates import Pair, issue_server, new_authority, problem_of
+from edgeai.cli.credentials.node_files import NodeFiles
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.files import mounted
-from edgeai.cli.install.certificates import Pair, issue_server, new_authority, problem_of
 from edgeai.cli.install.cluster import Cluster, Name, some
 from edgeai.cli.install.errors import InstallError
-from edgeai.cli.install.node_files import NodeFiles
 from edgeai.cli.install.readiness import edges
 
 AUTHORITY: Final = "edgeai-ca"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeai.cli.install.certificates import Pair, node_problem_of
+from edgeai.cli.credentials.certificates import Pair, node_problem_of
 from edgeai.cli.install.cluster import LABEL
 from edgeai.cli.install.rendering import definitions, render
 from edgeai.cli.install.values import Values

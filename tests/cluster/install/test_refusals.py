@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgeai.cli.install.certificates import new_authority
+from edgeai.cli.credentials.certificates import new_authority
 from edgeai.cli.install.record import SECRET
 from edgeai.cli.install.rendering import render
 from edgeai.cli.install.values import Values

@@ -16,6 +16,7 @@ import yaml
 from aiohttp import web
 
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS
+from edgeai.cli.credentials import certificates as made
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.checks import CHECKS, findings
 from edgeai.cli.doctor.diagnosis import diagnose
@@ -23,7 +24,6 @@ from edgeai.cli.doctor.edges import nodes_served
 from edgeai.cli.doctor.facts import DEFINITIONS, AskAbout, gather
 from edgeai.cli.doctor.finding import Finding
 from edgeai.cli.doctor.parts import CONTROLLER, MANAGER
-from edgeai.cli.install import certificates as made
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from edgeai.kube.errors import Forbidden

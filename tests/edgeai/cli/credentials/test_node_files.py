@@ -6,15 +6,15 @@ from typing import Final
 
 import pytest
 
-from edgeai.cli.install.certificates import (
+from edgeai.cli.credentials.certificates import (
     LASTS,
     RENEW_BEFORE,
     Pair,
     new_authority,
     node_problem_of,
 )
-from edgeai.cli.install.errors import InstallError
-from edgeai.cli.install.node_files import NodeFiles
+from edgeai.cli.credentials.errors import CredentialsError
+from edgeai.cli.credentials.node_files import NodeFiles
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = new_authority(NOW)
@@ -65,5 +65,5 @@ def test_one_that_cannot_be_read_is_made_anew(tmp_path: Path, text: str) -> None
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "edge0").write_text("a file")
-    with pytest.raises(InstallError, match=r"credentials of node edge0: .*name another"):
+    with pytest.raises(CredentialsError, match=r"credentials of node edge0: .*name another"):
         made(tmp_path)

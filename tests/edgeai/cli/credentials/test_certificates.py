@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from cryptography import x509
 
-from edgeai.cli.install.certificates import (
+from edgeai.cli.credentials.certificates import (
     LASTS,
     RENEW_BEFORE,
     Pair,

@@ -6,13 +6,16 @@ GlobalManager would refuse, or that ends soon, is made anew.
 
 import os
 import secrets
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from edgeai.cli.install.certificates import Pair, issue_node, node_problem_of
-from edgeai.cli.install.cluster import Say
-from edgeai.cli.install.errors import InstallError
+from edgeai.cli.credentials.certificates import Pair, issue_node, node_problem_of
+from edgeai.cli.credentials.errors import CredentialsError
+
+Say = Callable[[str], None]
+"""Prints one line for the user."""
 
 PLACE: Final = "/etc/edgeai/node"
 
@@ -25,7 +28,7 @@ class NodeFiles:
         self._say = say
 
     def certificate(self, authority: Pair, node: str, now: datetime) -> None:
-        """Write tls.crt and tls.key, unless good ones are there. Raises: InstallError"""
+        """Write tls.crt and tls.key, unless good ones are there. Raises: CredentialsError"""
         kept = self._read(node, "tls.crt")
         if kept is not None:
             problem = node_problem_of(kept, authority, now)
@@ -38,7 +41,7 @@ class NodeFiles:
         self._write(node, "tls.crt", pair.certificate)  # last: both are there when this one is
 
     def token(self, node: str) -> str:
-        """The token in the file `token`, a new one if there is none. Raises: InstallError"""
+        """The token in the file `token`, a new one if there is none. Raises: CredentialsError"""
         kept = self._read(node, "token")
         if kept is not None:
             self._keep(node, "token")
@@ -76,5 +79,5 @@ class NodeFiles:
         self._say(f"wrote {path}; copy it to {PLACE} of node {node}")
 
 
-def _unusable(node: str, error: Exception) -> InstallError:
-    return InstallError(f"credentials of node {node}: {error}; name another --credentials")
+def _unusable(node: str, error: Exception) -> CredentialsError:
+    return CredentialsError(f"credentials of node {node}: {error}; name another directory")

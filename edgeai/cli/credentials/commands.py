@@ -1,0 +1,73 @@
+"""The command `edgeai credentials`, for `edgeai.cli.main`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeai.cli import options, system
+from edgeai.cli.options import Output, OutputOption
+from edgeai.kubeconfig import kubeconfig_of
+from edgeai.text import printable
+
+Certificates = Annotated[
+    Path | None,
+    typer.Option("--certificates", help="directory for a certificate of each edge node: mtls"),
+]
+Tokens = Annotated[
+    Path | None, typer.Option("--tokens", help="directory for a token of each edge node: token")
+]
+
+
+def credentials(
+    edge_host: Annotated[
+        str,
+        typer.Option(
+            "--edge-host",
+            help="name or address at which edge nodes reach the GlobalManager; default: that of "
+            "the installation, or the Service",
+        ),
+    ] = "",
+    certificates: Certificates = None,
+    tokens: Tokens = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="of edgeai; created if it is missing")
+    ] = system.NAMESPACE,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="default: $KUBECONFIG, or ~/.kube/config")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create the certificate of the edge port and the credentials of edge nodes, or renew them.
+
+    What is good stays, and what somebody else has created is never changed.
+    """
+    from edgeai import times
+    from edgeai.cli.credentials.credentials import Credentials
+    from edgeai.client.asynchronous import OF_A_USER
+    from edgeai.errors import InvalidName
+    from edgeai.ids import is_subdomain
+    from edgeai.kube.user import UserClient
+
+    if not is_subdomain(namespace):
+        raise InvalidName("namespace", namespace, "letters, digits and -")
+    file = kubeconfig_of(kubeconfig, None)
+
+    def say(line: str) -> None:
+        typer.echo(f"edgeai: {printable(line)}", err=output is Output.JSON)
+
+    async def run() -> list[str]:
+        async with await UserClient.from_kubeconfig(file, OF_A_USER) as client:
+            found = Credentials(client, namespace, say, times.utc_now())
+            await found.ensure_namespace()
+            await found.ensure_edge_port(edge_host)
+            if certificates is not None:
+                await found.write_certificates(certificates)
+            if tokens is not None:
+                await found.write_tokens(tokens)
+            return found.written
+
+    written = asyncio.run(run())
+    if output is Output.JSON:
+        options.print_json({"namespace": namespace, "written": written})
