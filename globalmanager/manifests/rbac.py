@@ -185,10 +185,15 @@ def files() -> dict[str, str]:
     """Path of each file below deploy/ -> its text."""
     paths = {group: f"components/{group}/rbac.yaml" for group in groups()}
     paths[""] = "base/globalmanager/rbac.yaml"
-    return {path: _text(manifests(group)) for group, path in paths.items()}
+    return {
+        **{path: _text(manifests(group)) for group, path in paths.items()},
+        **{f"chart/rules/{group}.yaml": _text([group_rules(group)]) for group in groups()},
+        "chart/rules/cluster.yaml": _text([base_rules()]),
+        "chart/rules/namespace.yaml": _text([namespace_rules()]),
+    }
 
 
-def _text(documents: list[dict[str, Any]]) -> str:
+def _text(documents: list[Any]) -> str:
     plain = msgspec.to_builtins(documents)  # no shared parts, so no anchors
     return _HEADER + yaml.safe_dump_all(plain, sort_keys=False)
 

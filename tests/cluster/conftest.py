@@ -1,12 +1,13 @@
 """One real control plane for the whole run, a namespace of its own for each test."""
 
+import contextlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.cluster import binaries
+from tests.cluster import binaries, helm
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
@@ -26,6 +27,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         binaries.obtain()
     except binaries.Unavailable as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    with contextlib.suppress(binaries.Unavailable):  # the tests that need Helm say so
+        helm.obtain()
 
 
 @pytest.fixture(scope="session")
