@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test matrix e2e docs fuzz simulate mutate nightly soak lint types crds bench figures clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e docs fuzz simulate mutate nightly soak lint types crds bench figures caches clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -18,6 +18,8 @@ demo: $(USE) ## Watch joint inference at work: a cloud, two edge nodes, real dat
 
 # Tests mostly wait, so there are more of them at a time than the least number of cores.
 AT_A_TIME := --numprocesses 3 --dist loadfile
+RUNTIMES := pytorch tensorflow kubeflow-training sedna-client
+OLDEST := $(notdir $(firstword $(sort $(wildcard tests/kubernetes/1.*))))
 
 # None of these tests leaves the machine. Every program that imports aiohttp reads the certificates of
 # the machine, which takes a tenth of a second, a quarter of what most programs here need to start.
@@ -36,7 +38,7 @@ system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, ba
 
 training-test: $(DEVELOP) ## Run the longer tests of training, with real PyTorch, TensorFlow and the SDK of Kubeflow
 	@# Installs them once. What cannot be installed here is said, and its tests are skipped.
-	@$(BIN)/python -m edgeai.cli.runtimes pytorch tensorflow kubeflow-training sedna-client || true
+	@$(BIN)/python -m edgeai.cli.runtimes $(RUNTIMES) || true
 	@$(BIN)/pytest tests/training tests/clients -rs --numprocesses 2 --dist loadfile
 
 elastic-test: $(DEVELOP) ## Run the tests with real Horovod; builds it once, which takes ten minutes
@@ -48,6 +50,9 @@ cluster-test: $(DEVELOP) ## Run the tests that need a genuine Kubernetes; makes 
 	@$(BIN)/pytest tests/cluster $(AT_A_TIME)
 	@$(BIN)/pytest tests/conformance --cluster=real $(AT_A_TIME)
 	@$(BIN)/pytest tests/clients --cluster=real $(AT_A_TIME)
+
+oldest-test: $(DEVELOP) ## Run the tests that watch the API on the oldest Kubernetes that edgeai supports
+	@$(BIN)/python -m tests.cluster.matrix $(OLDEST) --suites=watching
 
 matrix: $(DEVELOP) ## Run cluster-test and e2e on each version of Kubernetes that edgeai supports; takes hours
 	@$(BIN)/python -m tests.cluster.matrix $(MINORS)
@@ -64,8 +69,15 @@ screenshots: $(DEVELOP) ## Make the pictures of the console in docs/ anew, by Ch
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.
-	@$(BIN)/python -m edgeai.cli.runtimes pytorch tensorflow kubeflow-training sedna-client || true
+	@$(BIN)/python -m edgeai.cli.runtimes $(RUNTIMES) || true
 	@$(BIN)/pytest tests/e2e -rs
+
+caches: $(DEVELOP) ## Download and build beforehand what the tests need; from nothing, takes half an hour
+	@# Each says what it lacks, and so does the test that needs it.
+	@failed=; for each in tests.monitoring.prometheus tests.cluster.binaries \
+	  "edgeai.cli.runtimes docs $(RUNTIMES)" tests.browser.chromium tests.e2e.images tests.elastic.horovod; \
+	do $(BIN)/python -m $$each || failed=yes; done; \
+	KUBERNETES=$(OLDEST) $(BIN)/python -m tests.cluster.binaries || failed=yes; test -z "$$failed"
 
 docs: $(USE) ## Write the documentation as a site into build/site; the first time installs MkDocs
 	@$(BIN)/python docs/build.py

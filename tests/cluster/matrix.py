@@ -19,8 +19,20 @@ from typing import Final, NamedTuple
 
 from tests.cluster.binaries import ASSETS_VARIABLE, MINOR_VARIABLE, minors, release
 
+WATCHING: Final = (
+    "tests/cluster/install/test_install.py",
+    "tests/cluster/bad_input/test_crds.py",
+    "tests/cluster/test_high_availability.py",
+    "tests/cluster/test_engine.py",
+    "tests/cluster/test_client.py",
+    "tests/cluster/test_crds.py",
+    "tests/cluster/test_cel.py",
+)
+"""Files of the suite `cluster` about what versions of the API differ in: watches, status, Leases,
+definitions and their rules, and the installation."""
 SUITES: Final = {
     "cluster": ("tests/cluster",),
+    "watching": WATCHING,
     "conformance": ("tests/conformance", "--cluster=real"),
     "clients": ("tests/clients", "--cluster=real"),
     "e2e": ("tests/e2e",),
@@ -63,7 +75,8 @@ def run(suite: str, minor: str) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.matrix")
     parser.add_argument("minors", nargs="*", metavar="MINOR", help="like 1.30; all by default")
-    parser.add_argument("--suites", default=",".join(SUITES), help="names, separated by commas")
+    whole = ",".join(name for name in SUITES if name != "watching")  # a part of `cluster`
+    parser.add_argument("--suites", default=whole, help="names, separated by commas")
     arguments = parser.parse_args()
     if ASSETS_VARIABLE in os.environ:
         parser.error(f"unset {ASSETS_VARIABLE}: it names programs of one version")

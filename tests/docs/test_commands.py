@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.matrix import WATCHING
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -71,6 +73,10 @@ def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_files_of_the_watching_suite_exist() -> None:
+    assert all((ROOT / path).exists() for path in WATCHING)
 
 
 def test_ci_calls_what_the_readme_names() -> None:

@@ -1,7 +1,6 @@
 """Obtains Horovod with PyTorch: cached, or built once on a Debian 12, which takes ten minutes.
 
-    python -m tests.elastic.horovod           # prints the path of the Python that has both
-    python -m tests.elastic.horovod --look    # builds nothing; prints `built` or `missing`
+    python -m tests.elastic.horovod    # prints the path of the Python that has both
 
 PyTorch is Debian's, because Horovod builds against Debian's libtorch without a change. Horovod is
 in a virtual environment in the user's cache, beside the runtimes of edgeai.cli.runtimes.
@@ -56,13 +55,9 @@ def obtain() -> Path:
     target = directory()
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.with_suffix(".lock")):
-        if not is_built():
+        if not (target / _COMPLETE).exists() or debian.missing(_PACKAGES):
             _build(target)
     return target / "bin" / "python"
-
-
-def is_built() -> bool:
-    return (directory() / _COMPLETE).exists() and not debian.missing(_PACKAGES)
 
 
 def directory() -> Path:
@@ -135,15 +130,8 @@ def _follow(process: "subprocess.Popen[bytes]", log: Path) -> None:
             return
 
 
-def main(arguments: list[str]) -> None:
-    if arguments == ["--look"]:
-        print("built" if is_built() else "missing")
-        return
+if __name__ == "__main__":
     try:
         print(obtain())
     except Unavailable as unavailable:
         sys.exit(f"tests.elastic.horovod: {unavailable}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
