@@ -220,8 +220,8 @@ class PatchStatus(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Make the job the controller of a scaler, so that Kubernetes deletes the scaler with the
-    job.
+    """Make the job the controller of a scaler or of an object that the job refers to, so that
+    Kubernetes deletes the object with the job.
     """
 
     ref: ObjectRef
@@ -487,6 +487,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
     """The objects that the plan reads. An object in this set may not exist. Total."""
+    foreign: frozenset[ResourceType] = frozenset()
+    """Types of other systems among `references`, whose objects a plan adopts and whose .status it
+    writes."""
     indirect_references: Callable[[Mapping[ObjectRef, Object]], frozenset[ObjectRef]] = (
         lambda _references: frozenset()
     )

@@ -334,11 +334,11 @@ class Applier:
         return self._success(observed, "Restored", ref, f": somebody else had changed {fields}")
 
     async def _adopt(self, observed: Observed, action: Adopt) -> Success:
-        """Make the job the controller among the owner references of a scaler.
+        """Make the job the controller among the owner references of an object.
 
-        Raises: Conflict when the scaler has changed meanwhile
+        Raises: Conflict when the object has changed meanwhile
         """
-        metadata = observed.scalers[action.ref]["metadata"]
+        metadata = {**observed.references, **observed.scalers}[action.ref]["metadata"]
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
         await self._live.patch(action.ref, {"metadata": patch})

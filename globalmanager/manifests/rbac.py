@@ -117,6 +117,9 @@ def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
         # a client that may delete an object may set the object's owner.
         creates = ("create",) if kind.makes_scalers else ()
         yield _rule([scaler], (*creates, "patch", "delete"))
+    for type_ in kind.foreign:
+        yield _rule([type_], ("get", *_WATCHED, "patch", "delete"))
+        yield _rule([type_], ("patch",), subresource="status")
 
 
 def _exec_rules(kinds: Collection[Kind]) -> Iterator[Rule]:

@@ -61,10 +61,14 @@ OF_ELASTIC_TRAINING: Final = {
     }
 }
 # What cannot be seen here: no job has an autoscaler (test_no_autoscaling), PodGroups need a gang
-# scheduler (test_gangs), and the right to block an owner's deletion is looked up by an admission
-# plugin.
+# scheduler (test_gangs), Workloads need Kueue (test_kueue), and the right to block an owner's
+# deletion is looked up by an admission plugin.
 UNSEEN: Final = {
-    *(right for right in granted() if right.resource == "podgroups"),
+    *(
+        right
+        for right in granted()
+        if right.resource in ("podgroups", "workloads", "workloads/status")
+    ),
     *(
         Right("autoscaling", "horizontalpodautoscalers", verb)
         for verb in ("get", "watch", "create", "update", "delete")

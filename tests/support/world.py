@@ -43,6 +43,7 @@ from globalmanager.contract import (
     WorkerReport,
     WorkerSettings,
 )
+from globalmanager.kinds.shared.workloads import WORKLOADS
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = WorkerSettings(
@@ -200,6 +201,18 @@ class World:
         self._others[ObjectRef(SECRETS, "default", name)] = {"metadata": metadata}
         return self
 
+    def workload(self, name: str, **conditions: str) -> Self:
+        """A Workload of Kueue with these conditions: Admitted="True"."""
+        ref = ObjectRef(WORKLOADS, "default", name)
+        metadata = {"name": name, "namespace": "default", "uid": f"workload-{name}"}
+        known = self._others.get(ref, {"metadata": metadata, "status": {}})
+        others = [
+            one for one in known["status"].get("conditions", ()) if one["type"] not in conditions
+        ]
+        new = [{"type": type_, "status": truth} for type_, truth in conditions.items()]
+        self._others[ref] = {**known, "status": {**known["status"], "conditions": [*others, *new]}}
+        return self
+
     def nodes(self, *names: str) -> Self:
         for name in names:
             self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
@@ -354,7 +367,12 @@ class World:
             patch = {"metadata": {"annotations": action.annotations}}
             self.children[action.ref] = merged(child, patch)
             return
-        assert not isinstance(action, Adopt)  # no kind of these tests has scalers
+        if isinstance(action, Adopt):
+            owner = {"uid": self.object["metadata"]["uid"], "controller": True}
+            other = self._others[action.ref]
+            metadata = {**other["metadata"], "ownerReferences": [owner]}
+            self._others[action.ref] = {**other, "metadata": metadata}
+            return
         ref = ref_of(action.type, action.object)
         assert (ref in self.children) == isinstance(action, Replace), ref
         object_ = copied(action.object)

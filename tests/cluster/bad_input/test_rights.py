@@ -57,11 +57,11 @@ def kubeconfig(plane: ControlPlane, tmp_path: Path) -> Path:
 
 
 ALL_GRANTED_S: Final = 80.0  # one after another, each after a pause of the manager's
-# PodGroups are watched only with a gang scheduler.
+# PodGroups are watched only with a gang scheduler, and Workloads only when a job names one.
 WATCHED: Final = {
     right
     for right in granted()
-    if right.verb in ("list", "watch") and right.resource != "podgroups"
+    if right.verb in ("list", "watch") and right.resource not in ("podgroups", "workloads")
 }
 
 

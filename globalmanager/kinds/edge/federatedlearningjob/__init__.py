@@ -9,6 +9,7 @@ from globalmanager.kinds.edge.federatedlearningjob.plan import plan
 from globalmanager.kinds.edge.federatedlearningjob.spec import read, references
 from globalmanager.kinds.edge.federatedlearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
+from globalmanager.kinds.shared import workloads
 
 KIND = Kind(
     definition=DEFINITION,
@@ -25,7 +26,8 @@ KIND = Kind(
     owns=OWNS,
     references=references,
     indirect_references=secrets,
-    plan=plan,
+    foreign=frozenset({workloads.WORKLOADS}),
+    plan=workloads.queued(plan),
     assignments=assignments,
     fold=fold,
     suspensions=(Suspension(("spec", "suspend")),),

@@ -11,6 +11,7 @@ from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.worker_form import check, fixed_node
+from globalmanager.kinds.shared import workloads
 from globalmanager.kinds.shared.replication import replica_name
 from globalmanager.kinds.shared.storage import Source, check_bucket_url, secrets
 
@@ -63,23 +64,28 @@ def dataset_path(index: int) -> str:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Models, Datasets, Nodes and the Secret that the spec names. Empty while the spec is not
-    accepted.
+    """The Models, Datasets, Nodes and the Secret that the spec names, and the Workload. Only the
+    Workload while the spec is not accepted.
     """
     spec: FederatedLearningJobSpec | None = job.spec
+    workload = workloads.references(job)
     # A wrong spec names nothing for sure. Its workers run on with what they have.
     if spec is None:
-        return frozenset()
+        return workload
     pretrained = [spec.pretrained_model] if spec.pretrained_model else []
-    return refs.named(
-        job,
-        models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
-        datasets=[worker.dataset.name for worker in spec.training_workers],
-        forms=[spec.aggregation_worker, *spec.training_workers],
-    ) | {
-        refs.secret_ref(job.ref.namespace, name)
-        for name in filter(None, [_transmitter_secret(spec)])
-    }
+    return (
+        workload
+        | refs.named(
+            job,
+            models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
+            datasets=[worker.dataset.name for worker in spec.training_workers],
+            forms=[spec.aggregation_worker, *spec.training_workers],
+        )
+        | {
+            refs.secret_ref(job.ref.namespace, name)
+            for name in filter(None, [_transmitter_secret(spec)])
+        }
+    )
 
 
 def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:

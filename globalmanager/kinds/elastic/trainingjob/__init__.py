@@ -7,6 +7,7 @@ from globalmanager.contract import Kind, Suspension
 from globalmanager.kinds.elastic.trainingjob import launcher, scalers, snapshot, workers
 from globalmanager.kinds.elastic.trainingjob.plan import plan
 from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, SUSPENDED, read
+from globalmanager.kinds.shared import workloads
 from globalmanager.kinds.shared.constraints import keywords, validations
 from globalmanager.kinds.shared.job_plan import event_reason
 
@@ -39,5 +40,7 @@ KIND = Kind(
         Suspension(("metadata", "annotations", SUSPENDED), on="true", off=None),
     ),
     event_reason=event_reason,
-    plan=plan,
+    references=workloads.references,
+    foreign=frozenset({workloads.WORKLOADS}),
+    plan=workloads.queued(plan),
 )

@@ -18,11 +18,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Event, Observed, Plan, Severity
 from globalmanager.kinds.elastic.trainingjob import phases, snapshot, table
 from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, ElasticSnapshot
-from globalmanager.kinds.elastic.trainingjob.spec import (
-    DEFAULT_BACKOFF_LIMIT,
-    TrainingJob,
-    is_suspended,
-)
+from globalmanager.kinds.elastic.trainingjob.spec import DEFAULT_BACKOFF_LIMIT, TrainingJob
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
     JobState,
@@ -53,8 +49,8 @@ def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now:
 
 
 def readable(object_: Object) -> TrainingJob:
-    """What counts of a spec that cannot be read: the suspension and the end of the job. The
-    templates are empty. Total.
+    """What counts of a spec that cannot be read: the end of the job. The templates are empty.
+    Total.
     """
     spec = mapping(object_.get("spec"))
     policy, limit, clean = (
@@ -74,7 +70,6 @@ def readable(object_: Object) -> TrainingJob:
         slots=1,
         clean_pods=CleanPods(clean) if clean in list(CleanPods) else CleanPods.RUNNING,
         restarts=0 if is_final else int(str(limit)) if is_limit else DEFAULT_BACKOFF_LIMIT,
-        is_suspended=is_suspended(object_),
     )
 
 

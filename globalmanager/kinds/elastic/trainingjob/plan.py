@@ -36,7 +36,7 @@ from globalmanager.kinds.elastic.trainingjob.replacement import Replacement
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
 from globalmanager.kinds.elastic.trainingjob.scaling_step import StepInputs
 from globalmanager.kinds.elastic.trainingjob.snapshot import KIND, STATES, ElasticSnapshot
-from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob, is_suspended
 from globalmanager.kinds.elastic.trainingjob.states import (
     ENDS,
     JobState,
@@ -92,7 +92,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _is_suspended(job: ElasticSnapshot) -> bool:
     """A launcher that has succeeded before the suspension began ends the job."""
     has_succeeded = snapshot.launcher_of(job) is Launcher.SUCCEEDED
-    return job.spec.is_suspended and (job.state is JobState.SUSPENDED or not has_succeeded)
+    is_wanted = is_suspended(job.observed.object)
+    return is_wanted and (job.state is JobState.SUSPENDED or not has_succeeded)
 
 
 # ---- a job that lives ---------------------------------------------------------------------------

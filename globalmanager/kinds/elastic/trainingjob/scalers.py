@@ -21,7 +21,7 @@ from globalmanager.kinds.elastic import scaler_status, scalers
 from globalmanager.kinds.elastic.scaler_status import has_ended, state_of
 from globalmanager.kinds.elastic.trainingjob import room, scale_in, scale_out
 from globalmanager.kinds.elastic.trainingjob.scaling_step import ActiveScaler, Step, StepInputs
-from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
+from globalmanager.kinds.elastic.trainingjob.spec import is_suspended
 from globalmanager.kinds.elastic.trainingjob.table import Table
 from globalmanager.kinds.shared import children, objects, status
 from globalmanager.kinds.shared.children import Stages
@@ -171,10 +171,9 @@ def _waiting_messages(
     observed: Observed, unfinished_scalers: Sequence[ActiveScaler], now: datetime
 ) -> Iterator[PatchStatus]:
     """What created scalers wait for, when that has changed. Their own kind says it first."""
-    job: TrainingJob | None = observed.spec
     text = scaler_status.reason_to_wait(observed.object)
     # Such a job does not become Running by itself: somebody has to resume it.
-    if job is not None and job.is_suspended:
+    if is_suspended(observed.object):
         text = f"waits: TrainingJob {observed.ref.name} is suspended; resume it"
     stale = (
         scaler

@@ -64,7 +64,6 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     clean_pods: CleanPods
     restarts: int
     """How often the launcher may be started again. 0 for the policy Never."""
-    is_suspended: bool
     start_fault: InvalidSpec | None = None
     """Why a job with these numbers of workers cannot start. Later `replicas` only asks for a
     scaler, which tells the fault (`scalers`)."""
@@ -108,7 +107,6 @@ def read(object_: Object) -> TrainingJob:
         # Kept and not raised: a job that runs goes on with limits that an edit makes wrong.
         start_fault=_fault(job, _check_bounds, _check_elastic),
         limits_fault=_fault(job, _check_limits, _check_elastic),
-        is_suspended=is_suspended(object_),
         ssh_secret=str(_annotations(object_).get(SSH_SECRET, "")),
     )
 

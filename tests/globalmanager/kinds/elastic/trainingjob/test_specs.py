@@ -95,7 +95,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
     spec = read(job)
     assert (spec.replicas, spec.min_replicas, spec.max_replicas) == (1, None, None)
     assert (spec.attach_mode, spec.slots, spec.restarts) == (AttachMode.SSH, 1, 0)
-    assert (spec.clean_pods, spec.is_suspended) == (CleanPods.RUNNING, False)
+    assert spec.clean_pods == CleanPods.RUNNING
     assert spec.worker_policy is RestartPolicy.EXIT_CODE
 
 
