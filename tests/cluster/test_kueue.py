@@ -1,0 +1,311 @@
+"""Jobs that queue through a real Kueue: admission, eviction, priority."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from edgeai.cli.api import Object
+from tests.cluster import binaries
+from tests.cluster.binaries import Unavailable
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kueue import (
+    OLDEST_MINOR,
+    PRIORITY,
+    QUEUE,
+    Kueue,
+    cluster_queue,
+    flavor,
+    local_queue,
+    priority,
+)
+from tests.cluster.lone_node import LoneNode
+from tests.cluster.training import end, names
+from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.waiting import eventually
+
+GROUP: Final = "test.edgeai.io/group"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+# ---- the cluster ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One that watches nodes, with deploy/crds."""
+    if int(binaries.tested_minor().partition(".")[2]) < OLDEST_MINOR:
+        pytest.skip(f"Kueue supports Kubernetes 1.{OLDEST_MINOR} and newer")
+    directory = tmp_path_factory.mktemp("controlplane")
+    control_plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
+    with control_plane.running():
+        control_plane.install_crds()
+        yield control_plane
+
+
+@pytest.fixture(scope="module")
+def kueue(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+    try:
+        kueue = Kueue(control_plane, tmp_path_factory.mktemp("kueue"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with kueue.running():
+        yield kueue
+
+
+@pytest.fixture(scope="module")
+def client(control_plane: ControlPlane) -> Client:
+    return control_plane.client
+
+
+@pytest.fixture(scope="module")
+def manager(
+    control_plane: ControlPlane, client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GlobalManager]:
+    """The GlobalManager as a process, ready."""
+    client.create_named("Namespace", SYSTEM_NAMESPACE)
+    manager = GlobalManager(
+        kubeconfig=control_plane.kubeconfig, directory=tmp_path_factory.mktemp("globalmanager")
+    )
+    with manager.running():
+        yield manager
+
+
+class Queue:
+    """A queue of one namespace with a quota of three processors, and the jobs in it."""
+
+    def __init__(self, kueue: Kueue, client: Client, namespace: str) -> None:
+        self.client, self.namespace = client, namespace
+        self._path = f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{namespace}"
+        kueue.apply(
+            [
+                flavor(namespace, **{GROUP: namespace}),
+                cluster_queue(
+                    namespace,
+                    flavor=namespace,
+                    cpu=3,
+                    preemption={"withinClusterQueue": "LowerPriority"},
+                ),
+                local_queue(namespace, "team", cluster_queue=namespace),
+            ]
+        )
+
+    def remove(self) -> None:
+        self.client.delete(self._path)
+
+    def submit(
+        self, name: str = "mnist", *, kind: str = "PyTorchJob", workers: int = 2, priority: str = ""
+    ) -> "QueuedJob":
+        """A job with a master or chief, and workers. Each takes a processor."""
+        job = QueuedJob(self, name, kind)
+        labels = {QUEUE: "team"} | ({PRIORITY: priority} if priority else {})
+        self.client.create(job.manifest(workers, labels))
+        return job
+
+    def used(self) -> str:
+        """Processors of the quota that admitted jobs have."""
+        status = self.client.get(self._path).get("status", {})
+        (usage,) = status["flavorsReservation"]
+        (cpu,) = usage["resources"]
+        return str(cpu["total"])
+
+    def wait_for_use(self, cpu: int) -> None:
+        def check() -> bool:
+            assert self.used() == str(cpu), self.used()
+            return True
+
+        eventually(f"{cpu} processors in use", check)
+
+
+class QueuedJob:
+    """A PyTorchJob or TFJob in a queue."""
+
+    def __init__(self, queue: Queue, name: str, kind: str) -> None:
+        self._client, self._namespace = queue.client, queue.namespace
+        self._name, self._kind = name, kind
+        self.path = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{kind.lower()}s/{name}"
+        self.first = "Master" if kind == "PyTorchJob" else "Chief"
+        self.replicas = [
+            f"{name}-{self.first.lower()}-0",
+            f"{name}-worker-0",
+            f"{name}-worker-1",
+        ]
+
+    def manifest(self, workers: int, labels: dict[str, str]) -> Object:
+        container = {
+            "name": "pytorch" if self._kind == "PyTorchJob" else "tensorflow",
+            "image": "edgeai/test",
+            "resources": {"requests": {"cpu": "1"}},
+        }
+        template = {"spec": {"containers": [container]}}
+        replicas: Object = {
+            self.first: {"template": template},
+            "Worker": {"replicas": workers, "template": template},
+        }
+        field = "pytorchReplicaSpecs" if self._kind == "PyTorchJob" else "tfReplicaSpecs"
+        return {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": self._kind,
+            "metadata": {"name": self._name, "namespace": self._namespace, "labels": labels},
+            "spec": {field: replicas, "runPolicy": {}},
+        }
+
+    def get(self) -> Object:
+        return self._client.get(self.path)
+
+    def wait_for(self, state: str) -> Object:
+        """Until the last condition has this type."""
+
+        def check() -> Object:
+            job = self.get()
+            listed = job.get("status", {}).get("conditions") or [{}]
+            assert (listed[-1].get("type"), listed[-1].get("status")) == (state, "True"), (
+                f"{listed}, {self.workload().get('status')}"
+            )
+            return job
+
+        return eventually(f"{self._name} {state}", check, timeout_s=90)
+
+    def workload(self) -> Object:
+        """The Workload that Kueue has made of the job."""
+        path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self._namespace}/workloads"
+        for workload in self._client.list(path):
+            owners = workload["metadata"].get("ownerReferences", ())
+            if self._name in {owner["name"] for owner in owners}:
+                return workload
+        return {}
+
+    def wait_for_workload(self, condition: str, truth: str = "True") -> Object:
+        def check() -> Object:
+            workload = self.workload()
+            found = {
+                one["type"]: one["status"]
+                for one in workload.get("status", {}).get("conditions", ())
+            }
+            assert found.get(condition) == truth, f"{found}"
+            return workload
+
+        return eventually(f"{condition} {truth} of the workload", check)
+
+    def set_active(self, is_active: bool) -> None:
+        """An administrator evicts the job, or lets it queue again."""
+        name = self.workload()["metadata"]["name"]
+        path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self._namespace}/workloads/{name}"
+        self._client.patch(path, {"spec": {"active": is_active}})
+
+    def template(self) -> Object:
+        """spec of the pod template of the workers."""
+        field = "pytorchReplicaSpecs" if self._kind == "PyTorchJob" else "tfReplicaSpecs"
+        spec: Object = self.get()["spec"][field]["Worker"]["template"]["spec"]
+        return spec
+
+    def node_selectors(self) -> list[Object]:
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        return [self._client.get(f"{path}/{name}")["spec"]["nodeSelector"] for name in self.pods()]
+
+    def pods(self) -> list[str]:
+        found = names(self._client, self._namespace)
+        return [name for name in found if name.startswith(f"{self._name}-")]
+
+    def succeed(self) -> None:
+        end(self._client, self._namespace, self.replicas[0], 0)
+
+
+@pytest.fixture
+def queue(kueue: Kueue, client: Client, manager: GlobalManager, namespace: str) -> Iterator[Queue]:
+    queue = Queue(kueue, client, namespace)
+    yield queue
+    queue.remove()
+
+
+@pytest.fixture
+def node(client: Client, queue: Queue, namespace: str) -> Iterator[LoneNode]:
+    """A node of the queue's flavor."""
+    node = LoneNode(client, f"node-{namespace}", namespace, {GROUP: namespace})
+    yield node
+    node.remove()
+
+
+# ---- admission -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
+def test_a_job_is_admitted_runs_and_gives_its_quota_back(
+    queue: Queue, node: LoneNode, kind: str
+) -> None:
+    job = queue.submit(kind=kind)
+    job.wait_for("Running")
+    assert job.get()["spec"]["runPolicy"]["suspend"] is False
+    assert job.pods() == job.replicas
+    queue.wait_for_use(3)
+    job.succeed()
+    job.wait_for("Succeeded")
+    job.wait_for_workload("Finished")
+    queue.wait_for_use(0)
+
+
+def test_a_job_waits_suspended_until_another_one_ends(queue: Queue, node: LoneNode) -> None:
+    first = queue.submit("first")
+    first.wait_for("Running")
+    second = queue.submit("second")
+    second.wait_for("Suspended")
+    second.wait_for_workload("QuotaReserved", "False")
+    assert second.pods() == []
+    assert "startTime" not in second.get()["status"]
+    first.succeed()
+    second.wait_for("Running")
+    assert second.get()["status"]["startTime"]
+
+
+def test_a_job_that_is_larger_than_the_quota_never_starts_in_part(
+    queue: Queue, node: LoneNode
+) -> None:
+    """Kueue admits the kinds of Kubeflow as a whole, also an elastic job."""
+    large = queue.submit("large", workers=3)
+    large.wait_for("Suspended")
+    message = condition(large.wait_for_workload("QuotaReserved", "False"), "QuotaReserved")
+    assert "insufficient quota" in message["message"], message
+    assert (large.pods(), queue.used()) == ([], "0")
+    small = queue.submit("small")
+    small.wait_for("Running")
+
+
+# ---- eviction ------------------------------------------------------------------------------------
+
+
+def test_an_evicted_job_gives_all_back_and_is_admitted_again(queue: Queue, node: LoneNode) -> None:
+    job = queue.submit()
+    first = job.wait_for("Running")
+    assert job.node_selectors() == [{GROUP: queue.namespace}] * 3, "of the flavor"
+    job.set_active(False)
+    job.wait_for("Suspended")
+    queue.wait_for_use(0)
+    eventually("the end of all pods", lambda: not job.pods())
+    assert job.template().get("nodeSelector", {}) == {}
+    job.set_active(True)
+    again = job.wait_for("Running")
+    assert again["status"]["startTime"] > first["status"]["startTime"]
+    assert job.node_selectors() == [{GROUP: queue.namespace}] * 3
+
+
+def test_a_job_of_higher_priority_goes_first(
+    kueue: Kueue, client: Client, queue: Queue, node: LoneNode
+) -> None:
+    kueue.apply([priority("urgent", 1000)])
+    low = queue.submit("low")
+    low.wait_for("Running")
+    high = queue.submit("high", priority="urgent")
+    high.wait_for("Running")
+    low.wait_for("Suspended")
+    assert condition(low.wait_for_workload("Evicted"), "Evicted")["reason"] == "Preempted"
+    eventually("the end of the pods of low", lambda: not low.pods())
+    high.succeed()
+    low.wait_for("Running")
+    assert "restarts" not in low.get()["status"]
+
+
+def condition(workload: Object, type_: str) -> Object:
+    listed = workload.get("status", {}).get("conditions", ())
+    return next((one for one in listed if one["type"] == type_), {})
