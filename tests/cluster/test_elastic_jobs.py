@@ -1,6 +1,7 @@
 """TrainingJobs on a real control plane. The tests say what becomes of the pods."""
 
 import base64
+import copy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,33 @@ def test_an_evicted_and_a_deleted_worker_are_replaced_under_new_names(
     )
     told = client.get(f"/api/v1/namespaces/{namespace}/pods/{LAUNCHER}")["metadata"]["annotations"]
     assert "edgeai.io/host-list" in told
+
+
+@pytest.mark.parametrize(("code", "is_replaced"), [(137, True), (1, False)])
+def test_a_sidecar_of_a_worker_does_not_decide_whether_it_is_replaced(
+    client: Client,
+    manager: GlobalManager,
+    namespace: str,
+    kubelet: None,
+    code: int,
+    is_replaced: bool,
+) -> None:
+    """The sidecar ends with 143, a signal, when its node stops it."""
+    job = training_job(namespace, worker={"minReplicas": 1})
+    template = copy.deepcopy(job["spec"]["etReplicaSpecs"]["worker"]["template"])
+    sidecar = {"name": "proxy", "image": "edgeai/test", "restartPolicy": "Always"}
+    template["spec"]["initContainers"] = [sidecar]
+    job["spec"]["etReplicaSpecs"]["worker"]["template"] = template
+    client.create(job)
+    wait_for_phase(client, namespace, "Running")
+    end(client, namespace, worker(0), code)
+
+    expected = [worker(1), *([worker(2)] if is_replaced else [])]
+    eventually(
+        "the hosts that remain",
+        lambda: hosts(client, namespace) == [f"{name}:1" for name in expected],
+    )
+    assert (worker(2) in names(client, namespace)) == is_replaced
 
 
 def test_a_failed_launcher_is_started_again_and_a_lost_one_too(
