@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from edgeai.cli import debian
+from tests.cluster.binaries import locked
 
 LOCK: Final = Path(__file__).parents[2] / "requirements" / "browser.lock"
 CHROMIUM: Final = "/usr/bin/chromium"
@@ -16,7 +17,12 @@ FLAGS: Final = (
 
 
 def main() -> int:
-    """Install what is missing. Returns: exit code"""
+    """Install what is missing. Another process that does the same waits. Returns: exit code"""
+    with locked(Path(sys.prefix) / "browser.lock"):
+        return _install()
+
+
+def _install() -> int:
     pip = (sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check")
     command = [*pip, "--require-hashes", "-r", str(LOCK)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

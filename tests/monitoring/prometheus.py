@@ -15,6 +15,8 @@ from typing import Final
 
 import pytest
 
+from tests.cluster.binaries import locked
+
 CACHE: Final = Path("~/.cache/edgeai/prometheus").expanduser()
 _DOWNLOAD_S: Final = 300.0
 _CHECK_S: Final = 60.0
@@ -56,6 +58,12 @@ def obtain() -> None:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Unavailable("put prometheus and promtool on the PATH, or use a Debian 12")
     CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE.with_suffix(".lock")):
+        if not (program("prometheus") and program("promtool")):  # nobody has unpacked it meanwhile
+            _unpack()
+
+
+def _unpack() -> None:
     if os.geteuid() == 0:
         _run("apt-get", "update", "-qq")
     _run("apt-get", "download", "-qq", "prometheus")
