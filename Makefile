@@ -74,8 +74,8 @@ e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, an
 
 caches: $(DEVELOP) ## Download and build beforehand what the tests need; from nothing, takes half an hour
 	@# Each says what it lacks, and so does the test that needs it.
-	@failed=; for each in tests.monitoring.prometheus tests.cluster.binaries \
-	  "edgeai.cli.runtimes docs $(RUNTIMES)" tests.browser.chromium tests.e2e.images tests.elastic.horovod; \
+	@failed=; for each in tests.monitoring.prometheus tests.cluster.binaries "edgeai.cli.runtimes docs $(RUNTIMES)" \
+	  tests.browser.chromium tests.cluster.helm tests.cluster.kueue tests.e2e.images tests.elastic.horovod; \
 	do $(BIN)/python -m $$each || failed=yes; done; \
 	KUBERNETES=$(OLDEST) $(BIN)/python -m tests.cluster.binaries || failed=yes; test -z "$$failed"
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -222,8 +222,13 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-if __name__ == "__main__":
+def print_path(path_of: Callable[[], Path]) -> None:
+    """Print what was obtained. Raises: SystemExit when it cannot be had here"""
     try:
-        print(obtain())
+        print(path_of())
     except Unavailable as unavailable:
-        sys.exit(f"tests.cluster.binaries: {unavailable}")
+        sys.exit(f"{path_of.__module__}: {unavailable}")
+
+
+if __name__ == "__main__":
+    print_path(obtain)

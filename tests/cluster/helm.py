@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
-from tests.cluster.binaries import GoModule, Unavailable
+from tests.cluster.binaries import GoModule, Unavailable, print_path
 
 CHART: Final = Path(__file__).parents[2] / "deploy" / "chart"
 RELEASE: Final = "edgeai"
@@ -57,3 +57,7 @@ def template(directory: Path, values: Object, namespace: str) -> "subprocess.Com
     file.write_text(yaml.safe_dump(values))
     flags = ("--skip-tests", "--namespace", namespace, "--values", str(file))
     return helm("template", RELEASE, str(CHART), *flags)
+
+
+if __name__ == "__main__":
+    print_path(obtain)

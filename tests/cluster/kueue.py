@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import yaml
 
 from edgeai.cli.api import Object
-from tests.cluster.binaries import GoModule
+from tests.cluster.binaries import GoModule, print_path
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.programs import Program
 from tests.support.certificates import openssl
@@ -218,3 +218,7 @@ def priority(name: str, value: int) -> Object:
         "value": value,
         "description": "of a test",
     }
+
+
+if __name__ == "__main__":
+    print_path(_MODULE.obtain)
