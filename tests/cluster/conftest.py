@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.cluster import binaries, helm
+from tests.cluster import binaries, helm, kueue
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
@@ -27,8 +27,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         binaries.obtain()
     except binaries.Unavailable as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
-    with contextlib.suppress(binaries.Unavailable):  # the tests that need Helm say so
-        helm.obtain()
+    for program in (helm, kueue):
+        with contextlib.suppress(binaries.Unavailable):  # the tests that need it say so
+            program.obtain()
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,11 @@ _CONVERTED: Final = frozenset(
 """The definitions whose versions differ."""
 
 
+def obtain() -> Path:
+    """The directory of the program; the first build takes minutes. Raises: Unavailable"""
+    return _MODULE.obtain()
+
+
 class Kueue:
     """Args: directory: empty; gets the configuration, the key and the logs
 
@@ -51,7 +56,7 @@ class Kueue:
 
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         self._plane, self._directory = plane, directory
-        program = _MODULE.obtain() / "kueue"
+        program = obtain() / "kueue"
         source = _MODULE.run_go("list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue").strip()
         self._source = Path(source) / "config" / "components"
         self._webhook_port, self._health_port = free_port(), free_port()
@@ -221,4 +226,4 @@ def priority(name: str, value: int) -> Object:
 
 
 if __name__ == "__main__":
-    print_path(_MODULE.obtain)
+    print_path(obtain)
