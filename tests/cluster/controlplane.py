@@ -186,10 +186,10 @@ class ControlPlane:
             command, input=text, capture_output=True, text=True, timeout=60, check=False
         )
 
-    def install_crds(self) -> None:
-        """Apply deploy/crds as a user would, until they are established."""
+    def install_crds(self, directory: Path = CRDS) -> None:
+        """Apply them as a user would, until they are established."""
         for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-            done = self.kubectl(*arguments, "-f", str(CRDS))
+            done = self.kubectl(*arguments, "--recursive", "-f", str(directory))
             assert done.returncode == 0, done.stderr
 
     def registry(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 First the four commands, and what takes their installation away again; then all the rest.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -14,6 +14,7 @@ from tests.cluster.binaries import Unavailable
 from tests.e2e.document import ADDRESS, CHECKOUT, Block, blocks, blocks_below, shell_at
 from tests.e2e.first import First, opened
 from tests.e2e.images import recipes
+from tests.e2e.reports import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.support.cluster import Cluster, prepared
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
@@ -78,29 +79,3 @@ def installed(cluster: Cluster, outcomes: dict[Block, str | AssertionError]) -> 
     failed = [block.line for block, outcome in outcomes.items() if not isinstance(outcome, str)]
     assert not failed, f"the commands of {PAGE.name}, line {failed[0]}, failed"
     return cluster
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what Kubernetes said last, and how the pods are."""
-    report = yield
-    cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and report.when != "teardown" and isinstance(cluster, Cluster):
-        report.sections.append(("Pods", _pods(cluster)))
-        report.sections.append(("Cluster", cluster.logs()))
-    return report
-
-
-def _pods(cluster: Cluster) -> str:
-    """All, and the ends of the logs of ours."""
-    kubectl = cluster.control_plane.kubectl
-    shown = [kubectl("get", "pods", "--all-namespaces", "--output=wide").stdout]
-    for pod in cluster.client.list("/api/v1/pods"):
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        shown.append(f"--- {namespace}/{name}")
-        shown.append(kubectl("describe", "pod", f"--namespace={namespace}", name).stdout[-1500:])
-        log = ("logs", f"--namespace={namespace}", "--all-containers", "--tail=15", name)
-        shown.append(kubectl(*log).stdout)
-    return "\n".join(shown)

@@ -19,10 +19,11 @@ from typing import Final, NamedTuple
 
 from tests.cluster.kustomize import kubectl
 from tests.edgeai.cli.command import heed_interrupts
-from tests.support.cluster import Cluster
+from tests.support.cluster import CLOUD, EDGES, Cluster
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TRAINING: Final = CHECKOUT / "docs" / "federated-learning.md"
+_KUBEEDGE: Final = CHECKOUT / "docs" / "kubeedge.md"
 BLOCK_S: Final = 240.0
 _BLOCK: Final = re.compile(r"^```bash\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SSH: Final = """#!/bin/sh
@@ -180,6 +181,12 @@ def run_page(page: Path, cluster: Cluster, directory: Path, **environment: str) 
             shell.run(block)
     finally:
         shell.stop()
+
+
+def install_on_kubeedge(cluster: Cluster, directory: Path) -> None:
+    """Raises: AssertionError with the commands of the page that fail. Args: directory: empty"""
+    nodes, host = " ".join(EDGES), cluster.nodes[CLOUD].address
+    run_page(_KUBEEDGE, cluster, directory, EDGE_NODES=nodes, EDGE_HOST=host)
 
 
 def _write_program(path: Path, text: str) -> None:

@@ -108,10 +108,8 @@ class Service:
 
     def _events(self) -> list[dict[str, Any]]:
         """The JSON lines among what it printed."""
-        metadata = self.edge_pod()["metadata"]
-        arguments = ("logs", f"--namespace={metadata['namespace']}", metadata["name"])
         events = []
-        for line in self._cluster.control_plane.kubectl(*arguments).stdout.splitlines():
+        for line in self._cluster.log_of(self.edge_pod()).splitlines():
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict) and "event" in event:

@@ -11,54 +11,44 @@ kubelet takes over, which finds the containers running.
 It comes last, because it removes the installation of docs/install.md.
 """
 
-import contextlib
-import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
-from common import wire
-from common.wire import ReportBody
 from edgeai.cli.api import Object, path_of
-from edgeai.demo.federated_learning import data
-from edgeai.demo.federated_learning import manifests as learning
-from edgeai.demo.joint_inference import manifests as inference
-from edgeai.demo.joint_inference import train
-from edgeai.demo.manifests import IN_IMAGE
 from tests.cluster.kubeedge import files_of
-from tests.e2e.containers import IMAGE, put_on_nodes
-from tests.e2e.document import CHECKOUT, Block, run_page, shell_at
-from tests.e2e.service import COUNTS, Service, counts_of, slower
-from tests.e2e.training import ROOT
+from tests.e2e.containers import IMAGE
+from tests.e2e.document import Block, install_on_kubeedge, shell_at
+from tests.e2e.service import Service
+from tests.e2e.two_jobs import (
+    EDGE,
+    FILES,
+    PATIENCE_S,
+    SEES,
+    TRAINER,
+    Ledger,
+    Row,
+    check_counts,
+    check_end,
+    put_files,
+    running_job,
+    running_service,
+    trainer_pod,
+)
 from tests.support.certificates import Authority
-from tests.support.cluster import CLOUD, EDGES, Cluster
+from tests.support.cluster import EDGES, Cluster
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
-PAGE: Final = CHECKOUT / "docs" / "kubeedge.md"
 SYSTEM: Final = "edgeai-system"
-EDGE, OTHER_EDGE = EDGES
-FILES: Final = "/data/reboot"
 RATE_PER_S: Final = 10.0
 MORE: Final = 30
 """Images that the edge worker counts without the cloud, before the power cut and after it."""
 ROUNDS: Final = 120
 """More than there are until the node has its cut: each takes a second at least."""
-SEES: Final = "sees-edge"
-TRAINER: Final = "learns-train-0"
-PATIENCE_S: Final = 240.0
 TOKEN: Final = "kubernetes.io/service-account-token"
-
-
-class Row(NamedTuple):
-    """What the ledger of the node has of a worker. `process`: its instance"""
-
-    process: str
-    status: str
-    info: dict[str, Any]
 
 
 class Outage(NamedTuple):
@@ -91,13 +81,7 @@ def kubeedge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clus
             cluster.nodes[name].machine.run("sh", "-c", write, stdin=content)
     if cluster.client.find(f"/api/v1/namespaces/{SYSTEM}"):
         remove(cluster, tmp_path_factory.mktemp("removal"))
-    run_page(
-        PAGE,
-        cluster,
-        tmp_path_factory.mktemp("page"),
-        EDGE_NODES=" ".join(EDGES),
-        EDGE_HOST=cluster.nodes[CLOUD].address,
-    )
+    install_on_kubeedge(cluster, tmp_path_factory.mktemp("page"))
     return cluster
 
 
@@ -112,11 +96,7 @@ def remove(cluster: Cluster, directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def files(kubeedge: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Models and images on every node, where all may write."""
-    directory = tmp_path_factory.mktemp("files")
-    train.train(directory)
-    data.write(directory)
-    put_on_nodes(kubeedge, directory, FILES)
+    put_files(kubeedge, tmp_path_factory.mktemp("files"))
 
 
 # ---- the two jobs --------------------------------------------------------------------------------
@@ -125,45 +105,14 @@ def files(kubeedge: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="module")
 def service(kubeedge: Cluster, job: Object) -> Iterator[Service]:
     """Its stream starts after the training, and is shorter."""
-    python, checkout = IN_IMAGE
-    placement = inference.Placement(
-        files=Path(FILES),
-        python=python,
-        checkout=checkout,
-        image=IMAGE,
-        edge_node=EDGE,
-        cloud_node=CLOUD,
-    )
-    *others, example = inference.objects(placement)
-    replace(kubeedge, others)
-    made = kubeedge.client.create(slower(example, name="sees", rate_per_s=RATE_PER_S))
-    yield Service(kubeedge, made)
-    kubeedge.client.delete(path_of(made))
+    with running_service(kubeedge, rate_per_s=RATE_PER_S) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")
 def job(kubeedge: Cluster, files: None) -> Iterator[Object]:
-    """Trainer 0 is on the edge node. The aggregator waits for it longer than the outage lasts."""
-    python, checkout = IN_IMAGE
-    placement = learning.Placement(
-        files=Path(FILES),
-        python=python,
-        checkout=checkout,
-        image=IMAGE,
-        edge_0=EDGE,
-        edge_1=OTHER_EDGE,
-        edge_2=OTHER_EDGE,
-        rounds=ROUNDS,
-        gone_after_seconds=600.0,
-        training_seconds=1.0,
-    )
-    *others, example = learning.objects(placement)
-    replace(kubeedge, others)
-    example["metadata"]["name"] = "learns"
-    made = kubeedge.client.create(example)
-    eventually("two rounds", lambda: status_of(kubeedge, made).get("round", 0) > 2)
-    yield made
-    kubeedge.client.delete(path_of(made))
+    with running_job(kubeedge, rounds=ROUNDS) as job:
+        yield job
 
 
 @pytest.fixture(scope="module")
@@ -232,44 +181,6 @@ def outage(
     return Outage(pods, dark, offline, starts_offline)
 
 
-class Ledger:
-    """That of the LocalController of a node, also while nothing runs there.
-
-    Args:
-    pid: of a process of the machine
-    directory: for copies, so that nothing changes on the node
-    """
-
-    def __init__(self, pid: int, directory: Path) -> None:
-        self._source = Path(f"/proc/{pid}/root/var/lib/edgeai/localcontroller")
-        self._directory = directory
-
-    def rows(self) -> dict[str, Row]:
-        """By worker. Raises: sqlite3.Error for a copy in the middle of a write"""
-        for file in self._source.glob("ledger.db*"):
-            shutil.copyfile(file, self._directory / file.name)
-        with contextlib.closing(sqlite3.connect(self._directory / "ledger.db")) as connection:
-            rows = connection.execute("SELECT worker, instance, body FROM workers").fetchall()
-        bodies = {
-            worker: (process, wire.unpack(body, ReportBody)) for worker, process, body in rows
-        }
-        return {
-            worker: Row(process or "", body.status, {**body.task_info})
-            for worker, (process, body) in bodies.items()
-        }
-
-    def wait_for(self, what: str, check: Callable[[dict[str, Row]], bool]) -> dict[str, Row]:
-        def rows() -> dict[str, Row]:
-            try:
-                rows = self.rows()
-            except sqlite3.Error as error:
-                raise AssertionError(str(error)) from error
-            assert check(rows), f"the ledger has {rows}"
-            return rows
-
-        return eventually(what, rows, timeout_s=PATIENCE_S, poll_s=0.5)
-
-
 def objects_on(cluster: Cluster, node: str) -> dict[str, list[Object]]:
     """What edgecore keeps of the API for its node: the Node, its pods, what these name, Services.
 
@@ -308,23 +219,6 @@ def names_in(value: Any) -> Iterator[str]:
         yield from names_in(child)
 
 
-def replace(cluster: Cluster, objects: list[Object]) -> None:
-    for object_ in objects:
-        cluster.client.delete(path_of(object_))
-        cluster.client.create(object_)
-
-
-def status_of(cluster: Cluster, job: Object) -> Object:
-    status: Object = cluster.client.get(path_of(job)).get("status") or {}
-    return status
-
-
-def trainer_pod(cluster: Cluster) -> Object:
-    selector = f"labelSelector=edgeai.io/worker={TRAINER}"
-    (pod,) = cluster.client.list(f"/api/v1/namespaces/default/pods?{selector}")
-    return pod
-
-
 # ---- what holds ----------------------------------------------------------------------------------
 
 
@@ -360,21 +254,8 @@ def test_the_counts_of_before_and_after_are_delivered_exactly(
     service: Service, outage: Outage
 ) -> None:
     """What the ledger had in the dark, and what the process after the boot has counted."""
-    counts = counts_of(service.result(timeout_s=PATIENCE_S))
-    assert counts["seen"] > counts["fallbacks"] > 0
-    before = outage.dark[SEES].info
-    service.wait_for_exact_counts({name: before.get(name, 0) + counts[name] for name in COUNTS})
-    service.wait_for_condition("EdgeConnected", "True")
+    check_counts(service, outage.dark[SEES])
 
 
 def test_the_training_goes_on_to_its_end(kubeedge: Cluster, job: Object, outage: Outage) -> None:
-    def ended() -> Object:
-        status = status_of(kubeedge, job)
-        assert status.get("phase") == "Succeeded", f"status is {status}"
-        return status
-
-    status = eventually("the end of the training", ended, timeout_s=PATIENCE_S)
-    assert (status["round"], status["succeeded"]) == (ROUNDS, 4)
-    dataset = job["spec"]["trainingWorkers"][0]["dataset"]["name"]
-    samples = kubeedge.client.get(f"{ROOT}/datasets/{dataset}")["status"]["numberOfSamples"]
-    assert status["workers"][TRAINER]["taskInfo"]["sampleCount"] == samples
+    check_end(kubeedge, job, rounds=ROUNDS)

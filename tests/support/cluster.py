@@ -1,6 +1,6 @@
 """A whole Kubernetes: control plane, DNS and nodes that run containers.
 
-Called by the tests of tests/cluster and tests/e2e that need nodes. All of it ends with the run
+Called by the tests that need nodes. All of it ends with the run
 that started it, also when that is killed; the next run removes what then remains on disk.
 """
 
@@ -58,11 +58,13 @@ class Cluster:
     """Args:
     programs: directory of Kubernetes' programs, those of nodes too
     archive: images that nodes have from the start (images.py)
+    visible: further directories that the machines of nodes see
     """
 
-    def __init__(self, programs: Path, *, archive: Path) -> None:
+    def __init__(self, programs: Path, *, archive: Path, visible: Sequence[Path] = ()) -> None:
         self.programs = programs
         self._archive = archive
+        self._visible = (programs, archive.parent, *visible)
         self._owned = ExitStack()
         self._control_planes: list[ControlPlane] = []  # one, once it was made
         self.nodes: dict[str, Node] = {}
@@ -134,27 +136,32 @@ class Cluster:
         self._dns.start()
 
     def _start_machine(self, directory: Path, stack: ExitStack) -> Machine:
-        visible = (self.programs, self._archive.parent)
-        machine = Machine(directory.name, directory, visible=visible)
+        machine = Machine(directory.name, directory, visible=self._visible)
         stack.callback(machine.stop)
         machine.start()
         return machine
 
     def _started_node(self, machine: Machine, stack: ExitStack) -> Node:
-        node = Node(
+        node = self._node(machine)
+        stack.callback(node.stop)
+        node.start()
+        return node
+
+    def _node(self, machine: Machine) -> Node:
+        return Node(
             machine,
             binaries=self.programs,
             control_plane=self.control_plane,
             network=self._network,
             sandbox_image=SANDBOX,
         )
-        stack.callback(node.stop)
-        node.start()
-        return node
 
     def _wait_until_nodes_are_ready(self) -> None:
         for name in NODES:
             self.wait_until_ready(name)
+        self._label_edges()
+
+    def _label_edges(self) -> None:
         labels = {"metadata": {"labels": EDGE_LABELS}}
         for name in EDGES:
             label = partial(self.client.patch, f"/api/v1/nodes/{name}", labels)
@@ -175,6 +182,12 @@ class Cluster:
         node.lose_power()
         for container in container_ids(node.machine.directory):
             _remove_cgroups(container)
+
+    def log_of(self, pod: Object) -> str:
+        """What its one container printed since its last start."""
+        metadata = pod["metadata"]
+        arguments = ("logs", f"--namespace={metadata['namespace']}", metadata["name"])
+        return self.control_plane.kubectl(*arguments).stdout
 
     @contextmanager
     def isolated(self, *names: str, edge_port: int) -> Iterator[None]:

@@ -22,6 +22,10 @@ METAMANAGER: Final = Path(__file__).parents[1] / "cluster" / "metamanager.py"
 PROXY_USER: Final = "system:kube-proxy"
 _CLUSTER_DOMAIN: Final = "cluster.local"
 _METASERVER_PORT: Final = 10550  # of KubeEdge's MetaServer
+_DISK: Final = (
+    *("nodefs.available", "nodefs.inodesFree"),
+    *("imagefs.available", "imagefs.inodesFree"),
+)
 
 
 def kubelet_user(node: str) -> str:
@@ -57,7 +61,7 @@ class Node:
         self._programs: list[Program] = []
 
     def start(self) -> None:
-        """Up to the start of the kubelet, which then registers the node."""
+        """Up to the start of what asks the cloud, which then registers the node."""
         self._containerd.start()
         self._programs = [self._containerd.program]
         self._add(*self._of_the_cloud())
@@ -103,7 +107,7 @@ class Node:
         for program in programs:
             program.start()
 
-    def _of_the_cloud(self) -> tuple[Program, Program]:
+    def _of_the_cloud(self) -> Sequence[Program]:
         """The programs that ask the API server."""
         kubeconfig = self._kubeconfig("kubelet", kubelet_user(self.name))
         return self._kubelet(kubeconfig), self._kube_proxy()
@@ -145,17 +149,23 @@ class Node:
                 "x509": {"clientCAFile": str(authority)},
             },
             "authorization": {"mode": "AlwaysAllow"},  # whoever has a certificate of our CA
+            "clusterDNS": [self._network.host],
+            "clusterDomain": _CLUSTER_DOMAIN,
+            "resolvConf": str(self._resolv_conf()),
+            **self._settings(),
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        """Of a kubelet, whoever it asks: those that this machine and the tests need."""
+        return {
             "containerRuntimeEndpoint": self._containerd.endpoint,
             "failCgroupV1": False,  # this machine may have version 1
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "failSwapOn": False,
-            "clusterDNS": [self._network.host],
-            "clusterDomain": _CLUSTER_DOMAIN,
-            "resolvConf": str(self._resolv_conf()),
             # The machine's disk is not the tests' to judge.
-            "evictionHard": {"nodefs.available": "0%"},
+            "evictionHard": dict.fromkeys(_DISK, "0%"),
             "imageGCHighThresholdPercent": 100,
             # Often, so that a node that is cut off, or back, is seen to be so within seconds.
             "nodeLeaseDurationSeconds": 4,
