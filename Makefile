@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e kubeedge docs fuzz simulate mutate nightly soak lint types crds bench figures caches clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e kubeedge docs fuzz simulate mutate decode nightly soak lint types crds bench figures caches clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -79,7 +79,7 @@ kubeedge: $(DEVELOP) ## Install by docs/kubeedge.md on KubeEdge, and break it; b
 caches: $(DEVELOP) ## Download and build beforehand what the tests need; from nothing, takes half an hour
 	@# Each says what it lacks, and so does the test that needs it.
 	@failed=; for each in tests.monitoring.prometheus tests.cluster.binaries "edgeai.cli.runtimes docs $(RUNTIMES)" \
-	  tests.browser.chromium tests.cluster.helm tests.cluster.kueue tests.e2e.images tests.elastic.horovod; \
+	  tests.browser.chromium tests.cluster.decoder tests.cluster.helm tests.cluster.kueue tests.e2e.images tests.elastic.horovod; \
 	do $(BIN)/python -m $$each || failed=yes; done; \
 	KUBERNETES=$(OLDEST) $(BIN)/python -m tests.cluster.binaries || failed=yes; test -z "$$failed"
 
@@ -95,9 +95,12 @@ simulate: $(DEVELOP) ## Simulate 200 runs of cloud and edge with faults; one aga
 mutate: $(DEVELOP) ## Break promises in copies of the code, and see that the simulation finds each
 	@$(BIN)/python -m tests.simulation.mutations
 
-nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate, fuzz, soak, kubeedge
+decode: $(DEVELOP) ## Let Go clients decode what the definitions accept, OBJECTS (10000) of each kind
+	@OBJECTS=$(or $(OBJECTS),10000) $(BIN)/pytest tests/cluster/test_go_clients.py
+
+nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate, fuzz, decode, soak, kubeedge
 	@# All of them, also after one has failed.
-	@$(MAKE) --keep-going simulate mutate fuzz soak kubeedge
+	@$(MAKE) --keep-going simulate mutate fuzz decode soak kubeedge
 
 soak: $(DEVELOP) ## Three replicas under churn and kills for SECONDS (1800); prints one JSON object
 	@$(BIN)/python -m tests.soak $(SECONDS) $(if $(RAW),--raw=$(RAW))

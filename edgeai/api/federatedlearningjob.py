@@ -29,7 +29,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.specs import NonEmpty
-from edgeai.api.status import Conditions, Metric, Time
+from edgeai.api.status import Conditions, Int32, Metric, Time
 from edgeai.api.workers import Transport, WorkerForm
 
 MAX_TRAINERS: Final = 500
@@ -113,12 +113,12 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The time when the job ended."""
     edge_nodes: str = ""
     """Names of the trainers' nodes, joined by commas, for display."""
-    active: int = 0
+    active: Int32 = 0
     """Number of pods that are neither finished nor being deleted. In a suspended job pods on edge
     nodes count until their nodes confirm their end."""
-    succeeded: int = 0
+    succeeded: Int32 = 0
     """Number of workers that are done."""
-    failed: int = 0
+    failed: Int32 = 0
     """Number of pods that failed."""
     finished: list[str] = []
     """Names of the pods of workers that are done. The plan never runs these workers again, also

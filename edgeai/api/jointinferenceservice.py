@@ -34,8 +34,9 @@ import msgspec
 
 from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.resources import DEPLOYMENTS
+from edgeai.api.schemas import kubernetes
 from edgeai.api.specs import NonEmpty
-from edgeai.api.status import Conditions, Metric, Time
+from edgeai.api.status import Conditions, Int32, Metric, Time
 from edgeai.api.workers import Parameter, Transport, WorkerForm
 
 ParameterForm = Literal["number", "whole number", "text"]
@@ -69,13 +70,13 @@ class ModelName(msgspec.Struct, frozen=True):
 class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
     """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
 
-    max_replicas: Annotated[int, msgspec.Meta(ge=1)]
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     """The largest number of pods."""
-    min_replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    min_replicas: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     """The smallest number of pods. 1 when the field is missing."""
-    metrics: list[dict[str, Any]] = []
+    metrics: list[Annotated[dict[str, Any], kubernetes("MetricSpec")]] = []
     """As of a HorizontalPodAutoscaler."""
-    behavior: dict[str, Any] | None = None
+    behavior: Annotated[dict[str, Any], kubernetes("HorizontalPodAutoscalerBehavior")] | None = None
     """As of a HorizontalPodAutoscaler."""
 
     def __post_init__(self) -> None:
@@ -130,9 +131,9 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The time when the GlobalManager first accepted the spec."""
     edge_nodes: str = ""
     """Names of the edge workers' nodes, joined by commas, for display."""
-    active: int = 0
+    active: Int32 = 0
     """Number of pods that are neither finished nor being deleted."""
-    failed: int = 0
+    failed: Int32 = 0
     """Number of pods that failed."""
     upload_count: int | None = None
     """Number of samples that all edge workers together have sent to the cloud. Absent while no

@@ -11,6 +11,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import ResourceType
+from edgeai.api.schemas import kubernetes
 from edgeai.api.specs import NonEmpty
 from edgeai.api.training import Count, ReplicaForm, ReplicaStatus, RunPolicy, TrainingStatus
 
@@ -55,11 +56,11 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Options of the rendezvous backend."""
     standalone: bool | None = None
     """For PET_STANDALONE of torchrun."""
-    n_proc_per_node: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    n_proc_per_node: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     """Deprecated. Use spec.nprocPerNode."""
     max_restarts: Count | None = None
     """For PET_MAX_RESTARTS of torchrun: how often it starts the processes again."""
-    metrics: list[dict[str, Any]] = []
+    metrics: list[Annotated[dict[str, Any], kubernetes("MetricSpec")]] = []
     """Metrics of a HorizontalPodAutoscaler that changes the number of workers."""
 
 
@@ -68,8 +69,10 @@ class PyTorchJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     elastic_policy: ElasticPolicy | None = None
     pytorch_replica_specs: dict[str, ReplicaForm]
     """Master, Worker or both."""
-    nproc_per_node: str | int | None = None
-    """Number of processes in each pod: auto, cpu, gpu, or a number, also as a text."""
+    nproc_per_node: Annotated[
+        str | int | None, msgspec.Meta(extra_json_schema={"type": "string"})
+    ] = None
+    """Processes in each pod: auto, cpu, gpu, or a number as a text."""
 
 
 class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +42,13 @@ OpenApi = dict[str, Any]
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _DROPPED: Final = frozenset({"title", "default"})  # no defaults, so the API stores what users wrote
+KUBERNETES: Final = Path(__file__).with_name("kubernetes.json")
+"""Name -> schema of types of Kubernetes. A command of the tests writes the file."""
+
+
+def kubernetes(name: str) -> msgspec.Meta:
+    """For a field that has the type of Kubernetes with this name."""
+    return msgspec.Meta(extra_json_schema={"$ref": name})
 
 
 def structural(type_: type) -> OpenApi:
@@ -47,17 +56,31 @@ def structural(type_: type) -> OpenApi:
     null.
     """
     (root,), components = msgspec.json.schema_components([type_])
-    return _structural(root, components)
+    return _structural(root, {f"#/$defs/{name}": schema for name, schema in components.items()})
+
+
+@cache
+def _kubernetes() -> dict[str, OpenApi]:
+    """Name -> schema, with references."""
+    schemas: dict[str, OpenApi] = msgspec.json.decode(KUBERNETES.read_bytes())
+    return schemas
+
+
+@cache
+def _of_kubernetes(name: str) -> OpenApi:
+    return _structural(_kubernetes()[name], {})
 
 
 def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
     if "$ref" in schema:
-        target = components[schema["$ref"].rpartition("/")[2]]
-        return _structural({**target, **_without(schema, "$ref")}, components)
+        name, others = schema["$ref"], _without(schema, "$ref")
+        if name in components:
+            return _structural({**components[name], **others}, components)
+        return {**_of_kubernetes(name), **_without(others, *_DROPPED)}
     if "anyOf" in schema:
-        return _structural(
-            {**_only_branch(schema["anyOf"]), **_without(schema, "anyOf")}, components
-        )
+        # A type beside it is what users may write; the reconciler reads more, for older objects.
+        branch = {} if "type" in schema else _only_branch(schema["anyOf"])
+        return _structural({**branch, **_without(schema, "anyOf")}, components)
     # The API server drops empty values, so `kubectl apply` would write them again each time.
     fields = {
         key: value
@@ -75,8 +98,8 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
     return _typed(fields)
 
 
-def _without(schema: OpenApi, key: str) -> OpenApi:
-    return {name: value for name, value in schema.items() if name != key}
+def _without(schema: OpenApi, *keys: str) -> OpenApi:
+    return {name: value for name, value in schema.items() if name not in keys}
 
 
 def _only_branch(branches: list[OpenApi]) -> OpenApi:

@@ -11,7 +11,16 @@ import msgspec
 from edgeai import times
 from edgeai.api.resources import Object
 
-Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+TIME: Final = {
+    "format": "date-time",
+    "pattern": "^.{10}T.{8}([.][0-9]+)?(Z|[+-]([01].|2[0-3]):[0-5].)$",
+    "minItems": 1,
+    "maxItems": 0,
+}
+"""An RFC 3339 time as Go reads it. With the format alone, API servers accept a "z", an offset of
+"+99:99", and any list."""
+Time = Annotated[str, msgspec.Meta(extra_json_schema=TIME)]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 # Reasons of conditions that are False in the normal course of a job. They cause no event.
 STARTING: Final = "Starting"
 WAITING: Final = "Waiting"

@@ -1,52 +1,17 @@
-"""The pod template as users write it: its schema in a CRD, and the check of a given template.
+"""The pod template as users write it, and the check of a given template.
 
 `pods` completes the templates.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 
 from edgeai.api.resources import Object
+from edgeai.api.schemas import kubernetes
 from edgeai.api.specs import NonEmpty, parse
 
-_KEEP_UNKNOWN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_TEXTS: Final = {"type": "array", "nullable": True, "items": {"type": "string"}}
-_ENV_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {"value": {"type": "string", "nullable": True}},
-}
-# The schema describes only some fields of a container: the fields in which YAML easily reads a
-# number or a boolean instead of a text. So the API server refuses a wrong field, by name, when the
-# user creates the job. Without the schema, the API server would refuse the pod later.
-_CONTAINER_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "properties": {
-        "command": _TEXTS,
-        "args": _TEXTS,
-        "env": {"type": "array", "nullable": True, "items": _ENV_SCHEMA},
-    },
-}
-_TEMPLATE_SCHEMA: Final = {
-    **_KEEP_UNKNOWN,
-    "description": "pod template of the worker, as in a Deployment",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            **_KEEP_UNKNOWN,
-            "required": ["containers"],
-            "properties": {
-                "containers": {"type": "array", "minItems": 1, "items": _CONTAINER_SCHEMA},
-                "initContainers": {
-                    "type": "array",
-                    "nullable": True,
-                    "items": _CONTAINER_SCHEMA,
-                },
-            },
-        },
-    },
-}
-Template = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_TEMPLATE_SCHEMA)]
+Template = Annotated[dict[str, Any], kubernetes("PodTemplateSpec")]
 
 
 class _Named(msgspec.Struct):

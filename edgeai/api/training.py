@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from edgeai.api.status import LIST_BY_TYPE, Time
+from edgeai.api.schemas import kubernetes
+from edgeai.api.status import LIST_BY_TYPE, Int32, Time
 from edgeai.api.templates import Template
 
 
@@ -54,7 +55,7 @@ class SchedulingPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """Pods that must start together. Missing: all, or of an elastic job as many as it needs."""
     queue: str | None = None
     """The queue of the PodGroup of Volcano. default when the field is missing."""
-    min_resources: dict[str, Any] | None = None
+    min_resources: dict[str, Annotated[Any, kubernetes("Quantity")]] | None = None
     """What these pods need together. The sum of their requests when the field is missing."""
     priority_class: str | None = None
     """The priority of the PodGroup of Volcano."""
@@ -95,12 +96,12 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The numbers of pods of one type."""
 
-    active: int = 0
+    active: Int32 = 0
     """Pods that run and are not being deleted. In a suspended job pods on edge nodes and on nodes
     without contact count until their nodes confirm their end."""
-    succeeded: int = 0
+    succeeded: Int32 = 0
     """Pods that succeeded."""
-    failed: int = 0
+    failed: Int32 = 0
     """Pods that failed."""
     selector: str = ""
     """Selects the pods of the type, for autoscalers."""

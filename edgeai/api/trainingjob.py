@@ -10,7 +10,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition
 from edgeai.api.elastic import TRAINING_JOBS
-from edgeai.api.status import LIST_BY_TYPE, Time
+from edgeai.api.status import LIST_BY_TYPE, Int32, Time
 from edgeai.api.templates import Template
 from edgeai.api.training import (
     MAX_REPLICAS,
@@ -38,7 +38,7 @@ class JobRestartPolicy(enum.StrEnum):
 
 
 class LauncherForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    replicas: int | None = None
+    replicas: Int32 | None = None
     """1, also when the field is missing."""
     template: Template
     restart_policy: RestartPolicy | None = None
@@ -97,7 +97,7 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     workers."""
     launcher_attach_mode: AttachMode | None = None
     """ssh when the field is missing."""
-    slots_per_worker: int | None = None
+    slots_per_worker: Int32 | None = None
     """Processes on each worker. When the field is missing: the worker's limit of nvidia.com/gpu,
     or 1."""
     clean_pod_policy: CleanPods | None = None
@@ -122,7 +122,7 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     completion_time: Time | None = None
     last_reconcile_time: Time | None = None
     observed_generation: int = 0
-    restart_count: int = 0
+    restart_count: Int32 = 0
     """How often the launcher was started again."""
     current_scaler: str = ""
     """The scaler that is being executed: "ScaleIn:<namespace>/<name>"."""

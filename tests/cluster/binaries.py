@@ -73,7 +73,8 @@ class GoModule(NamedTuple):
     def directory(self) -> Path:
         """In the user's cache. Another module or another Go has another directory."""
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        sources = [self.folder / "go.mod", self.folder / "go.sum", runtime("go").lock]
+        modules = [self.folder / "go.mod", self.folder / "go.sum", runtime("go").lock]
+        sources = [*modules, *sorted(self.folder.glob("*.go"))]
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
         return Path(home) / "edgeai" / f"{self.name}-{self.release()}-{digest[:12]}"
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.cluster import binaries, helm, kueue
+from tests.cluster import binaries, decoder, helm, kueue
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
@@ -27,7 +27,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         binaries.obtain()
     except binaries.Unavailable as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
-    for program in (helm, kueue):
+    for program in (decoder, helm, kueue):
         with contextlib.suppress(binaries.Unavailable):  # the tests that need it say so
             program.obtain()
 

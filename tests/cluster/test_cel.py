@@ -93,8 +93,7 @@ PYTORCH_CASES: Final = (
     pytorch("no worker in number", {"Master": ONE, "Worker": replica(0)}, REPLICAS),
     pytorch("another type", {"Master": ONE, "PS": ONE}, REPLICAS),
     pytorch("another spelling", {"master": ONE}, REPLICAS),
-    pytorch("a number of processes", {"Master": ONE}, nprocPerNode=2),
-    pytorch("the same as a text", {"Master": ONE}, nprocPerNode="2"),
+    pytorch("a number of processes", {"Master": ONE}, nprocPerNode="2"),
     pytorch(
         "the older field alone", {"Master": ONE, "Worker": TWO}, elasticPolicy={"nProcPerNode": 2}
     ),

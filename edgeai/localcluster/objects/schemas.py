@@ -134,7 +134,10 @@ def _type_name(value: Any) -> str:
 
 
 def _check_enum(schema: Object, value: Any, path: str) -> Iterable[FieldError]:
-    if "enum" in schema and value not in schema["enum"]:
+    # In Python 1 is in [True].
+    if "enum" in schema and not any(
+        value == one and isinstance(value, bool) == isinstance(one, bool) for one in schema["enum"]
+    ):
         yield errors.unsupported(path, value, schema["enum"])
 
 

@@ -23,7 +23,7 @@ def read(object_: Object) -> KubeflowJob:
     """The accepted spec, with all defaults. Raises: InvalidSpec"""
     check_form(object_, CONSTRAINTS)
     spec = parse_spec(object_, PyTorchJobSpec)
-    # Manifests have the number with and without quotes.
+    # Jobs of an earlier release have the number without quotes, too.
     if spec.nproc_per_node is not None:
         spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
     forms = spec.pytorch_replica_specs
@@ -93,7 +93,10 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         field="spec.nprocPerNode",
-        rule="auto, cpu, gpu or a number from 1 to 999999; not beside elasticPolicy.nProcPerNode",
+        rule=(
+            "a text: auto, cpu, gpu or a number from 1 to 999999;"
+            " not beside elasticPolicy.nProcPerNode"
+        ),
         schema={"pattern": _PROCESSES.pattern},
         cel=(
             "!has(self.nprocPerNode) || !has(self.elasticPolicy)"

@@ -122,7 +122,6 @@ GOOD = [
     (TF, tf_spec(Worker=0, PS=1)),
     (TF, tf_spec(Chief=1, Evaluator=1, PS=1, Worker=2) | {"successPolicy": ""}),
     (PYTORCH, pytorch_spec(nprocPerNode="4")),
-    (PYTORCH, pytorch_spec(nprocPerNode=4)),
     (PYTORCH, pytorch_spec(nprocPerNode="auto")),
     (PYTORCH, pytorch_spec(run={"managedBy": "kubeflow.org/training-operator"})),
     (PYTORCH, pytorch_spec(run={"schedulingPolicy": {"queue": "q", "minAvailable": 0}})),
