@@ -1,6 +1,5 @@
 """The client of edgeai's kinds for programs with an event loop. `blocking` is for all others."""
 
-import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import msgspec
 
 from edgeai import times
-from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
@@ -18,13 +17,9 @@ from edgeai.client.objects import Resource
 from edgeai.client.pods import pods_of
 from edgeai.client.state import State
 from edgeai.client.strictness import (
-    MAX_TEMPLATES,
     STRICT_SINCE,
     dropped,
     spec_refusal,
-    template_pod,
-    template_refusal,
-    templates,
     unknown_fields,
 )
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
@@ -158,7 +153,6 @@ class AsyncClient:
                 is_strict=True,
             )
 
-        await self._check_templates(object_, subject)
         if not await self._is_strict():
             answer = await apply(is_dry=True)
             if fields := list(dropped(object_.get("spec"), answer.get("spec"), "spec")):
@@ -169,24 +163,6 @@ class AsyncClient:
             if fields := unknown_fields(error):
                 raise spec_refusal(type_, subject, fields) from error
             raise
-
-    async def _check_templates(self, object_: Object, subject: str) -> None:
-        """Raises: InvalidObject for a field of a pod template that no pod has
-
-        A dry run of a pod shows it. Where the API server refuses the pod for another reason, such
-        as a quota or a missing right, its fields are not checked.
-        """
-        pairs = templates(object_.get("spec"), "spec")
-        for path, template in itertools.islice(pairs, MAX_TEMPLATES):
-            pod = template_pod(template, object_["metadata"]["namespace"])
-            try:
-                answer = await self.kube.create(PODS, pod, is_dry=True, is_strict=True)
-            except ApiError as error:
-                fields = unknown_fields(error)
-            else:
-                fields = list(dropped(pod["spec"], answer.get("spec"), "spec"))
-            if fields:
-                raise template_refusal(subject, [f"{path}.{field}" for field in fields])
 
     async def _is_strict(self) -> bool:
         """Whether the API server refuses unknown fields where a request says so."""

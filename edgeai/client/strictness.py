@@ -1,8 +1,7 @@
 """Fields that a kind does not have: a typo that an API server would drop without a word.
 
 An API server of Kubernetes 1.25 or newer refuses them where a request says so. An older one knows
-no such request: there a dry run shows what it would drop. No server checks the fields of a pod
-template in a job, which a definition leaves open. A dry run of a pod shows these.
+no such request: there a dry run shows what it would drop.
 """
 
 import difflib
@@ -10,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgeai.api.resources import Object, ResourceType
+from edgeai.api.resources import ResourceType
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
 from edgeai.kube.errors import ApiError
@@ -24,20 +23,6 @@ METADATA: Final = (
     *("ownerReferences", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"),
 )
-POD: Final = (
-    *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers"),
-    *("dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "hostIPC", "hostNetwork"),
-    *("hostPID", "hostname", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector"),
-    *("priority", "priorityClassName", "restartPolicy", "runtimeClassName", "schedulerName"),
-    *("securityContext", "serviceAccountName", "shareProcessNamespace", "subdomain"),
-    *("terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes"),
-    *("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle"),
-    *("livenessProbe", "name", "ports", "readinessProbe", "resources", "startupProbe", "stdin"),
-    *("terminationMessagePath", "tty", "volumeDevices", "volumeMounts", "workingDir", "limits"),
-    *("requests", "value", "valueFrom", "containerPort", "mountPath", "readOnly", "subPath"),
-)
-"""Fields of pods and their containers that people write."""
-MAX_TEMPLATES: Final = 16
 _UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"|\.(\S+): field not declared in schema')
 _INDEX: Final = re.compile(r"\[[^]]*\]")
 _MAX_NAMED: Final = 5
@@ -65,37 +50,6 @@ def dropped(request: Any, answer: Any, path: str) -> Iterator[str]:
             yield from dropped(item, stored_item, f"{path}[{index}]")
 
 
-def templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The different pod templates in a spec, with their paths."""
-    earlier: list[Any] = []
-    for place, template in _templates(value, path):
-        if template not in earlier:
-            earlier.append(template)
-            yield place, template
-
-
-def _templates(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _templates(item, f"{path}[{index}]")
-    elif isinstance(value, Mapping):
-        spec = value.get("spec")
-        if path.endswith(".template") and isinstance(spec, Mapping) and spec.get("containers"):
-            yield path, value
-            return
-        for key, item in value.items():
-            yield from _templates(item, f"{path}.{key}")
-
-
-def template_pod(template: Mapping[str, Any], namespace: str) -> Object:
-    """A pod for a dry run. It has no token, for which an API server may wait in a new namespace."""
-    metadata = {"generateName": "edgeai-dry-run-", "namespace": namespace}
-    return {
-        "metadata": metadata,
-        "spec": {**template["spec"], "automountServiceAccountToken": False},
-    }
-
-
 def check_head(document: Mapping[str, Any], name: str) -> None:
     """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
     for part, names, path in (
@@ -110,11 +64,6 @@ def check_head(document: Mapping[str, Any], name: str) -> None:
 def spec_refusal(type_: ResourceType, name: str, fields: Sequence[str]) -> InvalidObject:
     """The error for unknown fields of the spec. Args: name: the object"""
     return _refusal(name, f"a {type_.kind}", fields, _siblings(type_, fields[0]))
-
-
-def template_refusal(name: str, fields: Sequence[str]) -> InvalidObject:
-    """The error for unknown fields of a pod template. Args: name: the object"""
-    return _refusal(name, "a pod", fields, POD)
 
 
 def _refusal(name: str, owner: str, fields: Sequence[str], names: Iterable[str]) -> InvalidObject:

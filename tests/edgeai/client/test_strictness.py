@@ -9,7 +9,7 @@ import pytest
 from edgeai.api.resources import Object
 from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
-from edgeai.client.strictness import dropped, templates, unknown_fields
+from edgeai.client.strictness import dropped, unknown_fields
 from edgeai.client.words import check_document
 from edgeai.kube import errors
 from tests.edgeai.cli.jobs.conftest import Run, run
@@ -47,6 +47,11 @@ TYPOS = {
         job(*WORKER, restartPolcy="Never"),
         "spec.pytorchReplicaSpecs.Worker.restartPolcy",
         "did you mean restartPolicy?",
+    ),
+    "a field of a container": (
+        job(*WORKER, template={"spec": {"containers": [{"name": "pytorch", "imagee": "a:1"}]}}),
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].imagee",
+        "did you mean image?",
     ),
     "a field of the spec": (job("spec", runPolcy={}), "spec.runPolcy", "did you mean runPolicy?"),
     "a field like no other": (job("spec", zzz=1), "spec.zzz", "correct it, or leave it out"),
@@ -147,15 +152,6 @@ ANSWERS = {
 def test_the_words_of_api_servers_are_understood(message: str) -> None:
     error = errors.Invalid("patch", "x", code=400, message=message)
     assert unknown_fields(error) == ANSWERS[message]
-
-
-def test_the_different_templates_of_a_job_have_their_paths() -> None:
-    one, other = ({"spec": {"containers": [{"name": name}]}} for name in "ab")
-    spec = {"workers": [{"template": one}, {"template": one}, {"template": other}], "template": "x"}
-    assert dict(templates(spec, "spec")) == {
-        "spec.workers[0].template": one,
-        "spec.workers[2].template": other,
-    }
 
 
 DROPPED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str]]] = {
