@@ -10,14 +10,17 @@ import pytest
 
 from edgeai.cli.api import Object
 from edgeai.times import rfc3339, utc_now
+from tests.cluster import decoder
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.decoder import Answer, upstream_definitions
 from tests.cluster.training import (
     REPLICAS,
     STARTED,
     end,
     job_path,
     names,
+    pytorch_job,
     run_by_the_operator,
     uids,
     wait_for_conditions,
@@ -114,3 +117,40 @@ def test_a_job_that_ended_under_the_operator_is_only_cleaned_up(
     start()
     eventually("the deletion of the job", lambda: client.find(job_path(namespace)) is None)
     eventually("the end of all pods", lambda: not names(client, namespace))
+
+
+def test_the_definitions_of_the_operator_come_back(
+    crds: ControlPlane, namespace: str, kubelet: None, start: Callable[[], GlobalManager]
+) -> None:
+    """As the page about the migration says it; then edgeai takes the job over once more."""
+    client, path = crds.client, job_path(namespace)
+    client.create(pytorch_job(namespace, cleanPodPolicy="All"))
+    manager = start()
+    wait_for_conditions(client, path, "Created", "Running")
+    pods, before = uids(client, namespace, "pods"), client.get(path)
+    assert manager.stop() == 0, manager.logs()
+    try:
+        options = ("--server-side", "--force-conflicts", "--kustomize")
+        applied = crds.kubectl("apply", *options, str(upstream_definitions()))
+        assert applied.returncode == 0, applied.stderr
+
+        def is_upstreams() -> Object:
+            job = client.get(path)
+            assert "observedGeneration" not in job["status"], f"{job['status']}"
+            return job
+
+        job = eventually("a job without the fields of edgeai", is_upstreams)
+        with decoder.running() as go_client:
+            assert go_client.decode(job) == Answer()
+        replicas = "pytorchReplicaSpecs"
+        assert job["spec"][replicas] == before["spec"][replicas]
+        assert job["status"]["conditions"] == before["status"]["conditions"]
+        expected = training_operator.labels(job, "Worker", 1)
+        pod = client.get(f"/api/v1/namespaces/{namespace}/pods/mnist-worker-1")
+        assert expected.items() <= pod["metadata"]["labels"].items()
+    finally:
+        crds.install_crds()
+    start()
+    end(client, namespace, "mnist-master-0", 0)
+    wait_for_conditions(client, path, "Created", "not Running", "Succeeded")
+    assert uids(client, namespace, "pods").items() <= pods.items()
