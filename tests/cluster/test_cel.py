@@ -4,6 +4,7 @@ The GlobalManager decodes each object that a rule refuses, too, and refuses it a
 may have come before the rule.
 """
 
+import copy
 from collections.abc import Iterator
 from http.client import UNPROCESSABLE_ENTITY
 from typing import Any, Final, NamedTuple
@@ -269,6 +270,29 @@ def test_an_object_that_is_older_than_a_rule_gets_a_status(
     client.patch(path, {"metadata": {"labels": {"a": "b"}}})
     client.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
     assert client.get(path)["status"] == {"startTime": "2026-01-01T00:00:00Z"}
+
+
+def test_a_job_that_is_older_than_the_types_of_its_fields_gets_a_status(
+    control_plane: ControlPlane, client: Client, namespace: str
+) -> None:
+    """`nprocPerNode: 2` was accepted before its type was that of the training operator, a text."""
+    type_ = PYTORCH.definition.resources[0]
+    definition = yaml.safe_load(crds.manifests()[f"{type_.group}_{type_.plural}.yaml"])
+    resource = Resource(client, type_, namespace)
+    case = pytorch("", {"Master": ONE}, nprocPerNode=2)
+    loose = copy.deepcopy(definition)
+    for version in loose["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"]["nprocPerNode"] = {"x-kubernetes-int-or-string": True}
+    replace(control_plane, loose)
+    eventually("a definition that accepts a number", lambda: resource.refusal(case) == "")
+    resource.create(case.spec, "old")
+    replace(control_plane, definition)
+    eventually("the type", lambda: resource.refusal(case) != "")
+    path = type_.path(namespace, "old")
+    client.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    client.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    assert client.get(path)["spec"]["nprocPerNode"] == 2
 
 
 def replace(plane: ControlPlane, definition: Object) -> None:
