@@ -1,5 +1,6 @@
 """One resource that is nested too deep, or very large, on a real control plane: others live on."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.cli.api import Object
+from edgeai.cli.api import Object, path_of
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
@@ -20,6 +21,7 @@ TOKEN: Final = "secret-of-edge0"
 LEVELS: Final = 2000  # the API server takes up to 10,000
 LARGE_BYTES: Final = 1_400_000  # etcd takes 1.5 MiB
 SET_ASIDE: Final = "edgeai_objects_set_aside"
+KEEP: Final = "x-kubernetes-preserve-unknown-fields"
 JOBS: Final = "jointinferenceservices.edgeai.io"
 
 
@@ -81,8 +83,32 @@ def wait_for_deployments(client: Client, job: Object) -> None:
     eventually("the Deployments of both workers", check)
 
 
+@pytest.fixture
+def loose_definition(crds: ControlPlane) -> Iterator[None]:
+    """One that keeps unknown fields of a template, as that of an older release does."""
+    template = ("spec", "properties", "edgeWorker", "properties", "template")
+    path = "/".join(("/spec/versions/0/schema/openAPIV3Schema/properties", *template, KEEP))
+    patch_definition(crds, {"op": "add", "path": path, "value": True})
+    yield
+    patch_definition(crds, {"op": "remove", "path": path})
+
+
+def patch_definition(control_plane: ControlPlane, operation: Object) -> None:
+    done = control_plane.kubectl(
+        *("patch", "customresourcedefinition", JOBS, "--type", "json"),
+        *("--patch", json.dumps([operation])),
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def keeps_unknown_fields(client: Client, job: Object) -> bool:
+    patch = {"spec": {"edgeWorker": {"template": {"y": "z"}}}}
+    return "y" in client.patch(path_of(job), patch)["spec"]["edgeWorker"]["template"]
+
+
 def deepen(control_plane: ControlPlane, job: Object) -> None:
-    """Nest the edge worker's template, whose unknown fields are preserved, too deep."""
+    """Nest an unknown field of the edge worker's template too deep."""
+    eventually("the definition", lambda: keeps_unknown_fields(control_plane.client, job))
     nested = "[" * LEVELS + "]" * LEVELS
     patch = '{"spec":{"edgeWorker":{"template":{"x":' + nested + "}}}}"
     metadata = job["metadata"]
@@ -115,7 +141,7 @@ def wait_until_set_aside(client: Client, manager: GlobalManager, job: Object) ->
     eventually(f"an Event on {name}", lambda: warnings(client, job))
 
 
-@pytest.mark.usefixtures("models")
+@pytest.mark.usefixtures("models", "loose_definition")
 def test_what_cannot_be_read_or_is_large_is_nobody_elses_trouble(
     crds: ControlPlane, client: Client, manager: GlobalManager, edge: Edge, namespace: str
 ) -> None:

@@ -185,11 +185,11 @@ def test_a_patch_of_the_status_with_a_stale_version_conflicts(
     assert caught.value.code == 409
 
 
-def test_a_template_that_the_api_cannot_read_is_told_in_the_status(
+def test_a_template_that_the_api_refuses_is_told_in_the_status(
     client: Client, manager: GlobalManager, namespace: str
 ) -> None:
-    """400, where a schema would say 422: a number that is a text, in a field that is not ours."""
-    container = {"name": "main", "image": "small:1", "ports": [{"containerPort": "8000"}]}
+    """What the types of the definition allow, and a Deployment does not."""
+    container = {"name": "main", "image": "small:1", "ports": [{"containerPort": 70_000}]}
     template = {"spec": {"nodeName": "edge0", "containers": [container]}}
     job = create_all(
         client,

@@ -14,14 +14,15 @@ from tests.edgeai.cli.command import edgeai
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
-DROPPED = 'unknown field "spec.containers[0].imagePullPolcy"'
+LABEL = "beta.kubernetes.io/arch"
+DEPRECATED = f'spec.nodeSelector[{LABEL}]: deprecated since v1.14; use "kubernetes.io/arch" instead'
 LABELLED = "jobs should have the label team"
 
 
-def job_with_a_typing_error(namespace: str) -> Object:
+def job_with_a_deprecated_label(namespace: str) -> Object:
     job = pytorch_job(namespace)
     for replicas in job["spec"]["pytorchReplicaSpecs"].values():
-        replicas["template"]["spec"]["containers"][0]["imagePullPolcy"] = "Never"
+        replicas["template"]["spec"]["nodeSelector"] = {LABEL: "amd64"}
     return job
 
 
@@ -30,16 +31,16 @@ def warnings_of(client: Client, namespace: str) -> list[Object]:
     return [event for event in events if event["reason"] == "APIWarning"]
 
 
-def test_a_field_that_the_server_drops_from_pods_is_an_event_of_the_job(
+def test_what_the_server_warns_of_when_pods_are_made_is_an_event_of_the_job(
     client: Client, manager: GlobalManager, namespace: str, kubelet: None
 ) -> None:
-    client.create(job_with_a_typing_error(namespace))
+    client.create(job_with_a_deprecated_label(namespace))
     wait_for_conditions(client, job_path(namespace), "Created", "Running")
     assert names(client, namespace) == REPLICAS
     (event,) = eventually("the Event", lambda: warnings_of(client, namespace))
-    assert event["message"] == f"Pod: {DROPPED}"
+    assert event["message"] == f"Pod: {DEPRECATED}"
     assert (event["involvedObject"]["name"], event["count"]) == ("mnist", 1)
-    assert manager.logs().count(DROPPED.replace('"', '\\"')) == 1
+    assert manager.logs().count(DEPRECATED.replace('"', '\\"')) == 1
 
 
 @pytest.fixture
