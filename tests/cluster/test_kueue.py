@@ -1,11 +1,13 @@
-"""Jobs that queue through a real Kueue: admission, eviction, priority."""
+"""Jobs that queue through a real Kueue: admission, eviction, priority, and other kinds."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from edgeai.cli.api import Object
+from edgeai.cli.api import Object, path_of
 from tests.cluster import binaries
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
@@ -21,10 +23,19 @@ from tests.cluster.kueue import (
     priority,
 )
 from tests.cluster.lone_node import LoneNode
+from tests.cluster.samples import model
+from tests.cluster.test_federated_learning import dataset
 from tests.cluster.training import end, names
+from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2"
+FEDERATION: Final = ("aggregation", "train-0", "train-1")
+ELASTIC: Final = ("launcher", "worker-0", "worker-1")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "kueue.md"
+BLOCK: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GROUP: Final = "test.edgeai.io/group"
 
 pytestmark = pytest.mark.timeout(300)
@@ -67,7 +78,8 @@ def manager(
     """The GlobalManager as a process, ready."""
     client.create_named("Namespace", SYSTEM_NAMESPACE)
     manager = GlobalManager(
-        kubeconfig=control_plane.kubeconfig, directory=tmp_path_factory.mktemp("globalmanager")
+        kubeconfig=control_plane.kubeconfig,
+        directory=tmp_path_factory.mktemp("globalmanager"),
     )
     with manager.running():
         yield manager
@@ -149,7 +161,8 @@ class QueuedJob:
             "apiVersion": "kubeflow.org/v1",
             "kind": self._kind,
             "metadata": {"name": self._name, "namespace": self._namespace, "labels": labels},
-            "spec": {field: replicas, "runPolicy": {}},
+            # The pods of an ended job would keep their room without their quota.
+            "spec": {field: replicas, "runPolicy": {"cleanPodPolicy": "All"}},
         }
 
     def get(self) -> Object:
@@ -304,6 +317,170 @@ def test_a_job_of_higher_priority_goes_first(
     high.succeed()
     low.wait_for("Running")
     assert "restarts" not in low.get()["status"]
+
+
+# ---- kinds that Kueue does not know --------------------------------------------------------------
+
+
+class JobWithWorkload:
+    """A FederatedLearningJob or TrainingJob of three pods, and the Workload that a user makes."""
+
+    def __init__(self, queue: Queue, kind: str, node: LoneNode) -> None:
+        self._client, self._namespace = queue.client, queue.namespace
+        is_federation = kind == "FederatedLearningJob"
+        if is_federation:
+            self._client.create(model("small", self._namespace))
+            for number in range(2):
+                self._client.create(dataset(f"data{number}", node.name, self._namespace))
+        manifest = federation(queue.namespace) if is_federation else elastic(queue.namespace)
+        self.pods = [f"digits-{pod}" for pod in (FEDERATION if is_federation else ELASTIC)]
+        self._deciding = self.pods if is_federation else self.pods[:1]
+        self._client.create(manifest)
+        self.path = path_of(manifest)
+        self.workload_path = f"{WORKLOADS}/namespaces/{self._namespace}/workloads/digits"
+        self._client.create(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "Workload",
+                "metadata": {"name": "digits", "namespace": self._namespace},
+                "spec": {
+                    "queueName": "team",
+                    "podSets": [{"name": "all", "count": 3, "template": requesting()}],
+                },
+            }
+        )
+
+    def wait_for(self, phase: str) -> Object:
+        def check() -> Object:
+            status: Object = self._client.get(self.path).get("status", {})
+            assert status.get("phase") == phase, f"{status}, {self.workload()}"
+            return status
+
+        return eventually(f"phase {phase}", check, timeout_s=90)
+
+    def wait_for_pods(self) -> None:
+        def check() -> bool:
+            found = names(self._client, self._namespace)
+            assert {*self.pods} <= {*found}, f"{found}"
+            return True
+
+        eventually("all pods", check)
+
+    def workload(self) -> Object:
+        return self._client.get(self.workload_path)
+
+    def succeed(self) -> None:
+        for pod in self._deciding:
+            end(self._client, self._namespace, pod, 0)
+
+    def wait_for_end(self) -> Object:
+        def check() -> Object:
+            workload = self.workload()
+            assert condition(workload, "Finished").get("status") == "True", f"{workload}"
+            return workload
+
+        return eventually("the end of the Workload", check)
+
+
+def requesting() -> Object:
+    container = {
+        "name": "main",
+        "image": "edgeai/test",
+        "resources": {"requests": {"cpu": "1"}},
+    }
+    return {"spec": {"containers": [container]}}
+
+
+def federation(namespace: str) -> Object:
+    spec = federated_learning_spec()
+    for worker in (spec["aggregationWorker"], *spec["trainingWorkers"]):
+        worker["template"] = requesting()
+    return labelled("edgeai.io/v1alpha1", "FederatedLearningJob", namespace, spec)
+
+
+def elastic(namespace: str) -> Object:
+    replicas = {
+        "launcher": {"template": requesting()},
+        "worker": {"replicas": 2, "template": requesting()},
+    }
+    spec = {"etReplicaSpecs": replicas}
+    return labelled("kai.alibabacloud.com/v1alpha1", "TrainingJob", namespace, spec)
+
+
+def labelled(api: str, kind: str, namespace: str, spec: Object) -> Object:
+    metadata = {"name": "digits", "namespace": namespace, "labels": {PREBUILT: "digits"}}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase"), [("FederatedLearningJob", "Training"), ("TrainingJob", "Running")]
+)
+def test_a_job_that_names_a_workload_is_admitted_evicted_and_admitted_again(
+    kueue: Kueue, queue: Queue, node: LoneNode, kind: str, phase: str
+) -> None:
+    kueue.apply([priority("urgent", 1000)])
+    first = queue.submit("first")
+    first.wait_for("Running")
+    job = JobWithWorkload(queue, kind, node)
+    assert "startTime" not in job.wait_for("Suspended")
+    first.succeed()
+    started = job.wait_for(phase)["startTime"]
+    job.wait_for_pods()
+    urgent = queue.submit("urgent", priority="urgent")
+    urgent.wait_for("Running")
+    job.wait_for("Suspended")
+    urgent.succeed()
+    assert job.wait_for(phase)["startTime"] > started
+    queue.wait_for_use(3)
+    job.succeed()
+    job.wait_for_end()
+    queue.wait_for_use(0)
+
+
+def test_a_deleted_job_takes_its_workload_with_it(queue: Queue, node: LoneNode) -> None:
+    job = JobWithWorkload(queue, "TrainingJob", node)
+    job.wait_for("Running")
+    queue.client.delete(job.path)
+    eventually("the end of the Workload", lambda: queue.client.find(job.workload_path) is None)
+    queue.wait_for_use(0)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def test_the_manifests_of_the_page_are_admitted_one_after_the_other(
+    control_plane: ControlPlane,
+    client: Client,
+    kueue: Kueue,
+    manager: GlobalManager,
+    namespace: str,
+) -> None:
+    quota, pytorch, elastic = BLOCK.findall(PAGE.read_text())
+
+    def apply(manifests: str) -> None:
+        done = control_plane.kubectl(
+            "apply", "--namespace", namespace, "-f", "-", documents=manifests
+        )
+        assert done.returncode == 0, done.stderr
+
+    def phase() -> str:
+        path = f"/apis/kai.alibabacloud.com/v1alpha1/namespaces/{namespace}/trainingjobs/digits"
+        return str(client.get(path).get("status", {}).get("phase"))
+
+    node = LoneNode(client, f"node-{namespace}", namespace, {})
+    try:
+        apply(quota)
+        apply(pytorch)
+        workers = [f"mnist-worker-{index}" for index in range(3)]
+        eventually("the pods of mnist", lambda: names(client, namespace) == workers)
+        apply(elastic)
+        eventually("the suspension of digits", lambda: phase() == "Suspended")
+        for worker in workers:
+            end(client, namespace, worker, 0)
+        eventually("digits at work", lambda: phase() == "Running", timeout_s=90)
+    finally:
+        node.remove()
+        client.delete(f"{WORKLOADS}/clusterqueues/research")
 
 
 def condition(workload: Object, type_: str) -> Object:
