@@ -1,7 +1,8 @@
-"""Jobs that queue through a real Kueue: admission, eviction, priority, and other kinds."""
+"""Jobs that queue through a real Kueue: admission, eviction, priority, a silent edge."""
 
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from tests.cluster import binaries
 from tests.cluster.binaries import Unavailable
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.edge import Edge
 from tests.cluster.kueue import (
     OLDEST_MINOR,
     PRIORITY,
@@ -37,6 +39,8 @@ ELASTIC: Final = ("launcher", "worker-0", "worker-1")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "kueue.md"
 BLOCK: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GROUP: Final = "test.edgeai.io/group"
+EDGE: Final = "edge0"
+TOKEN: Final = "secret-of-the-edge"
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -80,6 +84,7 @@ def manager(
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
         directory=tmp_path_factory.mktemp("globalmanager"),
+        tokens={EDGE: TOKEN},
     )
     with manager.running():
         yield manager
@@ -202,6 +207,16 @@ class QueuedJob:
 
         return eventually(f"{condition} {truth} of the workload", check)
 
+    def wait_until(self, check: Callable[[Object], object]) -> Object:
+        """Until the check of .status is true."""
+
+        def is_so() -> Object:
+            job = self.get()
+            assert check(job.get("status", {})), f"{job.get('status')}"
+            return job
+
+        return eventually("a status", is_so, timeout_s=90)
+
     def set_active(self, is_active: bool) -> None:
         """An administrator evicts the job, or lets it queue again."""
         name = self.workload()["metadata"]["name"]
@@ -317,6 +332,38 @@ def test_a_job_of_higher_priority_goes_first(
     high.succeed()
     low.wait_for("Running")
     assert "restarts" not in low.get()["status"]
+
+
+# ---- an edge that is out of contact --------------------------------------------------------------
+
+
+def test_a_replica_on_an_edge_out_of_contact_keeps_its_quota(
+    client: Client, manager: GlobalManager, kueue: Kueue, queue: Queue, tmp_path: Path
+) -> None:
+    """Its process runs. The job is evicted before anybody has noticed that the line is down."""
+    kueue.apply([priority("urgent", 1000)])
+    node = LoneNode(client, EDGE, queue.namespace, {GROUP: queue.namespace})
+    port = int(manager.edge_address.rpartition(":")[2])
+    edge = Edge(EDGE, token=TOKEN, port=port, directory=tmp_path)
+    edge.start()
+    try:
+        job = queue.submit()
+        job.wait_for("Running")
+        eventually("a session", lambda: edge.link().get("connected"))
+        edge.send(signal.SIGSTOP)
+        node.fall_silent()
+        other = queue.submit("other", priority="urgent")
+        assert active(job.wait_for("Suspended")["status"]) == 3
+        status = job.wait_until(lambda status: len(status.get("outOfContact", ())) == 3)["status"]
+        assert (active(status), queue.used(), len(job.pods())) == (3, "3", 3)
+        other.wait_for_workload("QuotaReserved", "False")
+        edge.send(signal.SIGCONT)
+        node.come_back()
+        other.wait_for("Running")
+        assert active(job.get()["status"]) == 0
+    finally:
+        edge.stop(signal.SIGKILL)
+        node.remove()
 
 
 # ---- kinds that Kueue does not know --------------------------------------------------------------
@@ -481,6 +528,10 @@ def test_the_manifests_of_the_page_are_admitted_one_after_the_other(
     finally:
         node.remove()
         client.delete(f"{WORKLOADS}/clusterqueues/research")
+
+
+def active(status: Object) -> int:
+    return sum(entry.get("active", 0) for entry in status["replicaStatuses"].values())
 
 
 def condition(workload: Object, type_: str) -> Object:
