@@ -141,7 +141,7 @@ class WindowMachine(RuleBasedStateMachine):
             assert len(sent) <= self.per_key, "too many values of one key are in flight"
             assert self.window.in_flight(key) == max(sent)
         if (next_at := self.window.next_at()) is not None:
-            assert next_at - self.gap_s in {self.sent_at[key] for key in keys}
+            assert next_at in {self.sent_at[key] + self.gap_s for key in keys}
 
     def teardown(self) -> None:
         while self.window.waiting or self.wire:
