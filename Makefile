@@ -113,9 +113,10 @@ lint: $(DEVELOP) ## Check style and the import rules
 types: $(DEVELOP) ## Check types, strictly
 	@$(BIN)/mypy
 
-crds: $(USE) ## Write deploy/crds and the GlobalManager's rights from the types
-	@$(BIN)/python -m globalmanager.manifests.crds deploy/crds
-	@$(BIN)/python -m globalmanager.manifests.rbac deploy
+crds: $(DEVELOP) ## Write the definitions and rights of the chart from the types, and deploy/edgeai.yaml
+	@$(BIN)/python -m globalmanager.manifests.crds deploy/chart/definitions
+	@$(BIN)/python -m globalmanager.manifests.rbac deploy/chart/rules
+	@$(BIN)/python -m tests.cluster.helm deploy/edgeai.yaml >/dev/null
 
 figures: $(USE) ## Print sizes, comments, callables and names of the source, as a table
 	@$(BIN)/python tests/figures.py

@@ -1,11 +1,13 @@
 """Writes docs/configuration.md from the settings structs; a test compares the file with it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import yaml
 
-from common.settings import Field, fields_of
-from edgeai.cli.install.values import FIELDS as VALUES
+from common.settings import fields_of
 from globalmanager.settings import Settings as GlobalManagerSettings
 from localcontroller.settings import Settings as LocalControllerSettings
 
@@ -22,12 +24,14 @@ variables, write a list as `a,b` and a map as `key=value,key=value`; in the file
 """
 
 
-VALUES_INTRODUCTION = """
-## edgeai install
+CHART = Path(__file__).parents[1] / "deploy" / "chart"
 
-Set values of `edgeai install` and `edgeai upgrade` in a YAML file (`--values`), or one by one
-(`--set replicas=3`, `--set groups=edgeai.io,sedna.io`,
-`--set resources.globalmanager.limits.memory=2Gi`).
+VALUES_INTRODUCTION = """
+## The chart
+
+Give values of the chart to `helm install` and `helm upgrade` in a YAML file (`--values`), or one by
+one (`--set replicas=3`, `--set 'groups={edgeai.io,sedna.io}'`,
+`--set resources.globalmanager.limits.memory=2Gi`). Helm refuses what the schema does not allow.
 """
 
 
@@ -46,21 +50,26 @@ def table(title: str, settings: type[msgspec.Struct]) -> str:
 
 
 def values_table() -> str:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     rows = [
-        f"| `{field.key}` | {_cell(_type(field))} | {_code(field.default)} | "
-        f"{_cell(field.setting.help)} |"
-        for field in VALUES.values()
+        f"| `{name}` | {_values(described)} | {_code(defaults[name])} | "
+        f"{_cell(described['description'])} |"
+        for name, described in schema["properties"].items()
+        if name in defaults
     ]
     head = ["| value | type | default | meaning |", "|---|---|---|---|"]
     return "\n".join([VALUES_INTRODUCTION, *head, *rows, ""])
 
 
-def _type(field: Field) -> str:
-    return field.type_text().removeprefix(" | ")  # the empty text is a choice, too
+def _values(described: dict[str, Any]) -> str:
+    if choices := described.get("enum"):
+        return _cell(" | ".join(choices))
+    return str(described.get("type", "integer"))
 
 
 def _code(default: object) -> str:
-    if default is None or default == {}:
+    if default is None or isinstance(default, dict):
         return ""
     text = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
     return f"`{text}`" if text else ""

@@ -2,8 +2,8 @@
 
     python docs/fields.py
 
-Types and bounds are those of the CustomResourceDefinitions in deploy/crds. Meanings and defaults
-are those of the structs from which the definitions are made.
+Types and bounds are those of the CustomResourceDefinitions of the chart. Meanings and defaults are
+those of the structs from which the definitions are made.
 """
 
 import ast
@@ -225,7 +225,7 @@ def _page(kind: Kind) -> str:
     lines = [
         f"# {_name(kind)}, field by field",
         "",
-        "Written by `docs/fields.py` from the definitions in `deploy/crds`; do not edit."
+        "Written by `docs/fields.py` from the definitions of the chart; do not edit."
         f" `kubectl explain {first.plural}.{first.group}.spec` shows the fields in a cluster.",
         "",
         *_explained(_name(kind)),

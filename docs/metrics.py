@@ -25,7 +25,7 @@ Written by `docs/metrics.py` from the registries of both managers; do not edit.
 
 Prometheus scrapes the GlobalManager at `/metrics` of `--http-address`. A LocalController serves
 `/metrics` at `--status-address` on loopback, where an agent on the node scrapes it.
-[Runbooks](runbooks/README.md) explains how, and has a page for each alert. `deploy/monitoring` has
+[Runbooks](runbooks/README.md) explains how, and has a page for each alert. The chart has
 the alerts and a dashboard.
 
 Each metric has a base unit. A metric without a unit in its name is a number of things, or 1 while

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-FILE: Final = Path(__file__).with_name("edgeai.json")
+FILE: Final = Path(__file__).parents[1] / "chart" / "monitoring" / "edgeai.json"
 WIDTH: Final = 8
 HEIGHT: Final = 8
 COLUMNS: Final = 24

@@ -17,7 +17,6 @@ from edgeai import extras
 from edgeai.cli import environment, interrupts, options, output, status, system
 from edgeai.cli.console import login_address, open_in_cluster
 from edgeai.cli.credentials.commands import credentials
-from edgeai.cli.install import commands as install_commands
 from edgeai.cli.jobs import commands as job_commands
 from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
 from edgeai.errors import EdgeAIError
@@ -34,7 +33,6 @@ app = typer.Typer(
 )
 demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
 app.add_typer(demo, name="demo")
-install_commands.register(app)
 job_commands.register(app)
 app.command()(credentials)
 

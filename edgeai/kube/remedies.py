@@ -9,6 +9,9 @@ from typing import Final
 
 import msgspec
 
+UPGRADE: Final = "run `helm upgrade` with the chart of this version"
+"""Installs the definitions and rights that a version needs."""
+
 
 class Remedies(msgspec.Struct, frozen=True, kw_only=True):
     unauthorized: str
@@ -31,9 +34,7 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
 
 OF_A_PROCESS: Final = Remedies(
     unauthorized="correct the credential of {source}; it is read again twice a minute",
-    missing_right=(
-        "grant that right, as `kubectl apply -k` with the overlay of your installation does"
-    ),
+    missing_right=f"grant that right: {UPGRADE}",
     distrusted="correct certificate-authority, or server, in {source}, and restart",
     plain_http="the server speaks TLS: write https:// in {source}, and restart",
 )

@@ -81,35 +81,6 @@ class UserClient(KubeClient):
         version = Version(int(match[1]), int(match[2])) if match else None
         return About(version, _time_of(date))
 
-    async def namespaced_types(self) -> list[ResourceType]:
-        """All types with objects in namespaces that may be listed and deleted, in the version that
-        the API server prefers. Types of an API that is away, such as that of metrics, are left out.
-
-        Raises: ApiError
-        """
-        groups = (await self._asked("/apis")).get("groups") or ()
-        paths = [
-            "/api/v1",
-            *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups),
-        ]
-        return [type_ for path in paths for type_ in await self._types_of(path)]
-
-    async def _types_of(self, path: str) -> list[ResourceType]:
-        try:
-            resources = (await self._asked(path)).get("resources") or ()
-        except (errors.NotFound, errors.ServerError):
-            return []
-        group, _, version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
-        return [
-            ResourceType(group, version, resource["name"], resource["kind"])
-            for resource in resources
-            if resource["namespaced"] and {"list", "delete"} <= {*resource["verbs"]}
-        ]
-
-    async def _asked(self, path: str) -> dict[str, Any]:
-        request = ApiRequest(verb="get", target=path.removeprefix("/"), method="GET", path=path)
-        return await self._object(request)
-
     async def forward(
         self,
         pod: ObjectRef,

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from edgeai.api.resources import ResourceType
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.cache.informer import Informer
 
 # Largest number of set-aside objects of one type that /readyz names. A metric counts all set-aside
@@ -76,8 +77,7 @@ def _absence(informer: Informer, *, is_job: bool) -> str:
     if is_job:
         return (
             f"{type_}: its CustomResourceDefinition is not installed, or is of a version without "
-            f"{type_.api_version}: run `kubectl apply -f deploy/crds`, or leave {type_.group} out "
-            "of the setting groups"
+            f"{type_.api_version}: {UPGRADE}, or leave {type_.group} out of the setting groups"
         )
     return f"{type_}: the API server does not serve {type_.api_version}"
 
@@ -110,5 +110,5 @@ def _group(informer: Informer) -> str:
 def _reason(group: str, informers: tuple[Informer, ...]) -> str:
     for informer in informers:
         if informer.forbidden:
-            return f"its rights are not granted (component {group}): {informer.problem}"
-    return f"its CustomResourceDefinitions are not installed (deploy/crds/{group}_*.yaml)"
+            return f"its rights are not granted (value groups): {informer.problem}"
+    return f"its CustomResourceDefinitions are not installed (value groups: {group})"

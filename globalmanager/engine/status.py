@@ -22,6 +22,7 @@ from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Conflict, Invalid, NotFound
 from edgeai.kube.patches import diff
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import StoreOf, uid_of
 
@@ -37,7 +38,7 @@ class NotKept(Unwritable):
     """The job exists, but the API server has not stored a field of the patch."""
 
     def __init__(self, ref: ObjectRef, problem: str, detail: str = "") -> None:
-        self.problem = f"its CustomResourceDefinition {problem}: run `kubectl apply -f deploy/crds`"
+        self.problem = f"its CustomResourceDefinition {problem}: {UPGRADE}"
         self.retry_after_s = _RETRY_S
         super().__init__(f"status of {ref} cannot be written: {self.problem}{detail}")
 

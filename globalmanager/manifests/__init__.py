@@ -1,1 +1,1 @@
-"""Writes the CRDs and the RBAC roles of deploy/, generated from the kinds."""
+"""Writes the CRDs and the rules of RBAC for the chart, generated from the kinds."""

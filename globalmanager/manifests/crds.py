@@ -1,7 +1,7 @@
 """CustomResourceDefinitions, generated from the kinds. There is one file for each resource.
 
 `python -m globalmanager.manifests.crds DIRECTORY` writes the files. A test compares them with
-deploy/crds.
+those of the chart.
 
 When several groups have the same plural, kubectl uses the first group, edgeai.io. Each short name
 belongs to one group: `jis` to edgeai.io, `ji` to sedna.io.
@@ -41,7 +41,8 @@ def crd(kind: Kind, type_: ResourceType) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(type_)},
+        # Helm leaves it when a release is uninstalled: with a definition, all its jobs would go.
+        "metadata": {"name": str(type_), "annotations": {"helm.sh/resource-policy": "keep"}},
         "spec": {
             "group": type_.group,
             "names": _names(kind, type_),

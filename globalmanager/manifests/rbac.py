@@ -1,9 +1,9 @@
 """The GlobalManager's rights in the cluster (RBAC), generated from the kinds.
 
-`python -m globalmanager.manifests.rbac deploy` writes the rights that every installation needs into
-base. The rights for the jobs of one API group go into the component of the group, so an
-installation without the group grants nothing for the group. One test compares the files with this
-module. Another test proves with the API server's audit log that no right is missing or unused.
+`python -m globalmanager.manifests.rbac DIRECTORY` writes the rules that the chart makes roles of:
+those of every installation, and those for the jobs of one API group, so that an installation
+without the group grants nothing for the group. One test compares the files with this module.
+Another test proves with the API server's audit log that no right is missing or unused.
 """
 
 import sys
@@ -140,36 +140,6 @@ def namespace_rules() -> list[Rule]:
     ]
 
 
-def manifests(group: str = "") -> list[dict[str, Any]]:
-    """Roles with their bindings: those for one API group, or "" for those of every installation."""
-    if group:
-        return _granted("ClusterRole", group_rules(group), {"name": f"{ROLE}-{group}"})
-    return [
-        *_granted("ClusterRole", base_rules(), {"name": ROLE}),
-        *_granted("Role", namespace_rules(), {"name": ROLE, "namespace": NAMESPACE}),
-    ]
-
-
-def _granted(kind: str, rules: list[Rule], metadata: dict[str, str]) -> list[dict[str, Any]]:
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
-    reference = {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": kind,
-        "name": metadata["name"],
-    }
-    return [
-        {**head, "kind": kind, "metadata": metadata, "rules": rules},
-        {
-            **head,
-            "kind": f"{kind}Binding",
-            "metadata": metadata,
-            "roleRef": reference,
-            "subjects": [subject],
-        },
-    ]
-
-
 def _rule(
     types: Iterable[ResourceType],
     verbs: Iterable[str],
@@ -185,22 +155,19 @@ def _rule(
 
 
 def files() -> dict[str, str]:
-    """Path of each file below deploy/ -> its text."""
-    paths = {group: f"components/{group}/rbac.yaml" for group in groups()}
-    paths[""] = "base/globalmanager/rbac.yaml"
+    """Name of each file of rules -> its text."""
     return {
-        **{path: _text(manifests(group)) for group, path in paths.items()},
-        **{f"chart/rules/{group}.yaml": _text([group_rules(group)]) for group in groups()},
-        "chart/rules/cluster.yaml": _text([base_rules()]),
-        "chart/rules/namespace.yaml": _text([namespace_rules()]),
+        "cluster.yaml": _text(base_rules()),
+        "namespace.yaml": _text(namespace_rules()),
+        **{f"{group}.yaml": _text(group_rules(group)) for group in groups()},
     }
 
 
-def _text(documents: list[Any]) -> str:
-    plain = msgspec.to_builtins(documents)  # no shared parts, so no anchors
-    return _HEADER + yaml.safe_dump_all(plain, sort_keys=False)
+def _text(rules: list[Rule]) -> str:
+    plain = msgspec.to_builtins(rules)  # no shared parts, so no anchors
+    return _HEADER + yaml.safe_dump(plain, sort_keys=False)
 
 
 if __name__ == "__main__":
-    for path, text in files().items():
-        (Path(sys.argv[1]) / path).write_text(text, encoding="utf-8")
+    for name, text in files().items():
+        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")

@@ -7,11 +7,11 @@ from datetime import date, timedelta
 from typing import Final
 
 ENDS_SOON: Final = timedelta(days=30)
-"""From then on people are told. `edgeai upgrade` makes a new certificate of the edge port then."""
+"""From then on people are told, and `edgeai credentials` renews what it has created."""
 
 NODE_REMEDY: Final = (
-    "put a new tls.crt and tls.key into /etc/edgeai/node of the node: `edgeai upgrade "
-    "--credentials DIR` writes them into a new DIR; the LocalController reads them by itself. On "
+    "put a new tls.crt and tls.key into /etc/edgeai/node of the node: `edgeai credentials "
+    "--certificates DIR` writes them into a new DIR; the LocalController reads them by itself. On "
     "KubeEdge edgecore renews its own: see its log (docs/identity.md)"
 )
 

@@ -55,7 +55,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def crds(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with deploy/crds applied as a user would, and established."""
+    """The control plane with deploy/chart/definitions applied as a user would, and established."""
     control_plane.install_crds()
     return control_plane
 

@@ -26,7 +26,7 @@ from tests.support.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "chart" / "definitions"
 _FIRST_SERVICE: Final = "10.96.0.1"  # the API server's own
 _ADVERTISED: Final = "192.0.2.1"  # must not be loopback; nobody connects to it, without nodes
 _EVERYTHING: Final = dict.fromkeys(("key", "range_end"), base64.b64encode(b"\0").decode())

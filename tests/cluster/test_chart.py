@@ -14,10 +14,11 @@ from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, groups
 from tests.cluster import helm
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.deployed import DeployedObjects
+from tests.cluster.deployed import DAEMON_SET, LOCAL_CONTROLLER, DeployedObjects
 from tests.cluster.helm import CHART
 
 HOST: Final = {"edgeHost": "edge.example", "nodePort": 30900}
+KUBEEDGE: Final = {"edgeAuth": "kubeedge", **HOST}
 DIGEST: Final = "sha256:" + "0" * 64
 ACCEPTED: Final[set[str]] = set()
 """Objects as JSON, by the control plane of this run."""
@@ -74,9 +75,9 @@ def test_each_value_is_in_a_set() -> None:
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_the_api_server_knows_each_field_and_the_programs_each_setting(
-    crds: ControlPlane, system_namespace: str, tmp_path: Path, values: Object
+    crds: ControlPlane, system_namespace: str, values: Object
 ) -> None:
-    documents = helm.rendered(tmp_path, values, NAMESPACE)
+    documents = helm.rendered(values)
     apply(crds, documents)
     found = DeployedObjects.of(documents)
     identity = values.get("edgeAuth", "serviceaccount")
@@ -114,22 +115,28 @@ def apply(plane: ControlPlane, documents: list[Object]) -> None:
     ACCEPTED.update(new)
 
 
-def test_another_namespace_has_all_objects(tmp_path: Path) -> None:
-    documents = helm.rendered(tmp_path, {"monitoring": True}, "farm")
+def test_another_namespace_has_all_objects() -> None:
+    documents = helm.rendered({"monitoring": True}, "farm")
     text = json.dumps([each for each in documents if each["kind"] != _DEFINITION])
     assert NAMESPACE not in text
     assert {each["metadata"].get("namespace", "farm") for each in documents} == {"farm"}
 
 
-def test_monitoring_has_the_dashboard_and_the_alerts(tmp_path: Path) -> None:
+def test_monitoring_has_the_dashboard_and_the_alerts() -> None:
     values = {"monitoring": True, "prometheus": "watch/prom"}
-    found = DeployedObjects.of(helm.rendered(tmp_path, values, NAMESPACE)).documents
+    found = DeployedObjects.of(helm.rendered(values)).documents
     (dashboard,) = found["ConfigMap", "edgeai-dashboard"]["data"].values()
     assert json.loads(dashboard)["panels"]
     rules = found["PrometheusRule", "edgeai"]["spec"]["groups"][0]["rules"]
     assert any("{{ $labels.pod }}" in each["annotations"]["summary"] for each in rules)
     (subject,) = found["ClusterRoleBinding", "edgeai-metrics-reader"]["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "prom", "namespace": "watch"}
+
+
+def test_the_chart_has_no_key() -> None:
+    """Whoever reads the record of a release reads all of it."""
+    assert "Secret" not in {each["kind"] for each in helm.rendered()}
+    assert not any("genCA" in file.read_text() for file in (CHART / "templates").rglob("*.yaml"))
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -139,6 +146,116 @@ def test_the_version_is_that_of_the_package() -> None:
     ]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_a_node_publishes_the_edge_port_only() -> None:
+    """REST asks nobody who he is; and the limits for each address need the edge's own."""
+    documents = helm.rendered(HOST)
+    services = [each for each in documents if each["kind"] == "Service"]
+    (inner,) = (each["spec"] for each in services if each["metadata"]["name"] == "globalmanager")
+    assert inner.get("type", "ClusterIP") == "ClusterIP"
+    (outer,) = (each["spec"] for each in services if each["spec"] != inner)
+    assert (outer["type"], outer["externalTrafficPolicy"]) == ("NodePort", "Local")
+    assert outer["selector"] == inner["selector"]
+    (port,) = outer["ports"]
+    assert (port["targetPort"], port["nodePort"]) == ("edge", 30900)
+
+
+def test_ports_probes_and_replicas_agree() -> None:
+    documents = helm.rendered()
+    found = {
+        (each["kind"], each["metadata"]["name"]): each["spec"]
+        for each in documents
+        if "spec" in each
+    }
+    deployment = found["Deployment", ACCOUNT]
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {each["containerPort"] for each in container["ports"]}
+    flags = dict(flag.split("=", 1) for flag in container["args"] if "=" in flag)
+    addresses = ("--edge-address", "--http-address")
+    listened = {int(flags[name].rpartition(":")[2]) for name in addresses}
+    (policy,) = (spec for (kind, _), spec in found.items() if kind == "NetworkPolicy")
+    rules = {port["port"]: rule for rule in policy["ingress"] for port in rule["ports"]}
+    assert listened == ports == rules.keys()
+    rest = int(flags["--http-address"].rpartition(":")[2])
+    assert {"podSelector": {}} in rules[rest]["from"]
+    assert "from" not in rules[(ports - {rest}).pop()]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    (budget,) = (spec for (kind, _), spec in found.items() if kind == "PodDisruptionBudget")
+    assert deployment["replicas"] >= 2
+    assert 1 <= budget["minAvailable"] < deployment["replicas"]
+
+
+SLOW_START_S: Final = 35.0  # seen on a KubeEdge node under load
+
+
+@pytest.mark.parametrize("key", [("Deployment", ACCOUNT), (DAEMON_SET, LOCAL_CONTROLLER)])
+def test_a_slow_start_is_not_taken_for_a_hang(key: tuple[str, str]) -> None:
+    documents = DeployedObjects.of(helm.rendered(KUBEEDGE)).documents
+    (container,) = documents[key]["spec"]["template"]["spec"]["containers"]
+    startup = container["startupProbe"]
+    assert startup["httpGet"] == container["livenessProbe"]["httpGet"]
+    assert startup["failureThreshold"] * startup.get("periodSeconds", 10) >= 1.7 * SLOW_START_S
+
+
+def test_no_container_of_the_cloud_may_be_root_or_write_its_image() -> None:
+    for document in helm.rendered():
+        if document["kind"] not in ("Deployment", "DaemonSet"):
+            continue
+        pod = document["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        security = {**pod.get("securityContext", {}), **container["securityContext"]}
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security.get("runAsNonRoot", False) is (document["kind"] == "Deployment")
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_a_localcontroller_can_read_data_of_its_node() -> None:
+    """Nothing of the node but its own state can it write."""
+    assert mounted_read_only({}) == {"/data": "/rootfs/data"}
+    values = {"dataDirectories": ["/data", "/srv/images"]}
+    more = {"/srv/images": "/rootfs/srv/images"}
+    assert mounted_read_only(values) == {"/data": "/rootfs/data", **more}
+
+
+def test_on_kubeedge_nodes_a_localcontroller_needs_files_of_the_node_only() -> None:
+    """An edgecore that restarts offline takes projected tokens away, and may remake volumes."""
+    assert mounted_read_only(KUBEEDGE) == {
+        "/data": "/rootfs/data",
+        "/etc/edgeai/ca": "/etc/edgeai/ca",
+        "/etc/kubeedge/certs": "/etc/edgeai/node",
+    }
+    settings = DeployedObjects.of(helm.rendered(KUBEEDGE)).edge()
+    assert settings.token_file is None
+    assert settings.client_certificate == Path("/etc/edgeai/node/server.crt")
+    assert settings.client_key == Path("/etc/edgeai/node/server.key")
+    assert settings.ca_file == Path("/etc/edgeai/ca/ca.crt")
+
+
+def mounted_read_only(values: Object) -> dict[str, str]:
+    """Directories of the node, all but that of the ledger, and where its container has them."""
+    (workload,) = (each for each in helm.rendered(values) if each["kind"] == DAEMON_SET)
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    paths = {
+        each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each
+    }
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    (written,) = (path for path, each in mounts.items() if not each.get("readOnly"))
+    assert f"--state-dir={written}" in container["args"]
+    return {
+        paths[each["name"]]: path
+        for path, each in mounts.items()
+        if each["name"] in paths and path != written
+    }
+
+
+def test_the_file_for_kubectl_is_the_chart_with_its_defaults() -> None:
+    """When this fails: make crds"""
+    assert (CHART.parent / "edgeai.yaml").read_text(encoding="utf-8") == helm.for_kubectl()
 
 
 # What is wrong -> (values, where the message says that it is).
@@ -179,7 +296,7 @@ WRONG: Final[dict[str, tuple[Object, str]]] = {
 
 
 @pytest.mark.parametrize(("values", "where"), WRONG.values(), ids=WRONG)
-def test_a_wrong_value_is_refused_by_name(tmp_path: Path, values: Object, where: str) -> None:
-    done = helm.template(tmp_path, values, NAMESPACE)
+def test_a_wrong_value_is_refused_by_name(values: Object, where: str) -> None:
+    done = helm.template(values)
     assert done.returncode != 0, "it is accepted"
     assert where in done.stderr

@@ -1,4 +1,4 @@
-"""deploy/crds on a real API server: what it accepts, what it refuses, and how it shows them."""
+"""The definitions of the chart on a real API server: what it accepts, refuses and shows."""
 
 import copy
 from pathlib import Path

@@ -18,12 +18,11 @@ import yaml
 from edgeai.api.objects import SPEC_HASH
 from edgeai.cli.api import Object, collection_of, path_of
 from globalmanager.kinds.elastic.trainingjob.hosts import NUDGE
-from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE, groups
-from tests.cluster import elastic
+from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE
+from tests.cluster import elastic, helm
 from tests.cluster.client import Client
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.kubelet import set_ready
-from tests.cluster.kustomize import combined
 from tests.cluster.programs import Program
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
@@ -115,9 +114,7 @@ class DeployRights:
 
     def install(self) -> None:
         kept = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-        directory = self._directory / "deploy"
-        directory.mkdir()
-        documents = combined(directory, groups())
+        documents = helm.rendered()
         accounts = [each for each in documents if each["kind"] in kept]
         applied = self._control_plane.kubectl("apply", "-f", "-", documents=accounts)
         assert applied.returncode == 0, applied.stderr

@@ -13,10 +13,9 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import ApiError, Object
-from tests.cluster import binaries
+from tests.cluster import binaries, helm
 from tests.cluster.client import Client
 from tests.cluster.controlplane import AUDITED, ControlPlane
-from tests.cluster.kustomize import DEPLOY, rendered
 from tests.cluster.test_drift import Webhook
 from tests.cluster.training import REPLICAS, names, pytorch_job
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
@@ -73,7 +72,7 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 def installed(plane: ControlPlane) -> ControlPlane:
     """With the rights and the share of deploy/, and a tenant whose webhook is slow."""
     plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
-    documents = rendered(DEPLOY / "overlays" / "serviceaccount")
+    documents = helm.rendered()
     chosen = [document for document in documents if document["kind"] in KINDS]
     applied = plane.kubectl("apply", "-f", "-", documents=chosen)
     assert applied.returncode == 0, applied.stderr

@@ -1,4 +1,4 @@
-"""Only the group of Sedna is installed: definitions and component. Then the others come, too."""
+"""Only the group of Sedna is installed: definitions and rights. Then the others come, too."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +9,8 @@ import yaml
 
 from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
-from tests.cluster import binaries
-from tests.cluster.controlplane import CRDS, ControlPlane
-from tests.cluster.kustomize import combined
+from tests.cluster import binaries, helm
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.support.manager import GlobalManager
@@ -32,13 +31,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
-def install(plane: ControlPlane, directory: Path, *groups: str) -> None:
-    """As docs/install.md says; of the base the rights alone."""
-    directory.mkdir()
-    documents = [each for each in combined(directory, groups) if each["kind"] in RIGHTS]
-    for group in groups:
-        for path in sorted(CRDS.glob(f"{group}_*.yaml")):
-            documents.append(yaml.safe_load(path.read_text(encoding="utf-8")))
+def install(plane: ControlPlane, *groups: str) -> None:
+    """The definitions and the rights of the chart."""
+    kinds = {*RIGHTS, "CustomResourceDefinition"}
+    documents = [each for each in helm.rendered({"groups": [*groups]}) if each["kind"] in kinds]
     applied = plane.kubectl("apply", "-f", "-", documents=documents)
     assert applied.returncode == 0, applied.stderr
     definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
@@ -85,7 +81,7 @@ def dataset(group: str) -> Object:
 def test_the_manager_serves_the_groups_that_are_installed(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
-    install(plane, tmp_path / "sedna", "sedna.io")
+    install(plane, "sedna.io")
     manager = GlobalManager(
         kubeconfig=kubeconfig_of(plane, tmp_path), system_namespace=NAMESPACE, directory=tmp_path
     )
@@ -101,7 +97,7 @@ def test_the_manager_serves_the_groups_that_are_installed(
         shown = plane.kubectl(*command)
         assert shown.stdout.strip() == "federatedlearningjob.sedna.io/surface", shown.stderr
 
-        install(plane, tmp_path / "both", "sedna.io", "edgeai.io")
+        install(plane, "sedna.io", "edgeai.io")
         converges(plane, "edgeai.io", "own")
         reasons = manager.readyz()[1]
         assert not any("edgeai.io is not served" in each for each in reasons), reasons

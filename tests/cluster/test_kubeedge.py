@@ -22,10 +22,9 @@ from tests.cluster import binaries
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubeedge import files_of
-from tests.cluster.kustomize import kubectl
 from tests.cluster.lone_node import LoneNode
 from tests.cluster.programs import Program
-from tests.e2e.document import Shell, blocks
+from tests.e2e.document import Shell, blocks, link_programs
 from tests.support.certificates import Authority
 from tests.support.manager import GlobalManager
 from tests.support.ports import free_port
@@ -85,7 +84,7 @@ def installed(
 ) -> ControlPlane:
     """The control plane after the page, without the session that ended it."""
     directory = tmp_path_factory.mktemp("shell")
-    (directory / "kubectl").symlink_to(kubectl())
+    link_programs(directory)
     for name, text in (("ssh", _SSH), ("scp", _SCP)):
         (directory / name).write_text(text.format(root=node.root))
         (directory / name).chmod(0o755)

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One that watches nodes, with deploy/crds."""
+    """One that watches nodes, with the definitions."""
     if int(binaries.tested_minor().partition(".")[2]) < OLDEST_MINOR:
         pytest.skip(f"Kueue supports Kubernetes 1.{OLDEST_MINOR} and newer")
     directory = tmp_path_factory.mktemp("controlplane")

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One that watches nodes, with deploy/crds."""
+    """One that watches nodes, with deploy/chart/definitions."""
     directory = tmp_path_factory.mktemp("controlplane")
     control_plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     with control_plane.running():

@@ -4,7 +4,6 @@ No pod runs here; what the kubelet of its node would say of it, the tests say. T
 half is tests/docs/test_adding_a_training_kind.py.
 """
 
-import copy as copies
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object, path_of
-from globalmanager.manifests.rbac import ACCOUNT, ROLE
+from globalmanager.manifests.rbac import namespace_rules
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.docs.pages import Copy, copy_with
@@ -57,15 +56,17 @@ def path_in_kubectl(crd: Object) -> str:
 def rights(served: ControlPlane, copy: Copy, system_namespace: str) -> Iterator[list[Object]]:
     """A ServiceAccount with what the copy's generator grants to the GlobalManager, no more."""
     account = {"name": USER, "namespace": system_namespace}
-    documents = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}]
-    for each in copies.deepcopy(copy.rights):
-        name = each["metadata"]["name"].replace(ROLE, USER)
-        each["metadata"]["name"] = name
-        if "roleRef" in each:
-            each["roleRef"]["name"] = name
-            assert [subject["name"] for subject in each["subjects"]] == [ACCOUNT]
-            each["subjects"] = [{"kind": "ServiceAccount", **account}]
-        documents.append(each)
+    documents: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}]
+    subjects = [{"kind": "ServiceAccount", **account}]
+    head = {"apiVersion": f"{_RBAC}/v1"}
+    for kind, metadata, rules in (
+        ("ClusterRole", {"name": USER}, copy.rules),
+        ("Role", account, namespace_rules()),
+    ):
+        role = {"apiGroup": _RBAC, "kind": kind, "name": USER}
+        documents.append({**head, "kind": kind, "metadata": metadata, "rules": rules})
+        binding = {"roleRef": role, "subjects": subjects}
+        documents.append({**head, "kind": f"{kind}Binding", "metadata": metadata, **binding})
     applied = served.kubectl("apply", "-f", "-", documents=documents)
     assert applied.returncode == 0, applied.stderr
     yield documents

@@ -22,7 +22,7 @@ from tests.conformance.objects import node, widget_crd
 from tests.conformance.space import Space, fresh_space
 from tests.support.waiting import eventually
 
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "chart" / "definitions"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

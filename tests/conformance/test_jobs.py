@@ -1,4 +1,4 @@
-"""The CRDs of deploy/crds: a bad job is refused with its field; a good job loses no field."""
+"""The definitions of the chart: a bad job is refused with its field; a good job loses no field."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -21,16 +21,17 @@ from localcontroller.settings import Settings as EdgeSettings
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 
 
-@pytest.mark.parametrize("path", rbac.files())
-def test_the_rights_are_those_of_the_code(path: str) -> None:
+def test_the_rights_are_those_of_the_code() -> None:
     """When this fails: make crds"""
-    assert (DEPLOY / path).read_text(encoding="utf-8") == rbac.files()[path]
+    written = {path.name: path.read_text() for path in (DEPLOY / "chart" / "rules").iterdir()}
+    assert written == rbac.files()
 
 
-def test_each_api_group_has_a_component_and_definitions() -> None:
-    definitions = {path.name.partition("_")[0] for path in (DEPLOY / "crds").iterdir()}
-    components = {path.parent.name for path in DEPLOY.glob("components/*/rbac.yaml")}
-    assert set(rbac.groups()) == definitions == components
+def test_each_api_group_has_definitions() -> None:
+    definitions = {
+        path.name.partition("_")[0] for path in (DEPLOY / "chart" / "definitions").iterdir()
+    }
+    assert set(rbac.groups()) == definitions
 
 
 def may(group: str, verb: str, resource: str) -> bool:
@@ -76,9 +77,13 @@ def test_the_account_has_no_right_that_only_another_group_needs(
 # ---- pods ---------------------------------------------------------------------------------------
 
 
-def template(path: str) -> dict[str, Any]:
-    """Spec of the pods that a Deployment or DaemonSet of the base makes."""
-    document = yaml.safe_load((DEPLOY / "base" / path).read_text(encoding="utf-8"))
+def template(name: str) -> dict[str, Any]:
+    """Spec of the pods that a Deployment or DaemonSet of deploy/edgeai.yaml makes."""
+    (document,) = [
+        each
+        for each in yaml.load_all((DEPLOY / "edgeai.yaml").read_text(), Loader=yaml.CSafeLoader)
+        if each["metadata"]["name"] == name and each["kind"] in ("Deployment", "DaemonSet")
+    ]
     spec: dict[str, Any] = document["spec"]["template"]["spec"]
     return spec
 
@@ -92,7 +97,7 @@ def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
         + rest_server.STOP_TIMEOUT_S
         + traces.CLOSE_S
     )
-    grace_s = template("globalmanager/deployment.yaml")["terminationGracePeriodSeconds"]
+    grace_s = template("globalmanager")["terminationGracePeriodSeconds"]
     assert grace_s >= end_s + 2  # a process on a busy machine
 
 
@@ -100,7 +105,7 @@ def test_a_local_controller_is_given_the_time_that_its_end_takes() -> None:
     """Cut short it loses nothing, but its workers' requests are not answered."""
     end_s = localcontroller.STOP_S + localcontroller.LINGER_S + conversation.CLOSE_S
     end_s += traces.CLOSE_S
-    grace_s = template("localcontroller/daemonset.yaml")["terminationGracePeriodSeconds"]
+    grace_s = template("localcontroller")["terminationGracePeriodSeconds"]
     assert grace_s >= end_s + 2
 
 
@@ -117,7 +122,7 @@ def test_a_local_controller_stays_on_its_node_whatever_befalls_it(key: str, effe
     """Offline is normal at the edge: an eviction would end the node's only witness."""
     tolerating = [
         each
-        for each in template("localcontroller/daemonset.yaml")["tolerations"]
+        for each in template("localcontroller")["tolerations"]
         if each["key"] == key and each.get("effect", effect) == effect
     ]
     assert [each["operator"] for each in tolerating] == ["Exists"]
@@ -126,7 +131,7 @@ def test_a_local_controller_stays_on_its_node_whatever_befalls_it(key: str, effe
 
 def test_the_ledger_is_on_the_node_and_not_in_the_pod() -> None:
     """What workers were told is kept must outlive the pod: an update replaces it."""
-    spec = template("localcontroller/daemonset.yaml")
+    spec = template("localcontroller")
     (container,) = spec["containers"]
     (directory,) = [
         arg.removeprefix("--state-dir=") for arg in container["args"] if "--state-dir=" in arg
@@ -143,12 +148,9 @@ def test_the_ledger_is_on_the_node_and_not_in_the_pod() -> None:
 def test_a_token_is_renewed_well_before_it_runs_out() -> None:
     """The kubelet asks for the next one when 80 % of the lifetime are over, and looks at it once a
     minute or so; then the LocalController must see it, and change over, within what is left."""
-    path = DEPLOY / "components" / "serviceaccount" / "localcontroller.yaml"
-    patch = yaml.safe_load(path.read_text(encoding="utf-8"))
-    volumes = patch["spec"]["template"]["spec"]["volumes"]
     (source,) = [
         volume["projected"]["sources"][0]["serviceAccountToken"]
-        for volume in volumes
+        for volume in template("localcontroller")["volumes"]
         if "projected" in volume
     ]
     lifetime_s, kubelet_s = source["expirationSeconds"], 90.0

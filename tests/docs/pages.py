@@ -22,8 +22,7 @@ _BLOCK: Final = re.compile(
 )
 _GENERATE: Final = (
     "import json; from globalmanager.manifests import crds, rbac;"
-    "rights = [each for group in ('', *rbac.groups()) for each in rbac.manifests(group)];"
-    "print(json.dumps([crds.manifests(), rights]))"
+    "print(json.dumps([crds.manifests(), rbac.cluster_rules()]))"
 )
 
 
@@ -35,8 +34,8 @@ class Copy(msgspec.Struct, frozen=True):
     """Of the page, by name."""
     crds: dict[str, Object]
     """What the CRD generator writes more than without the page, by file."""
-    rights: list[Object]
-    """All that the RBAC generator writes."""
+    rules: list[Object]
+    """Of the GlobalManager in every namespace."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -47,15 +46,10 @@ class Copy(msgspec.Struct, frozen=True):
         loaded: Object = yaml.safe_load(self.blocks[name])
         return loaded
 
-    def rules(self) -> list[Object]:
-        """The rules of the ClusterRoles."""
-        roles = (each for each in self.rights if each["kind"] == "ClusterRole")
-        return [rule for role in roles for rule in role["rules"]]
-
     def new_rules(self) -> list[Object]:
-        """The rules of the ClusterRoles that there are because of the page."""
+        """The rules that there are because of the page."""
         known = rbac.cluster_rules()
-        return [rule for rule in self.rules() if rule not in known]
+        return [rule for rule in self.rules if rule not in known]
 
 
 def copy_with(page: str, directory: Path) -> Copy:
@@ -72,8 +66,8 @@ def copy_with(page: str, directory: Path) -> Copy:
     command = [sys.executable, "-c", _GENERATE]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    files, rights = json.loads(done.stdout)
+    files, rules = json.loads(done.stdout)
     known = crds.manifests()
     assert {name: files.get(name) for name in known} == known
     more = {name: yaml.safe_load(text) for name, text in files.items() if name not in known}
-    return Copy(directory, blocks, more, rights)
+    return Copy(directory, blocks, more, rules)

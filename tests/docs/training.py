@@ -251,7 +251,7 @@ def check_manifests(copy: Copy) -> None:
         ("v1", True, True),
         ("v1alpha1", True, False),
     ]
-    rights = rights_of(copy.rules())
+    rights = rights_of(copy.rules)
     read = {"get", "list", "watch"}
     kept = {*read, "create", "update", "delete"}
     rbac = "rbac.authorization.k8s.io"

@@ -1,6 +1,6 @@
 """One cluster with nodes for the whole run, on which docs/install.md is done once.
 
-First the four commands, and what takes their installation away again; then all the rest.
+First the three commands, and what takes their installation away again; then all the rest.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from tests.e2e.reports import pytest_runtest_makereport as pytest_runtest_makere
 from tests.support.cluster import Cluster, prepared
 
 PAGE: Final = CHECKOUT / "docs" / "install.md"
-FOUR: Final = "## In four commands"
-REST: Final = [each for each in blocks(PAGE) if each not in blocks_below(PAGE, FOUR)]
+THREE: Final = "## In three commands"
+REST: Final = [each for each in blocks(PAGE) if each not in blocks_below(PAGE, THREE)]
 
 
 @pytest.fixture(scope="session")
@@ -34,14 +34,14 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def first(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> First:
-    """What the four commands led to, on the empty cluster. It is empty again."""
-    *four, away = blocks_below(PAGE, FOUR)
+    """What the three commands led to, on the empty cluster. It is empty again."""
+    *commands, away = blocks_below(PAGE, THREE)
     directory = tmp_path_factory.mktemp("first")
     shell = shell_at(cluster, directory)
     shell.start()
     try:
-        printed = [shell.run(block) for block in four[:-1]]
-        found = opened(shell.beside(four[-1]), directory / ADDRESS, printed)
+        printed = [shell.run(block) for block in commands[:-1]]
+        found = opened(shell.beside(commands[-1]), directory / ADDRESS, printed)
         shell.run(away)
     finally:
         shell.stop()

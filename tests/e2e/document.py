@@ -1,7 +1,7 @@
 """Runs the commands of a page of the documentation, as whoever copies and pastes them would.
 
 Blocks fenced as ```bash are run in order, in one bash, from the checkout; other blocks are for
-reading. The page may use kubectl, what the checkout's environment installs, and `ssh NODE …` and
+reading. The page may use kubectl, helm, what the checkout's environment installs, `ssh NODE …` and
 `scp [-r] SOURCE NODE:TARGET`, which reach the files of nodes without a server there.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.cluster.kustomize import kubectl
+from tests.cluster import binaries, helm
 from tests.edgeai.cli.command import heed_interrupts
 from tests.support.cluster import CLOUD, EDGES, Cluster
 
@@ -160,9 +160,15 @@ def shell_at(cluster: Cluster, directory: Path, **environment: str) -> Shell:
     _write_program(directory / "ssh", _SSH.format(cases="\n".join(cases)))
     _write_program(directory / "scp", _SCP)
     _write_program(directory / "xdg-open", _BROWSER)
-    (directory / "kubectl").symlink_to(kubectl())
+    link_programs(directory)
     kubeconfig = str(cluster.control_plane.kubeconfig)
     return Shell(directory, {"KUBECONFIG": kubeconfig, **environment})
+
+
+def link_programs(directory: Path) -> None:
+    """Those of the tests, for a shell with this directory."""
+    (directory / "kubectl").symlink_to(binaries.obtain() / "kubectl")
+    (directory / "helm").symlink_to(helm.program())
 
 
 def run_page(page: Path, cluster: Cluster, directory: Path, **environment: str) -> None:

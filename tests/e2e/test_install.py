@@ -2,30 +2,34 @@
 
 import pytest
 
-from tests.e2e.conftest import FOUR, PAGE, REST
-from tests.e2e.document import Block, blocks_below
+from tests.e2e.conftest import PAGE, REST, THREE
+from tests.e2e.document import CHECKOUT, Block, blocks, blocks_below
 from tests.e2e.first import POINTS, First
 
 # The first test waits for all commands, each of which is bounded.
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
 
-def test_four_commands_lead_to_the_first_curve(first: First) -> None:
-    """The fifth takes everything away."""
-    commands = [each.text.splitlines() for each in blocks_below(PAGE, FOUR)]
-    assert [len(lines) for lines in commands] == [1] * 5
-    assert [lines[0].split()[:2] for lines in commands] == [
-        ["edgeai", word] for word in ("install", "submit", "status", "open", "uninstall")
+def test_the_readme_has_the_three_commands() -> None:
+    page = [block.text for block in blocks_below(PAGE, THREE)]
+    assert [block.text for block in blocks(CHECKOUT / "README.md")] == page[:3]
+    assert [text.split()[:2] for text in page[:5]] == [
+        *(["edgeai", "credentials"], ["helm", "install"], ["edgeai", "submit"]),
+        *(["edgeai", "status"], ["edgeai", "open"]),
     ]
+
+
+def test_they_lead_to_the_first_curve(first: First) -> None:
     assert len(first.points) == POINTS
     assert first.points[0]["seen"] < first.points[1]["seen"]
     assert first.exit_code == 130
 
 
-def test_each_command_says_what_comes_next(first: First) -> None:
-    install, submit, status = first.printed
+def test_each_command_says_what_it_has_done(first: First) -> None:
+    credentials, install, submit, status = first.printed
+    assert "created Secret edgeai-system/globalmanager-tls" in credentials
     assert "edgeai submit edgeai/demo/joint_inference/first.yaml" in install
-    assert "edgeai open" in install
+    assert "edgeai doctor" in install
     assert "JointInferenceService default/first" in submit
     assert "first" in status
 

@@ -89,7 +89,8 @@ def remove(cluster: Cluster, directory: Path) -> None:
     shell = shell_at(cluster, directory)
     shell.start()
     try:
-        shell.run(Block(0, "kubectl delete --kustomize deploy/overlays/serviceaccount\n"))
+        shell.run(Block(0, "helm uninstall edgeai --namespace edgeai-system --wait\n"))
+        shell.run(Block(0, "kubectl delete namespace edgeai-system\n"))
     finally:
         shell.stop()
 

@@ -38,7 +38,7 @@ from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
-DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "crds"
+DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "chart" / "definitions"
 CRDS = ResourceType(
     "apiextensions.k8s.io",
     "v1",
@@ -52,7 +52,7 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 
 @functools.cache
 def deployed_crds() -> list[Object]:
-    """All of deploy/crds, which takes longer to parse than to create."""
+    """All of deploy/chart/definitions, which takes longer to parse than to create."""
     return [yaml.safe_load(file.read_text()) for file in sorted(DEPLOYED.glob("*.yaml"))]
 
 
@@ -75,7 +75,7 @@ class LocalApi:
         await self.close()
 
     async def install_edgeai_crds(self) -> None:
-        """Create all of deploy/crds."""
+        """Create all of deploy/chart/definitions."""
         async with await KubeClient.from_kubeconfig(self.kubeconfig) as client:
             for crd in deployed_crds():
                 await client.create(CRDS, crd)

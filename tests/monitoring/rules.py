@@ -1,4 +1,4 @@
-"""The alerts of deploy/monitoring."""
+"""The alerts of the chart."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import yaml
 
 ROOT: Final = Path(__file__).parents[2]
-FILE: Final = ROOT / "deploy" / "monitoring" / "prometheusrule.yaml"
+FILE: Final = ROOT / "deploy" / "chart" / "monitoring" / "prometheusrule.yaml"
 
 
 def groups() -> list[dict[str, Any]]:

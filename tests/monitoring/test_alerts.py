@@ -15,8 +15,8 @@ from tests.monitoring.rules import ROOT, alerts, groups
 
 ALERTS: Final = alerts()
 LIMITS: Final = {
-    "EdgeAIMemory": "globalmanager/deployment",
-    "EdgeAIEdgeMemory": "localcontroller/daemonset",
+    "EdgeAIMemory": "globalmanager",
+    "EdgeAIEdgeMemory": "localcontroller",
 }
 LISTED: Final = {
     name: (severity, 0 if lasts == "at once" else int(lasts.removesuffix("m")))
@@ -194,9 +194,8 @@ def test_the_runbooks_are_those_of_the_alerts() -> None:
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_the_memory_of_an_alert_is_that_of_the_container(name: str) -> None:
-    file = ROOT / "deploy" / "base" / f"{LIMITS[name]}.yaml"
-    (container,) = yaml.safe_load(file.read_text())["spec"]["template"]["spec"]["containers"]
-    limit = container["resources"]["limits"]["memory"]
+    values = yaml.safe_load((ROOT / "deploy" / "chart" / "values.yaml").read_text())
+    limit = values["resources"][LIMITS[name]]["limits"]["memory"]
     mib = int(limit[:-2]) * (1024 if limit.endswith("Gi") else 1)
     bound = ALERTS[name]["expr"].partition("> 0.8 * ")[2]
     assert eval(bound) == mib * 1024 * 1024

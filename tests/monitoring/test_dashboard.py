@@ -13,8 +13,9 @@ from tests.monitoring.prometheus import promtool
 from tests.monitoring.rules import ROOT, alerts
 from tests.monitoring.test_metrics import METRICS
 
-FOLDER: Final = ROOT / "deploy" / "monitoring"
-DASHBOARD: Final = json.loads((FOLDER / "edgeai.json").read_text(encoding="utf-8"))
+DEPLOY: Final = ROOT / "deploy"
+FILE: Final = DEPLOY / "chart" / "monitoring" / "edgeai.json"
+DASHBOARD: Final = json.loads(FILE.read_text(encoding="utf-8"))
 PANELS: Final[list[dict[str, Any]]] = DASHBOARD["panels"]
 GRAPHS: Final = [panel for panel in PANELS if panel["type"] != "row"]
 EXPRESSIONS: Final = [target["expr"] for panel in GRAPHS for target in panel["targets"]]
@@ -35,8 +36,8 @@ def existing() -> set[str]:
 
 
 def test_the_file_is_up_to_date() -> None:
-    written = runpy.run_path(str(FOLDER / "dashboard.py"))["text"]
-    stored = (FOLDER / "edgeai.json").read_text(encoding="utf-8")
+    written = runpy.run_path(str(DEPLOY / "monitoring" / "dashboard.py"))["text"]
+    stored = FILE.read_text(encoding="utf-8")
     assert stored == written(), "run: python deploy/monitoring/dashboard.py"
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.edgeai.cli.command import edgeai
 from tests.edgeai.cli.test_json_everywhere import COMMANDS
 from tests.system.demos import Demo, left_of
 from tests.system.wheels import WheelVenv, build
@@ -20,8 +19,6 @@ PROGRAMS = [
     ("python -m localcontroller --help", "edge"),
 ]
 """What a user can run, and the extra that it needs."""
-EVERYTHING = ("--set", "monitoring=true")
-"""Values of `edgeai install` for which a file of each directory is read."""
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +81,6 @@ def test_a_demo_runs_without_a_checkout(with_demos: WheelVenv) -> None:
     assert demo.process.returncode == 0, demo.process.stdout + demo.process.stderr
     assert demo.outcome["status_upload_count"] == demo.outcome["worker_upload_count"] > 0
     assert left_of(with_demos.home) == []
-
-
-def test_manifests_are_rendered_as_in_the_checkout(with_command: WheelVenv) -> None:
-    done = with_command.run("edgeai", "install", *EVERYTHING)
-    assert (done.returncode, done.stdout) == (0, edgeai("install", *EVERYTHING).stdout)
 
 
 @pytest.mark.parametrize("name", ["pytorch", "tensorflow"])

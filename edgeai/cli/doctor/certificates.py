@@ -16,8 +16,8 @@ from edgeai.times import rfc3339
 from globalmanager.rest.certificates import ENDS_SOON
 
 RENEW: Final = (
-    "type edgeai upgrade if edgeai install has made it, else replace the Secret as in "
-    "docs/install.md, section 3; the files are read again"
+    "type edgeai credentials if it has created the Secret, else replace the Secret; the files are "
+    "read again"
 )
 CA: Final = "globalmanager-ca"
 

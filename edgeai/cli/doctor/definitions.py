@@ -6,6 +6,7 @@ from typing import Any
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import INSTALL, Note, readable
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 
@@ -25,8 +26,7 @@ def definitions(facts: Facts) -> Iterator[Note]:
         problem = definition_problem(installed.get(name), crd)
         if problem:
             problems += 1
-            apply = "kubectl apply -f deploy/crds, of the release that runs"
-            yield "error", f"CustomResourceDefinition {name} {problem}", apply
+            yield "error", f"CustomResourceDefinition {name} {problem}", UPGRADE
     if not problems:
         yield "ok", f"CustomResourceDefinitions of {', '.join(sorted(facts.groups))}"
 

@@ -19,6 +19,7 @@ from edgeai.cli.doctor.finding import (
 )
 from edgeai.cli.doctor.parts import MANAGER, NAME_LABEL, part_of
 from edgeai.kube.errors import Forbidden
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
 from globalmanager.manifests.rbac import ACCOUNT
 
@@ -112,8 +113,4 @@ def rights(facts: Facts) -> Iterator[Note]:
         yield "ok", f"ServiceAccount {facts.namespace}/{ACCOUNT} has all its rights"
         return
     message = f"ServiceAccount {facts.namespace}/{ACCOUNT} may not {some(facts.denied)}"
-    yield (
-        "error",
-        message,
-        "type edgeai upgrade, or apply the overlay of your installation again, of this release",
-    )
+    yield "error", message, UPGRADE

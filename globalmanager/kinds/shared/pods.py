@@ -19,7 +19,7 @@ WORKER_SECRET: Final = "WORKER_SECRET"
 
 _OMITTED_IF_EMPTY: Final = ("volumes", "initContainers", "nodeName", "tolerations")
 _NO_EXECUTE: Final = "NoExecute"
-# The LocalController has the same tolerations (deploy/base/localcontroller). An edge node is often
+# The LocalController has the same tolerations (deploy/chart). An edge node is often
 # out of contact. Without tolerations Kubernetes would evict the pods of such a node after 300 s.
 # Then a healthy worker would be killed when its node comes back.
 _EDGE_TOLERATIONS: Final = (

@@ -11,9 +11,9 @@ import yaml
 
 from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster.bad_input.unready import (
-    APPLY_CRDS,
     Launch,
     connected_edge,
     untimed,
@@ -54,7 +54,7 @@ def test_crds_that_are_not_installed_are_told_and_awaited(
 ) -> None:
     manager = launch(bare.kubeconfig)
     for each in crds():
-        manager.wait_for_reason(f"{each['metadata']['name']}: ", "not installed", APPLY_CRDS)
+        manager.wait_for_reason(f"{each['metadata']['name']}: ", "not installed", UPGRADE)
     apply(bare, crds("edgeai.io"))
     manager.wait_for_no_reason(f"{JOBS}: ")
     manager.wait_for_reason("sedna.io is not served", "not installed", ready=True)
@@ -82,7 +82,7 @@ def test_crds_of_another_version_are_told_and_replaced(
 ) -> None:
     apply(installed, [of_another_version(each) for each in crds()])
     manager = launch(installed.kubeconfig)
-    manager.wait_for_reason(f"{JOBS}: ", "without edgeai.io/v1alpha1", APPLY_CRDS)
+    manager.wait_for_reason(f"{JOBS}: ", "without edgeai.io/v1alpha1", UPGRADE)
     apply(installed, crds())
     manager.wait_until_well()
 
@@ -150,7 +150,7 @@ def test_crds_that_do_not_keep_a_status_are_told_and_objects_not_written_again_a
     with connected_edge(manager, tmp_path) as edge:
         edge.report(WORKER, secret=secret_of(installed, job), seen=20, uploaded=2)
         for name, (_, words) in OLDER.items():
-            manager.wait_for_reason(f"{name}: ", words, APPLY_CRDS, ready=True)
+            manager.wait_for_reason(f"{name}: ", words, UPGRADE, ready=True)
             manager.wait_for_warning("cannot be written", words, f"{name}/{namespace}/")
         patches = manager.patches()
         assert len(versions(installed, path_of(made[2]))) <= 2

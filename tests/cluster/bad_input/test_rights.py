@@ -12,10 +12,10 @@ import pytest
 from common import wire
 from common.wire import AUDIENCE
 from edgeai.cli.api import Object, path_of
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.edge.door.server import SESSION_PATH
 from tests.cluster.bad_input.unready import (
     OTHER,
-    RBAC,
     USER,
     Launch,
     UnreadyManager,
@@ -67,7 +67,7 @@ WATCHED: Final = {
 
 def grant_denied(rights: Rights, held: set[Right], told: Iterable[str]) -> None:
     """As somebody who reads it: `held` grows by the rights that `told` asks for."""
-    asked = {right for each in told if RBAC in each for right in denied_in(each)}
+    asked = {right for each in told if UPGRADE in each for right in denied_in(each)}
     if not asked <= held:
         held.update(asked)
         rights.grant(lambda right: right in held)
@@ -78,7 +78,7 @@ def test_who_grants_what_is_asked_for_gets_a_ready_manager(
 ) -> None:
     """From none at all, one after another; the process is the same all the time."""
     manager = launch(kubeconfig)
-    manager.wait_for_reason("get secrets", "403", RBAC)
+    manager.wait_for_reason("get secrets", "403", UPGRADE)
     held: set[Right] = set()
 
     def check() -> bool:
@@ -179,7 +179,7 @@ def test_a_right_that_is_taken_away_is_told_by_readyz_until_it_is_back(
     """What is known already is served on, so it stays ready."""
     since = len(calm.log())
     bound.grant_all_but(right)
-    reason = calm.wait_for_reason(f"cannot {right.verb}", RBAC, ready=True)
+    reason = calm.wait_for_reason(f"cannot {right.verb}", UPGRADE, ready=True)
     assert denied_in(reason) == {right}
     bound.grant()
     calm.wait_until_well()
@@ -192,7 +192,7 @@ def test_statuses_that_may_not_be_written_are_told_in_the_log(
     since = len(calm.log())
     bound.grant_all_but(Right("edgeai.io", "jointinferenceservices/status", "patch"))
     job = create_job(plane, namespace)
-    calm.wait_for_warning("not reconciled", f"{namespace}/digits", RBAC, since=since)
+    calm.wait_for_warning("not reconciled", f"{namespace}/digits", UPGRADE, since=since)
     wait_for_deployment(plane, namespace)
     bound.grant()
     wait_for_phase(plane, job)
@@ -205,7 +205,7 @@ def test_events_that_may_not_be_recorded_disturb_nothing(
     bound.grant(lambda right: right.resource != "events")
     wait_for_phase(plane, create_job(plane, namespace))
     wait_for_deployment(plane, namespace)
-    calm.wait_for_warning("event dropped", namespace, RBAC, since=since)
+    calm.wait_for_warning("event dropped", namespace, UPGRADE, since=since)
     assert not [each for each in calm.warnings(since) if "event dropped" not in each]
     calm.wait_until_well()
     bound.grant()
@@ -221,7 +221,7 @@ def test_tokens_that_may_not_be_reviewed_are_told_and_their_nodes_come_again(
     bound.grant_all_but(Right("authentication.k8s.io", "tokenreviews", "create"))
     since = len(calm.log())
     wait_for_answer(calm, 503)
-    calm.wait_for_warning("cannot be authenticated", "tokenreviews", RBAC, since=since)
+    calm.wait_for_warning("cannot be authenticated", "tokenreviews", UPGRADE, since=since)
     bound.grant()
     wait_for_answer(calm, 401)
 

@@ -19,8 +19,7 @@ FLAGS: Final = (
     *("--watch-s", "2", "--replica-name", "gm"),
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
 )
-RBAC: Final = "kubectl apply -k"
-APPLY_CRDS: Final = "kubectl apply -f deploy/crds"
+
 TOKENS: Final = {"edge0": "secret-of-edge0"}
 
 Launch = Callable[..., "UnreadyManager"]

@@ -1,1 +1,1 @@
-"""`edgeai install` and its sisters on a real API server with controllers and two nodes."""
+"""Releases of the chart on a real API server with controllers and two nodes."""

@@ -1,6 +1,5 @@
-"""One control plane with two nodes for the tests of installations."""
+"""One control plane with two nodes for the tests of releases."""
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -8,19 +7,14 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE, NOBODY, Run
+from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE
 from tests.cluster.lone_node import LoneNode
-from tests.edgeai.cli.command import edgeai
 
 
 @pytest.fixture(scope="package")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(
-        binaries.obtain(),
-        tmp_path_factory.mktemp("controlplane"),
-        users={NOBODY: ""},
-        watches_nodes=True,
-    )
+    directory = tmp_path_factory.mktemp("controlplane")
+    plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     with plane.running():
         yield plane
 
@@ -44,16 +38,3 @@ def nodes(client: Client, edge_node: LoneNode) -> Iterator[None]:
     node = LoneNode(client, "cloud0", NAMESPACE, {})
     yield
     node.remove()
-
-
-@pytest.fixture
-def run(plane: ControlPlane, nodes: None) -> Iterator[Run]:
-    """Runs the command. What the test has left is removed afterwards."""
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return edgeai(*arguments, "--kubeconfig", str(plane.kubeconfig), "--timeout", "40")
-
-    yield run
-    if plane.client.find(f"/api/v1/namespaces/{NAMESPACE}"):
-        run("uninstall", "--jobs", "--crds")
-        plane.kubectl("delete", "namespace", NAMESPACE, "--wait=true")

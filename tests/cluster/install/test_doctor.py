@@ -1,4 +1,4 @@
-"""`edgeai doctor` names what is broken in an installation of `edgeai install`, on a real API.
+"""`edgeai doctor` names what is broken in a release of the chart, on a real API.
 
 A GlobalManager and a LocalController run as processes: they write the Leases and sessions that pods
 would write.
@@ -24,6 +24,7 @@ from globalmanager.ha.elector import REPLICA_LABEL
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
+from tests.cluster.install.release import Release
 from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
 from tests.cluster.lone_node import LoneNode
 from tests.edgeai.cli.command import edgeai
@@ -75,9 +76,10 @@ def installation(
     edge_node: LoneNode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[DoctorSite]:
-    kubeconfig = str(plane.kubeconfig)
-    done = edgeai("install", "--apply", "--kubeconfig", kubeconfig, "--timeout", "40")
+    done = edgeai("credentials", "--kubeconfig", str(plane.kubeconfig))
     assert done.returncode == 0, done.stderr
+    release = Release(plane)
+    release.install()
     directory = tmp_path_factory.mktemp("manager")
     flags = ("--lease-duration-s", "4", "--lease-renew-deadline-s", "3", "--lease-retry-s", "0.5")
     manager = GlobalManager(
@@ -98,7 +100,7 @@ def installation(
     finally:
         edge.stop()
         manager.stop()
-        edgeai("uninstall", "--jobs", "--crds", "--kubeconfig", kubeconfig)
+        release.remove()
         edge_node.open_session()
 
 
@@ -108,7 +110,7 @@ def well(installation: DoctorSite) -> DoctorSite:
     return installation
 
 
-def test_an_installation_of_one_line_is_well(well: DoctorSite) -> None:
+def test_a_release_is_well(well: DoctorSite) -> None:
     done = edgeai("doctor", "--kubeconfig", str(well.plane.kubeconfig))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{NODE}" not in done.stderr
@@ -120,7 +122,8 @@ Break = Callable[[DoctorSite], AbstractContextManager[None]]
 def fresh(object_: Object) -> Object:
     """As it is made anew."""
     metadata = object_["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+    keys = ("name", "namespace", "labels", "annotations")
+    kept = {key: metadata[key] for key in keys if key in metadata}
     return {**{k: v for k, v in object_.items() if k != "status"}, "metadata": kept}
 
 

@@ -4,7 +4,7 @@ import base64
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -14,11 +14,12 @@ from edgeai.times import rfc3339, utc_now
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, RELEASE
-from tests.cluster.install.release import DEFINITIONS, Release
+from tests.cluster.install.release import SERVER_SIDE, Release
 from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
 from tests.cluster.samples import model, service
 
 EDGE_SERVICE: Final = f"{CORE}/services/globalmanager-edge"
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DAEMON_SET: Final = DEPLOYMENT.replace("deployments/globalmanager", "daemonsets/localcontroller")
 EARLIER: Final = Path(__file__).with_name("of-0.1.0.yaml")
 OF_THE_INSTALLER: Final = (
@@ -140,19 +141,25 @@ def test_definitions_are_upgraded_with_the_chart(
 ) -> None:
     older = tmp_path / "chart"
     shutil.copytree(CHART, older)
-    (file,) = older.glob("definitions/edgeai.io_jointinferenceservices.yaml")
+    file = older / "definitions" / "edgeai.io_federatedlearningjobs.yaml"
     definition = yaml.safe_load(file.read_text())
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    del schema["status"]["properties"]["uploadCount"]
+    del fields_of(definition)["startTime"]
     file.write_text(yaml.safe_dump(definition, sort_keys=False))
     release.install(chart=older)
-    name = f"{DEFINITIONS}/jointinferenceservices.edgeai.io"
+    name = f"{DEFINITIONS}/federatedlearningjobs.edgeai.io"
+    assert "startTime" not in fields_of(client.get(name))
     release.upgrade()
-    (version,) = client.get(name)["spec"]["versions"]
-    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert "uploadCount" in status
+    assert "startTime" in fields_of(client.get(name))
     release.upgrade("--set", "groups={sedna.io}")
     assert client.get(name), "a group is left out, and its jobs are gone"
+
+
+def fields_of(definition: Object) -> dict[str, Any]:
+    """Of the status."""
+    (version,) = definition["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    fields: dict[str, Any] = schema["properties"]
+    return fields
 
 
 def test_a_second_release_is_refused(release: Release) -> None:
@@ -163,30 +170,26 @@ def test_a_second_release_is_refused(release: Release) -> None:
     assert f'must equal "second": current value is "{NAMESPACE}"' in done.stderr
 
 
-def test_definitions_of_another_tool_are_refused_or_used(
-    release: Release, plane: ControlPlane, client: Client
-) -> None:
-    file = CHART / "definitions" / "kubeflow.org_tfjobs.yaml"
-    assert plane.kubectl("create", "-f", str(file)).returncode == 0
-    flags = ("--create-namespace", "--set", "groups={edgeai.io,kubeflow.org}")
+def test_definitions_of_another_tool_are_refused_or_used(release: Release, client: Client) -> None:
+    release.disown_definitions()
+    flags = ("--create-namespace", "--set", "groups={kubeflow.org}")
     done = release.helm("install", RELEASE, str(CHART), *flags)
     assert done.returncode != 0
-    assert 'CustomResourceDefinition "tfjobs.kubeflow.org"' in done.stderr
+    assert "CustomResourceDefinition" in done.stderr
+    assert "invalid ownership metadata" in done.stderr
     release.install(*flags[1:], "--set", "foreignDefinitions={kubeflow.org}")
-    metadata = client.get(f"{DEFINITIONS}/tfjobs.kubeflow.org")["metadata"]
-    assert "annotations" not in metadata
-    assert client.find(f"{DEFINITIONS}/pytorchjobs.kubeflow.org") is None
+    annotations = client.get(f"{DEFINITIONS}/tfjobs.kubeflow.org")["metadata"]["annotations"]
+    assert "meta.helm.sh/release-name" not in annotations
 
 
 def test_helm_takes_over_an_installation_of_0_1_0(
     release: Release, plane: ControlPlane, client: Client
 ) -> None:
-    """Jobs and their counters stay."""
-    apply = ("apply", "--server-side", "--field-manager=edgeai-install", "-f")
+    """Jobs and their counters stay. A part of what it applied is recorded."""
     client.create_named("Namespace", NAMESPACE)
-    for source in (EARLIER, (CHART / "definitions").resolve()):
-        done = plane.kubectl(*apply, str(source), "--namespace", NAMESPACE)
-        assert done.returncode == 0, done.stderr
+    done = plane.kubectl("apply", *SERVER_SIDE, "-f", str(EARLIER), "--namespace", NAMESPACE)
+    assert done.returncode == 0, done.stderr
+    release.disown_definitions()
     job = job_with_counters(client)
     done = plane.kubectl(
         "--namespace", NAMESPACE, "delete", "--ignore-not-found", *OF_THE_INSTALLER

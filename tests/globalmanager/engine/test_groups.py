@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from edgeai.api.resources import SECRETS, Object, ResourceType
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.contract import Kind, UpdateRule
 from tests.globalmanager.cluster import CRDS, LocalApi, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, GADGET, PARTS, crd_of, gadget, with_types
@@ -34,7 +35,7 @@ async def test_a_group_without_definitions_is_served_once_they_appear(
         await async_eventually("the edge's turn", manager.engine.initially_assigned.is_set)
         (reason,) = manager.engine.health().reasons
         assert "other.edgeai.io is not served" in reason
-        assert "deploy/crds/other.edgeai.io_*.yaml" in reason
+        assert "value groups: other.edgeai.io" in reason
         await user.create(CRDS, crd_of(OTHERS))
         await async_eventually("no reason", lambda: not manager.engine.health().reasons)
         await user.create(OTHERS, other("b"))
@@ -46,7 +47,7 @@ async def test_without_any_group_it_is_not_ready(bare_cluster: LocalApi) -> None
 
         def check() -> bool:
             health = manager.engine.health()
-            told = [each for each in health.reasons if "kubectl apply -f deploy/crds" in each]
+            told = [each for each in health.reasons if UPGRADE in each]
             assert len(told) == 2, health.reasons
             assert not health.ready
             return True
@@ -75,7 +76,7 @@ async def test_a_group_without_rights_waits_for_them(scripted: ScriptedApi, tmp_
         await async_eventually("the edge's turn", manager.engine.initially_assigned.is_set)
         (reason,) = manager.engine.health().reasons
         assert "other.edgeai.io is not served: its rights are not granted" in reason
-        assert "component other.edgeai.io" in reason
+        assert "value groups" in reason
         assert 'cannot list "gadgets"' in reason
         assert not asked_for_secrets()
         is_granted.set()

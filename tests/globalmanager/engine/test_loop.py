@@ -12,6 +12,7 @@ from aiohttp import web
 from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.ids import NodeName, Uid
+from edgeai.kube.remedies import UPGRADE
 from globalmanager.engine.events import EVENTS
 from globalmanager.engine.settings import EngineSettings
 from tests.globalmanager.cluster import FAST, LocalApi, Manager, User, key_of, run_manager
@@ -424,8 +425,8 @@ async def test_a_missing_crd_is_named_with_its_remedy_and_found_once_installed(
 ) -> None:
     async with run_manager(bare_cluster.kubeconfig) as manager:
         await async_eventually(
-            "'kubectl apply -f deploy/crds' in str(manager.engine.health().reasons)",
-            lambda: "kubectl apply -f deploy/crds" in str(manager.engine.health().reasons),
+            "'helm upgrade' in str(manager.engine.health().reasons)",
+            lambda: UPGRADE in str(manager.engine.health().reasons),
         )
         assert not manager.engine.health().ready
         assert "gadgets.test.edgeai.io" in manager.engine.health().reasons[0]

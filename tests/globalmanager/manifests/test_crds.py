@@ -1,4 +1,4 @@
-"""The CRDs in deploy/crds match the kinds, are structural, and reject specs that cannot work."""
+"""The definitions of the chart match the kinds, are structural, and reject specs of no use."""
 
 import copy
 from pathlib import Path
@@ -20,7 +20,7 @@ from globalmanager.manifests import crds
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, small_service
 from tests.support.world import from_yaml, report
 
-DIRECTORY = Path(__file__).parents[3] / "deploy" / "crds"
+DIRECTORY = Path(__file__).parents[3] / "deploy" / "chart" / "definitions"
 ALL = [
     pytest.param(kind, type_, id=str(type_)) for kind in KINDS for type_ in kind.definition.types
 ]
@@ -38,7 +38,7 @@ def faults(object_: Any, kind: Kind = JOINT) -> list[str]:
 
 
 def test_the_files_are_up_to_date() -> None:
-    """When this fails: python -m globalmanager.manifests.crds deploy/crds"""
+    """When this fails: make crds"""
     written = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.iterdir()}
     assert written == crds.manifests()
 

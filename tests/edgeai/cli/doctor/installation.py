@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ObjectRef, ResourceType
+from edgeai.cli.credentials.credentials import CLIENT_CA
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.cli.doctor.facts import DEFINITIONS
 from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
-from edgeai.cli.install.credentials import CLIENT_CA
 from edgeai.ids import NodeName
 from edgeai.kube.errors import NotFound
 from edgeai.kube.user import UserClient

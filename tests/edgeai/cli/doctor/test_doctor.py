@@ -588,4 +588,4 @@ async def test_a_certificate_of_a_node_that_lasts_is_not_told(
     await node_ends_soon(installation)
     (told,) = bad(await found_at(cluster))
     assert "edge0" in told.message
-    assert "--credentials DIR" in told.remedy
+    assert "--certificates DIR" in told.remedy

@@ -201,7 +201,7 @@ def chunked(frame: wire.Report) -> list[bytes]:
 @pytest.fixture
 async def crds(cluster: LocalApi, kube: KubeClient) -> None:
     for plural in ("jointinferenceservices", "federatedlearningjobs", "datasets"):
-        path = ROOT / "deploy" / "crds" / f"edgeai.io_{plural}.yaml"
+        path = ROOT / "deploy" / "chart" / "definitions" / f"edgeai.io_{plural}.yaml"
         await kube.create(CRDS, yaml.safe_load(path.read_text()))
 
 

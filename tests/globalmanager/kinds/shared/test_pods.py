@@ -155,7 +155,7 @@ def test_node(given: WorkerForm, node: str) -> None:
 # ---- tolerations --------------------------------------------------------------------------------
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-ITS_LOCAL_CONTROLLER = Path(__file__).parents[4] / "deploy/base/localcontroller/daemonset.yaml"
+DEPLOYED = Path(__file__).parents[4] / "deploy" / "edgeai.yaml"
 
 
 def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
@@ -164,7 +164,8 @@ def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
 
 
 def test_a_pinned_edge_worker_stays_where_its_local_controller_does() -> None:
-    daemon_set = yaml.safe_load(ITS_LOCAL_CONTROLLER.read_text())
+    documents = yaml.load_all(DEPLOYED.read_text(), Loader=yaml.CSafeLoader)
+    (daemon_set,) = [each for each in documents if each["kind"] == "DaemonSet"]
     its = daemon_set["spec"]["template"]["spec"]["tolerations"]
     assert tolerations(template(nodeName="edge0")) == its
 

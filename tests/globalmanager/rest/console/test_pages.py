@@ -161,7 +161,7 @@ async def test_the_page_of_a_node_says_when_its_certificate_ends_and_what_to_do(
     await browser.log_in("ann's")
     page = (await browser.get("/nodes/node-1")).text
     assert (words in page) == (days is not None)
-    assert ("edgeai upgrade --credentials" in page) == is_told
+    assert ("edgeai credentials --certificates" in page) == is_told
 
 
 async def test_who_may_see_nothing_is_told_so(browser: Browser) -> None:
