@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from tests.cluster.binaries import ASSETS_VARIABLE, MINOR_VARIABLE, minors, release
 
 WATCHING: Final = (
-    "tests/cluster/install/test_install.py",
+    "tests/cluster/install/test_releases.py",
     "tests/cluster/bad_input/test_crds.py",
     "tests/cluster/test_high_availability.py",
     "tests/cluster/test_engine.py",

@@ -96,7 +96,7 @@ COMMANDS = {
     "logs": "digits",
     "submit": "job.yaml",
     "open": "--no-browser",
-    "upgrade": "",
+    "credentials": "",
 }
 
 
