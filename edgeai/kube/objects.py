@@ -7,13 +7,12 @@ the parts of its name that can be found.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType
-from edgeai.kube import nesting
 
 MAX_DEPTH: Final = 100
 """Largest number of nesting levels in an object. A CRD's schema, the deepest object that people
@@ -25,11 +24,20 @@ a shorter form than JSON."""
 
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_DETAIL_CHARS: Final = 200
-# the search for a too deep field covers these bytes, in about 6 ms
+# the search for a too deep field, and first for a name, covers these bytes, in about 10 ms
 _SEARCHED_BYTES: Final = 64 * 1024
 # decoded before other tasks get a turn, in about 20 ms
 _TURN_BYTES: Final = 256 * 1024
 _EVENT_HEAD: Final = re.compile(rb'\s*{\s*"type"\s*:\s*"([A-Z]+)"\s*,\s*"object"\s*:')
+# Matches a bracket, a comma, or a string that is closed or cut off. The possessive quantifiers (*+)
+# keep no memory for backtracking.
+_TOKEN: Final = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]',
+    re.DOTALL,
+)
+_CLOSING: Final = {b"{": b"}", b"[": b"]"}
+_MAX_NAMES: Final = 6
+_MAX_NAME_CHARS: Final = 64
 
 Buffer = bytes | bytearray
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
@@ -64,12 +72,11 @@ class NotReadable(ValueError):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a list. The items are JSON texts."""
+    """One page of a list, without its items."""
 
     resource_version: str
     continue_: str
-    items: list[bytes]
-    size: int = 0
+    size: int
     """Bytes of the page."""
 
 
@@ -165,8 +172,60 @@ def is_too_deep(object_: Object, levels: int = MAX_DEPTH) -> bool:
 
 
 def _too_deep(document: bytes) -> str:
-    where = nesting.deeper_than(document[:_SEARCHED_BYTES], MAX_DEPTH) or "some field"
+    try:
+        names = _deep_names(
+            msgspec.json.decode(_flattened(document[:_SEARCHED_BYTES], MAX_DEPTH)), MAX_DEPTH
+        )
+    except _UNDECODABLE:
+        names = None
+    where = f"{'.'.join(filter(None, names[:_MAX_NAMES]))}…" if names else "some field"
     return f"{where} is nested deeper than {MAX_DEPTH} levels: make it flatter"
+
+
+def _deep_names(value: Any, levels: int) -> list[str] | None:
+    """The names on the way to the first part that is nested deeper than `levels`, "" for an item of
+    an array, each of limited length; None when no part is so deep.
+    """
+    if not isinstance(value, dict | list):
+        return None
+    if levels == 0:
+        return []
+    for name, inner in value.items() if isinstance(value, dict) else (("", i) for i in value):
+        names = _deep_names(inner, levels - 1)
+        if names is not None:
+            return [name[:_MAX_NAME_CHARS], *names]
+    return None
+
+
+def _flattened(document: bytes, levels: int) -> bytes:
+    """The document for a library that recurses: what is nested deeper than `levels` is an empty
+    object or array, and what was cut off is closed after its last whole member.
+
+    The scan does not recurse. It takes about 110 ms for each MiB, so only documents that the
+    library could not decode are scanned. For other input than JSON the result is no JSON either.
+    """
+    parts: list[bytes] = []
+    ends: list[bytes] = []  # the brackets that close the open ones
+    start = 0  # of the text that is not in `parts` yet
+    whole, depth = 0, 0  # where a document that was cut off can be closed, and how many brackets
+    for token in _TOKEN.finditer(document):
+        text = token[0]
+        if text in _CLOSING:
+            ends.append(_CLOSING[text])
+            if len(ends) == levels + 1:
+                parts.append(document[start : token.end()])
+                start = token.end()
+        elif text in b"}]":
+            if len(ends) == levels + 1:
+                start = token.start()
+            if not ends or ends.pop() != text:
+                break
+        if text[:1] != b'"' and (len(ends) <= levels or start == token.end()):
+            whole = token.start() if text == b"," else token.end()
+            depth = len(ends)
+    if not ends:
+        return b"".join((*parts, document[start:]))
+    return b"".join((*parts, document[start:whole], *reversed(ends[:depth])))
 
 
 class _Owner(msgspec.Struct):
@@ -204,32 +263,34 @@ def _check_metadata(object_: Object) -> None:
         raise NotReadable(problem) from error
 
 
-_NAMING: Final = ("namespace", "name", "uid", "resourceVersion")
+class _Naming(msgspec.Struct, rename="camel"):
+    """Each value as JSON text, because a value may have any type."""
+
+    namespace: msgspec.Raw = msgspec.Raw()
+    name: msgspec.Raw = msgspec.Raw()
+    uid: msgspec.Raw = msgspec.Raw()
+    resource_version: msgspec.Raw = msgspec.Raw()
+
+
+class _NamedObject(msgspec.Struct):
+    metadata: _Naming
 
 
 def _unreadable(document: bytes, problem: str) -> Unreadable:
-    metadata = _members(document, ["metadata"]).get("metadata", b"")
-    texts = _members(metadata, _NAMING)
-    namespace, name, uid, version = (_text(texts.get(field, b"")) for field in _NAMING)
+    # The managed fields may be long, and stand before the name.
+    for size in (_SEARCHED_BYTES, len(document)):
+        try:
+            metadata = _naming_decoder.decode(_flattened(document[:size], 2)).metadata
+        except _UNDECODABLE:
+            metadata = _Naming()
+        if metadata.name:
+            break
+    values = (metadata.namespace, metadata.name, metadata.uid, metadata.resource_version)
+    namespace, name, uid, version = map(_text, values)
     return Unreadable(namespace, name, uid, version, problem)
 
 
-def _members(document: bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """Name -> value of each wanted member of the object. The scan stops after the last wanted
-    member.
-    """
-    absent = set(names)
-    values: dict[str, bytes] = {}
-    for name, value in nesting.members(document):
-        if name in absent:
-            absent.discard(name)
-            values[name] = value
-            if not absent:
-                break
-    return values
-
-
-def _text(value: bytes) -> str:
+def _text(value: msgspec.Raw) -> str:
     try:
         return msgspec.json.decode(value, type=str)
     except _UNDECODABLE:
@@ -260,41 +321,18 @@ class _Event(msgspec.Struct):
 
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 _page_decoder: Final = msgspec.json.Decoder(_Page)
-_list_meta_decoder: Final = msgspec.json.Decoder(_ListMeta)
+_naming_decoder: Final = msgspec.json.Decoder(_NamedObject)
 _event_decoder: Final = msgspec.json.Decoder(_Event)
 
 
-def read_page(body: bytes) -> Page:
-    """A page of a list. The JSON library must be able to skip over every item. Raises:
-    NotReadable
-    """
-    page, items = _split_page(body)
-    return msgspec.structs.replace(page, items=[bytes(item) for item in items])
-
-
 def _split_page(body: Buffer) -> tuple[Page, list[msgspec.Raw]]:
-    """The page without items, and its items, which share the memory of `body`. Raises:
-    NotReadable
-    """
+    """The page, and its items, which share the memory of `body`. Raises: NotReadable"""
     try:
         page = _page_decoder.decode(body)
     except _UNDECODABLE as error:
         raise NotReadable(f"the answer is no list: {error}") from error
     metadata = page.metadata or _ListMeta()
-    return Page(metadata.resource_version, metadata.continue_, [], len(body)), page.items or []
-
-
-def scan_page(body: bytes) -> Page:
-    """A page of a list with items of any depth. The scan takes about 100 ms for each MiB. Raises:
-    NotReadable
-    """
-    parts = _members(body, ["metadata", "items"])
-    try:
-        metadata = _list_meta_decoder.decode(parts["metadata"])
-    except (KeyError, *_UNDECODABLE) as error:
-        raise NotReadable("the answer is no list") from error
-    items = list(nesting.elements(parts.get("items", b"")))
-    return Page(metadata.resource_version, metadata.continue_, items, len(body))
+    return Page(metadata.resource_version, metadata.continue_, len(body)), page.items or []
 
 
 def read_event(line: bytes) -> WatchEvent:
@@ -316,7 +354,7 @@ def read_event(line: bytes) -> WatchEvent:
 async def items_of(
     body: Buffer, form: Form | None = None
 ) -> tuple[Page, list[Object | Unreadable]]:
-    """The page without its JSON texts, and its objects.
+    """The page, and its objects.
 
     Args: form: as in `decode`
     Raises: NotReadable
@@ -324,9 +362,11 @@ async def items_of(
     try:
         page, documents = _split_page(body)
     except NotReadable:
-        # `scan_page` is slow. In a thread, `scan_page` does not block the event loop and the
-        # sessions.
-        return await asyncio.to_thread(_scan_items, bytes(body), form)
+        # An item may be too deep; its empty parts still are, as items are two levels lower. The
+        # scan is slow. In a thread, it does not block the event loop and the sessions.
+        page, documents = _split_page(
+            await asyncio.to_thread(_flattened, bytes(body), MAX_DEPTH + 2)
+        )
     items: list[Object | Unreadable] = []
     read_bytes = 0
     for raw in documents:
@@ -337,8 +377,3 @@ async def items_of(
             read_bytes = 0
             await asyncio.sleep(0)
     return page, items
-
-
-def _scan_items(body: bytes, form: Form | None) -> tuple[Page, list[Object | Unreadable]]:
-    page = scan_page(body)
-    return page, [read(item, form) for item in page.items]

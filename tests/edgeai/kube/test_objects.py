@@ -1,6 +1,7 @@
 """An unreadable object is reported with its name, the bad field and the remedy."""
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,10 +12,9 @@ from edgeai.kube.objects import (
     MAX_OBJECT_BYTES,
     NotReadable,
     Unreadable,
+    items_of,
     read,
     read_event,
-    read_page,
-    scan_page,
 )
 from tests.globalmanager.objects import make
 
@@ -112,7 +112,7 @@ UNDECODABLE = {
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_an_object_that_cannot_be_decoded_keeps_its_name(value: bytes) -> None:
-    found = read(with_spec(value))
+    found = read(with_spec(b'{"x":{"y":' + value + b"}}"))
     assert isinstance(found, Unreadable)
     assert found.name == "x"
     assert "cannot be decoded" in found.problem
@@ -130,26 +130,25 @@ def page(*items: bytes) -> bytes:
     return b'{"metadata":{"resourceVersion":"5","continue":"p"},"items":[' + listed + b"]}\n"
 
 
-def test_one_item_that_is_too_deep_leaves_the_others_in_the_list() -> None:
+async def test_one_item_that_is_too_deep_leaves_the_others_in_the_list() -> None:
     good, bad = with_spec(b'{"x":"]}\\\\"}'), with_spec(nested(5000))
-    with pytest.raises(NotReadable):
-        read_page(page(good, bad, good))
-    found = scan_page(page(good, bad, good))
+    found, (first, deep, last) = await items_of(page(good, bad, good))
     assert (found.resource_version, found.continue_) == ("5", "p")
-    assert found.items == [good, bad, good]
+    assert first == last == read(good)
+    assert isinstance(deep, Unreadable)
+    assert deep == read(bad)
 
 
 @pytest.mark.parametrize("items", [[], [with_spec(b"{}")], [with_spec(b"[]"), with_spec(b"1")]])
-def test_a_scanned_page_equals_the_decoded_page(items: list[bytes]) -> None:
-    assert scan_page(page(*items)) == read_page(page(*items))
+async def test_the_items_of_a_page_are_its_objects(items: list[bytes]) -> None:
+    found, objects = await items_of(page(*items))
+    assert (found.resource_version, objects) == ("5", [read(item) for item in items])
 
 
 @pytest.mark.parametrize("body", [b"<html>login</html>", b"", b"[1]", b"null", b'{"items":[]}x'])
-def test_an_answer_that_is_no_list_is_not_readable(body: bytes) -> None:
+async def test_an_answer_that_is_no_list_is_not_readable(body: bytes) -> None:
     with pytest.raises(NotReadable):
-        read_page(body)
-    with pytest.raises(NotReadable):
-        scan_page(body)
+        await items_of(body)
 
 
 def test_an_event_of_a_deep_object_keeps_its_type() -> None:
@@ -166,7 +165,7 @@ def test_an_event_that_was_cut_off_keeps_its_type_and_the_rest() -> None:
     assert found.name == "x"
 
 
-def test_a_damaged_document_raises_only_not_readable() -> None:
+async def test_a_damaged_document_raises_only_not_readable() -> None:
     whole = b'{"type":"ADDED","object":' + with_spec(b'{"x":["{\\"",{}],"y":' + nested(300) + b"}")
     chance = random.Random(1)
     for _ in range(2000):
@@ -175,11 +174,10 @@ def test_a_damaged_document_raises_only_not_readable() -> None:
             whole[:start] + chance.choice((b"", b'"', b"}", b"[", b"\\")) + whole[start + length :]
         )
         read(damaged)
-        for reading in (read_event, scan_page):
-            try:
-                reading(damaged)
-            except NotReadable:
-                continue
+        with suppress(NotReadable):
+            read_event(damaged)
+        with suppress(NotReadable):
+            await items_of(damaged)
 
 
 @pytest.mark.parametrize(
