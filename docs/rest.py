@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from globalmanager.rest.api import Api
-from globalmanager.rest.openapi import document
-from globalmanager.rest.routes import Route
+from globalmanager.rest.routes import Route, document
 
 PAGE: Final = Path(__file__).with_suffix(".md")
 INTRODUCTION: Final = """\

@@ -22,9 +22,8 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.access import Access, Reading, check_names, listable
 from globalmanager.rest.errors import RequestError
-from globalmanager.rest.openapi import document
 from globalmanager.rest.pages import NodeKey, ObjectKey, Window, page_of
-from globalmanager.rest.routes import JSON, Parameter, Route
+from globalmanager.rest.routes import JSON, Parameter, Route, document
 from globalmanager.rest.streams import StreamLimits, Streams, list_pieces
 from globalmanager.rest.views import (
     HealthView,
@@ -46,11 +45,11 @@ _NAME: Final = Parameter("name", "path", "name of the object")
 _GROUP: Final = Parameter(
     "group", "query", f"API group; without it: lists join all, an object is of {FIRST_GROUP} first"
 )
-_OBJECT: Final = (_NAMESPACE, _PLURAL, _NAME, _GROUP)
 _PAGE: Final = (
     Parameter("limit", "query", "largest number of items; default: all"),
     Parameter("continue", "query", "metadata.continue of the previous page"),
 )
+_LIST: Final = (_PLURAL, _GROUP, *_PAGE)
 _NO_ACCESS: Final = (
     http.HTTPStatus.UNAUTHORIZED,
     http.HTTPStatus.FORBIDDEN,
@@ -132,80 +131,25 @@ class Api:
         self._document = msgspec.json.encode(document(self.routes, version=version))
 
     def _routes(self) -> tuple[Route, ...]:
-        in_namespace = "/api/v1/namespaces/{namespace}/{plural}"
+        some = "/api/v1/namespaces/{namespace}/{plural}"
+        one = some + "/{name}"
+        of_some, of_one = (_NAMESPACE, *_LIST), (_NAMESPACE, _PLURAL, _NAME, _GROUP)
         return (
-            Route(
-                path="/api/v1/nodes",
-                summary="Nodes with their sessions",
-                handler=self.list_nodes,
-                answer=NodeListView,
-                parameters=_PAGE,
-                failures=_LISTED,
-            ),
-            Route(
-                path="/api/v1/{plural}",
-                summary="Job resources of all namespaces",
-                handler=self.list_everywhere,
-                answer=ObjectListView,
-                parameters=(_PLURAL, _GROUP, *_PAGE),
-                failures=_LISTED,
-            ),
-            Route(
-                path=in_namespace,
-                summary="Job resources of one namespace",
-                handler=self.list_objects,
-                answer=ObjectListView,
-                parameters=(_NAMESPACE, _PLURAL, _GROUP, *_PAGE),
-                failures=_LISTED,
-            ),
-            Route(
-                path=in_namespace + "/{name}",
-                summary="One job resource",
-                handler=self.get_object,
-                answer=dict,
-                parameters=_OBJECT,
-                failures=_NOT_FOUND,
-            ),
-            Route(
-                path=in_namespace + "/{name}/status",
-                summary="The status of one job resource",
-                handler=self.get_status,
-                answer=StatusView,
-                parameters=_OBJECT,
-                failures=_NOT_FOUND,
-            ),
-            Route(
-                path="/openapi.json",
-                summary="This description",
-                handler=self.get_openapi,
-                answer=dict,
-            ),
-            Route(
-                path="/healthz",
-                summary="Whether the process answers",
-                handler=self.get_health,
-                answer=HealthView,
-            ),
-            Route(
-                path="/readyz",
-                summary="Whether the caches can be relied on",
-                handler=self.get_readiness,
-                answer=ReadyView,
-                failures=_NOT_READY,
-                failure=ReadyView,
-            ),
-            Route(
-                path="/metrics",
-                summary="Metrics in Prometheus' text format",
-                handler=self.get_metrics,
-                answer=str,
-                failures=_FAILURES,
-            ),
+            Route("/api/v1/nodes", self.list_nodes, NodeListView, _PAGE, _LISTED),
+            Route("/api/v1/{plural}", self.list_everywhere, ObjectListView, _LIST, _LISTED),
+            Route(some, self.list_objects, ObjectListView, of_some, _LISTED),
+            Route(one, self.get_object, dict, of_one, _NOT_FOUND),
+            Route(one + "/status", self.get_status, StatusView, of_one, _NOT_FOUND),
+            Route("/openapi.json", self.get_openapi, dict),
+            Route("/healthz", self.get_health, HealthView),
+            Route("/readyz", self.get_readiness, ReadyView, (), _NOT_READY, ReadyView),
+            Route("/metrics", self.get_metrics, str, (), _FAILURES),
         )
 
     # ---- nodes ----
 
     async def list_nodes(self, request: web.Request) -> web.StreamResponse:
+        """Nodes with their sessions"""
         caller = await self._access.identify(request)
         await self._access.check(request, caller, Reading("list", NODES))
         types = await listable(self._access, request, caller, self._types)
@@ -248,15 +192,19 @@ class Api:
     # ---- objects ----
 
     async def list_everywhere(self, request: web.Request) -> web.StreamResponse:
+        """Job resources of all namespaces"""
         return await self._list(request, namespace="")
 
     async def list_objects(self, request: web.Request) -> web.StreamResponse:
+        """Job resources of one namespace"""
         return await self._list(request, namespace=request.match_info["namespace"])
 
     async def get_object(self, request: web.Request) -> web.StreamResponse:
+        """One job resource"""
         return await self._send(request, object_view(await self._object(request)))
 
     async def get_status(self, request: web.Request) -> web.StreamResponse:
+        """The status of one job resource"""
         return await self._send(request, status_view(await self._object(request)))
 
     async def _send(self, request: web.Request, view: object) -> web.StreamResponse:
@@ -333,17 +281,21 @@ class Api:
     # ---- the process ----
 
     async def get_openapi(self, _request: web.Request) -> web.Response:
+        """This description"""
         return web.Response(body=self._document, content_type=JSON)
 
     async def get_health(self, _request: web.Request) -> web.Response:
+        """Whether the process answers"""
         return answer(HealthView(ok=True))
 
     async def get_readiness(self, _request: web.Request) -> web.Response:
+        """Whether the caches can be relied on"""
         health = self._replica.health()
         view = ReadyView(ready=health.ready, reasons=list(health.reasons))
         return answer(view, status=200 if health.ready else 503)
 
     async def get_metrics(self, request: web.Request) -> web.Response:
+        """Metrics in Prometheus' text format"""
         caller = await self._access.identify(request)
         await self._access.check(request, caller, Reading("get", path="/metrics"))
         body = generate_latest(self._registry)

@@ -4,7 +4,7 @@ A page answers a browser with HTML, and an EventSource at the same address with 
 """
 
 import http
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to
-from globalmanager.rest.routes import JSON, Route
+from globalmanager.rest.routes import JSON, Handler, Route
 
 log = get_logger(__name__)
 
@@ -129,24 +129,10 @@ class Console:
             self._route("/{unknown:.+}", refuse_unknown),
         )
 
-    def _route(
-        self,
-        path: str,
-        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-        *,
-        method: str = "GET",
-    ) -> Route:
-        return Route(
-            path=path,
-            method=method,
-            summary="",
-            handler=partial(self._guarded, handler),
-            answer=str,
-        )
+    def _route(self, path: str, handler: Handler, *, method: str = "GET") -> Route:
+        return Route(path, partial(self._guarded, handler), str, method=method)
 
-    async def _guarded(
-        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
-    ) -> web.StreamResponse:
+    async def _guarded(self, handler: Handler, request: web.Request) -> web.StreamResponse:
         """Every failure is a page too, and every answer has the headers that protect it."""
         try:
             response = await handler(request)
