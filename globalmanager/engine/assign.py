@@ -7,21 +7,20 @@ leads.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
-from typing import Final
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final, Protocol
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
-from edgeai.ids import NodeName, Uid
+from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Kind, task_key
+from globalmanager.contract import Assignment, Kind, task_key
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.ports import AssignmentSink
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
 from globalmanager.traces import NO_TRACES, TaskTraces
 
@@ -35,6 +34,21 @@ _JOBS_PER_SLICE: Final = 4  # of a fan-out; a job takes about 0.2 ms
 _CHANGED_BY_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
 
 
+class AssignmentSink(Protocol):
+    """Takes the assignments of all nodes: the edge side, of which the engine imports no module.
+
+    Both methods return at once and never raise.
+    """
+
+    def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
+        """Replace all assignments of one task. In most calls the assignments are the same as
+        before.
+        """
+
+    def forget(self, key: TaskKey) -> None:
+        """Remove all assignments of one task. The task may have no assignment."""
+
+
 class Assigner:
     """Computes assignments from a queue of changed jobs. The assigner keeps no assignment; the sink
     does.
@@ -45,16 +59,16 @@ class Assigner:
 
     def __init__(
         self,
-        readers: Readers,
+        observer: Observer,
         sink: AssignmentSink,
         *,
         metrics: EngineMetrics,
         traces: TaskTraces = NO_TRACES,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._jobs = readers.jobs
-        self._caches = readers.caches
-        self._observer = readers.observer
+        self._jobs = observer.jobs
+        self._caches = observer.jobs.caches
+        self._observer = observer
         self._sink = sink
         self._metrics = metrics
         self._traces = traces

@@ -12,15 +12,15 @@ from globalmanager.cache.informers import Informers
 from globalmanager.cache.pods import FORMS
 from globalmanager.cache.specs import LargeSpecs
 from globalmanager.contract import Kind, WorkerSettings
-from globalmanager.engine.assign import Assigner
+from globalmanager.engine.assign import Assigner, AssignmentSink
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.changes import ChangeHandler
 from globalmanager.engine.fan_out import FanOut
+from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.loop import Engine
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.ports import AssignmentSink
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.readers import build_readers
 from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.writers import build_writers
@@ -60,12 +60,13 @@ def build_engine(
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
     informers = _informers(client, types, settings, clock)
-    readers = build_readers(Caches(informers, types), contacts, worker_settings)
-    assigner = Assigner(readers, sink, metrics=metrics, traces=traces, clock=clock)
-    writers = build_writers(client, readers, queue, settings, fence, metrics, clock)
-    reconciler = JobReconciler(readers, writers, fence=fence, clock=clock, traces=traces)
+    caches = Caches(informers, types)
+    observer = Observer(Jobs(caches), contacts, worker_settings)
+    assigner = Assigner(observer, sink, metrics=metrics, traces=traces, clock=clock)
+    writers = build_writers(client, observer, queue, settings, fence, metrics, clock)
+    reconciler = JobReconciler(observer, writers, fence=fence, clock=clock, traces=traces)
     changes = ChangeHandler(
-        readers,
+        observer,
         queue=queue,
         fan_out=fan_out,
         assigner=assigner,
@@ -78,7 +79,7 @@ def build_engine(
     engine = Engine(
         settings,
         informers,
-        readers,
+        observer,
         writers,
         fence=fence,
         queue=queue,
@@ -90,7 +91,7 @@ def build_engine(
     )
     informers.subscribe(engine)
     contacts.subscribe(engine)
-    readers.caches.open()
+    caches.open()
     return engine
 
 

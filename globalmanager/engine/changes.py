@@ -18,10 +18,10 @@ from globalmanager.contract import Kind
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.job_metrics import JobMetrics, has_just_failed
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import concerns_pods
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.readers import Readers
 from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.status import status_of
 from globalmanager.ha.fence import Fence
@@ -44,7 +44,7 @@ class ChangeHandler:
 
     def __init__(
         self,
-        readers: Readers,
+        observer: Observer,
         *,
         queue: WorkQueue[ObjectRef],
         fan_out: FanOut,
@@ -55,8 +55,8 @@ class ChangeHandler:
         metrics: JobMetrics,
         counts_s: float,
     ) -> None:
-        self._jobs = readers.jobs
-        self._observer = readers.observer
+        self._jobs = observer.jobs
+        self._observer = observer
         self._queue = queue
         self._fan_out = fan_out
         self._assigner = assigner

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from common import logs
 from common.tasks import TaskGroup
-from edgeai.api.resources import PODS, ObjectRef, ResourceType
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
 from edgeai.ids import Uid
@@ -21,7 +21,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import ApiError, Forbidden, NotFound, NotLeading
 from edgeai.kube.slots import Slots
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Execution, ExecutionFailure, Kind, Observed, Result
+from globalmanager.contract import Execution, ExecutionFailure, Observed, Result
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.queue import WorkQueue
@@ -58,7 +58,7 @@ class Executions:
 
     Args:
         client: sends the commands; it lets them pass only while this replica leads
-        caches: have the pods
+        caches: have the kinds and the pods
         queue: gets the job whose execution has a result, so that the job is planned again
     """
 
@@ -66,13 +66,11 @@ class Executions:
         self,
         client: KubeClient,
         *,
-        kinds: Mapping[ResourceType, Kind],
         caches: Caches,
         queue: WorkQueue[ObjectRef],
         metrics: EngineMetrics,
     ) -> None:
         self._client = client
-        self._kinds = kinds
         self._caches = caches
         self._queue = queue
         self._metrics = metrics
@@ -141,7 +139,8 @@ class Executions:
             outcome, message = "Bug", "the GlobalManager's log says what failed"
             run.result = Result(fault=ExecutionFailure.REFUSED, message=message)
         finally:
-            self._metrics.executions.labels(self._kinds[ref.type].definition.name, outcome).inc()
+            kind = self._caches.kinds[ref.type].definition.name
+            self._metrics.executions.labels(kind, outcome).inc()
         self._queue.add(ref)
 
     @asynccontextmanager

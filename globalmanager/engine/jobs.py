@@ -70,14 +70,11 @@ def find_owned(kind: Kind, job: Job, cached: CacheOf) -> Owned:
 
 
 class Jobs:
-    """The job resources of all served kinds. Iterating gives (type, job resource).
+    """The job resources of all served kinds. Iterating gives (type, job resource)."""
 
-    Args: kinds: the served job resources
-    """
-
-    def __init__(self, kinds: Mapping[ResourceType, Kind], caches: Caches) -> None:
-        self.kinds = kinds
-        self._caches = caches
+    def __init__(self, caches: Caches) -> None:
+        self.kinds = caches.kinds
+        self.caches = caches
         self._scaled: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # scaler -> its jobs
 
     @property
@@ -85,14 +82,14 @@ class Jobs:
         return self.kinds.keys()
 
     def __iter__(self) -> Iterator[tuple[ResourceType, Object]]:
-        return ((type_, job) for type_ in self.kinds for job in self._caches.all_of(type_).list())
+        return ((type_, job) for type_ in self.kinds for job in self.caches.all_of(type_).list())
 
     def refs(self, namespace: str = "") -> list[ObjectRef]:
         """The names of all jobs, or of those in one namespace."""
         return [
             ref_of(type_, job)
             for type_ in self.kinds
-            for job in self._caches.all_of(type_).list(namespace)
+            for job in self.caches.all_of(type_).list(namespace)
         ]
 
     # ---- one job --------------------------------------------------------------------------------
@@ -109,11 +106,11 @@ class Jobs:
 
     def get(self, ref: ObjectRef) -> Object | None:
         """A job resource, or an object that jobs refer to."""
-        return self._caches.all_of(ref.type).get(ref)
+        return self.caches.all_of(ref.type).get(ref)
 
     def by_uid(self, uid: Uid) -> Served | None:
         for type_, kind in self.kinds.items():
-            for object_ in self._caches.all_of(type_).find("uid", uid):
+            for object_ in self.caches.all_of(type_).find("uid", uid):
                 return Served(kind, ref_of(type_, object_), object_)
         return None
 
@@ -123,7 +120,7 @@ class Jobs:
             object_
             for type_ in self.kinds
             if plural in (type_.plural, str(type_))
-            for object_ in self._caches.all_of(type_).list(namespace)
+            for object_ in self.caches.all_of(type_).list(namespace)
         )
 
     # ---- what belongs to a job ------------------------------------------------------------------
@@ -134,13 +131,11 @@ class Jobs:
         return None if object_ is None else self.owned_by(Job(type=ref.type, object=object_))
 
     def owned_by(self, job: Job) -> Owned:
-        return find_owned(self.kinds[job.type], job, self._caches.children)
+        return find_owned(self.kinds[job.type], job, self.caches.children)
 
     def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
         """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
-        service_object = self._caches.children(SERVICES).get(
-            ObjectRef(SERVICES, namespace, service)
-        )
+        service_object = self.caches.children(SERVICES).get(ObjectRef(SERVICES, namespace, service))
         controller = None if service_object is None else controller_of(service_object)
         if service_object is None or controller is None or controller.get("uid") != uid:
             return ""
@@ -148,7 +143,7 @@ class Jobs:
         return "" if address == "None" else address
 
     def nodes(self) -> tuple[Object, ...]:
-        return self._caches.all_of(NODES).list()
+        return self.caches.all_of(NODES).list()
 
     # ---- scalers --------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from globalmanager.engine.assign import Assigner
 from globalmanager.engine.changes import ChangeHandler
 from globalmanager.engine.fan_out import FanOut
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.readers import Readers
 from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.reconcilers import Reconcilers
 from globalmanager.engine.settings import EngineSettings
@@ -47,7 +47,7 @@ class Engine(Subscriber, ContactSubscriber):
         self,
         settings: EngineSettings,
         informers: Informers,
-        readers: Readers,
+        observer: Observer,
         writers: Writers,
         *,
         fence: Fence,
@@ -61,9 +61,9 @@ class Engine(Subscriber, ContactSubscriber):
         self._settings = settings
         self._fence = fence
         self._informers = informers
-        self._caches = readers.caches
-        self.jobs = readers.jobs
-        self._observer = readers.observer
+        self._caches = observer.jobs.caches
+        self.jobs = observer.jobs
+        self._observer = observer
         self._queue = queue
         self._fan_out = fan_out
         self._assigner = assigner

@@ -9,7 +9,6 @@ from common import logs
 from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import by_controller
 from globalmanager.contract import Job, Observed, WorkerSettings
-from globalmanager.engine.caches import Caches
 from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.relation import JobRelation
 from globalmanager.ha.contacts import Contacts
@@ -29,16 +28,8 @@ class Observer:
             engine adds the root key before it observes the first job
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        caches: Caches,
-        *,
-        contacts: Contacts,
-        settings: WorkerSettings,
-    ) -> None:
-        self._jobs = jobs
-        self._caches = caches
+    def __init__(self, jobs: Jobs, contacts: Contacts, settings: WorkerSettings) -> None:
+        self.jobs = jobs
         self._contacts = contacts
         self.settings = settings
         self._decoded: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
@@ -50,17 +41,18 @@ class Observer:
 
         Raises: an exception that the kind's `read` or `references` raises against the contract
         """
-        object_ = self._jobs.get(ref)
+        object_ = self.jobs.get(ref)
         if object_ is None:
             self._forget(ref)
             return None
-        kind = self._jobs.kinds[ref.type]
+        kind = self.jobs.kinds[ref.type]
         job = self._decode_job(ref, object_)
         named = kind.references(job)
-        references = self._jobs.existing(named)
+        references = self.jobs.existing(named)
+        caches = self.jobs.caches
         indirect = kind.indirect_references(references) - named
         self._references.set(ref, named | indirect)
-        objects = self._jobs.owned_by(job)
+        objects = self.jobs.owned_by(job)
         self._controllers.set(ref, objects.controllers)
         return Observed(
             type=job.type,
@@ -69,11 +61,11 @@ class Observer:
             invalid=job.invalid,
             children=objects.children,
             pods=objects.pods,
-            references=references | self._jobs.existing(indirect),
+            references=references | self.jobs.existing(indirect),
             contacts=self._contacts.by_node(),
             settings=self.settings,
-            absent=frozenset(type_ for type_ in kind.owns if self._caches.lacks_children(type_)),
-            scalers=self._jobs.scalers(ref),
+            absent=frozenset(type_ for type_ in kind.owns if caches.lacks_children(type_)),
+            scalers=self.jobs.scalers(ref),
         )
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
@@ -99,7 +91,7 @@ class Observer:
         if entry is not None and _is_spec_same(entry.object, object_):
             job = msgspec.structs.replace(entry, object=object_)
         else:
-            job = self._jobs.kinds[ref.type].decode(ref.type, object_)
+            job = self.jobs.kinds[ref.type].decode(ref.type, object_)
         self._decoded[ref] = job
         return job
 

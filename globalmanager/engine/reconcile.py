@@ -14,7 +14,7 @@ from edgeai.errors import EdgeAIError
 from edgeai.kube.errors import TooLarge
 from globalmanager.contract import Event, Kind, Observed, Plan, Severity
 from globalmanager.engine.apply import StillTerminating, refusal_of
-from globalmanager.engine.readers import Readers
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.writers import Writers
 from globalmanager.ha.fence import Fence
 from globalmanager.traces import TaskTraces
@@ -28,17 +28,17 @@ class JobReconciler:
 
     def __init__(
         self,
-        readers: Readers,
+        observer: Observer,
         writers: Writers,
         *,
         fence: Fence,
         clock: Clock,
         traces: TaskTraces,
     ) -> None:
-        self._jobs = readers.jobs
+        self._jobs = observer.jobs
         self._fence = fence
-        self._caches = readers.caches
-        self._observer = readers.observer
+        self._caches = observer.jobs.caches
+        self._observer = observer
         self._applier = writers.applier
         self._admission = writers.admission
         self._executions = writers.executions

@@ -12,10 +12,10 @@ from globalmanager.engine.drift import Drift
 from globalmanager.engine.events import Recorder
 from globalmanager.engine.executions import Executions
 from globalmanager.engine.metrics import EngineMetrics
+from globalmanager.engine.observe import Observer
 from globalmanager.engine.owners import Owners
 from globalmanager.engine.pod_admission import PodAdmission
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.readers import Readers
 from globalmanager.engine.settings import EngineSettings
 from globalmanager.engine.status import StatusWriter
 from globalmanager.ha.fence import Fence
@@ -39,14 +39,14 @@ class Writers(NamedTuple):
 
 def build_writers(
     client: KubeClient,
-    readers: Readers,
+    observer: Observer,
     queue: WorkQueue[ObjectRef],
     settings: EngineSettings,
     fence: Fence,
     metrics: EngineMetrics,
     clock: Clock,
 ) -> Writers:
-    caches, kinds = readers.caches, readers.jobs.kinds
+    caches = observer.jobs.caches
     plans = client.on_share(Share.PLANS).guarded(fence)
     recorder = Recorder(plans, metrics=metrics, clock=clock)
     reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clock=clock)
@@ -61,10 +61,10 @@ def build_writers(
         # edges' reports about the job would wait, too. So it has a share of its own.
         status_writer.through(client.on_share(Share.STATUSES).guarded(fence)),
         recorder,
-        kinds=kinds,
+        kinds=caches.kinds,
         admission=admission,
         metrics=metrics.jobs,
     )
     commands = client.on_share(Share.OTHER).guarded(fence)
-    executions = Executions(commands, kinds=kinds, caches=caches, queue=queue, metrics=metrics)
+    executions = Executions(commands, caches=caches, queue=queue, metrics=metrics)
     return Writers(recorder, reports, status_writer, owners, admission, applier, executions)

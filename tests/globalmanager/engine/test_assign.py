@@ -17,8 +17,9 @@ from edgeai.kube.sender import ClientSettings
 from globalmanager.contract import Assignment, Kind, Observed, WorkerSettings
 from globalmanager.engine.assign import Assigner, concerns_assignments
 from globalmanager.engine.fan_out import PAUSE_S
+from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.engine.readers import build_readers
+from globalmanager.engine.observe import Observer
 from tests.globalmanager.cluster import Edge, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin
@@ -247,8 +248,8 @@ class Assigning:
         self.jobs = stores.all_of(GADGETS)
         metrics = EngineMetrics(CollectorRegistry())
         settings = WorkerSettings(root_key=bytes(32))
-        readers = build_readers(stores, self.edge.contacts, settings)
-        self.assigner = Assigner(readers, self.edge, metrics=metrics)
+        observer = Observer(Jobs(stores), self.edge.contacts, settings)
+        self.assigner = Assigner(observer, self.edge, metrics=metrics)
 
     def put(self, job: Object) -> None:
         self.jobs.upsert(job)

@@ -74,7 +74,6 @@ class EngineExecutions:
         self.phase = "Running"
         self.executions = Executions(
             client,
-            kinds={GADGETS: GADGET},
             caches=AnyPod(self),
             queue=self.queue,
             metrics=EngineMetrics(self.registry),
@@ -101,7 +100,7 @@ class AnyPod(Stores):
     """Has each pod of which the world knows no end."""
 
     def __init__(self, world: EngineExecutions) -> None:
-        super().__init__()
+        super().__init__({GADGETS: GADGET})
         self._world = world
 
     def pod(self, ref: ObjectRef) -> Object | None:

@@ -60,7 +60,8 @@ class Cache(Stores):
 
 
 def test_what_a_job_owns_is_told_to_others_too(cache: Cache) -> None:
-    jobs = Jobs({JOBS: KIND}, cache)
+    cache.kinds = {JOBS: KIND}
+    jobs = Jobs(cache)
     assert jobs.owned(ref_of(JOBS, JOB)) is None
     cache.put(JOBS, JOB)
     cache.put(PODS, owned(PODS, "mine", "uid-edge-1"))
@@ -180,11 +181,9 @@ class Counted:
 
     def __init__(self) -> None:
         self.reads = 0
-        cache = Cache()
+        cache = Cache({GADGETS: msgspec.structs.replace(GADGET, read=self._read)})
         self.jobs = cache.all_of(GADGETS)
-        jobs = Jobs({GADGETS: msgspec.structs.replace(GADGET, read=self._read)}, cache)
-        settings = WorkerSettings(root_key=bytes(32))
-        self.observer = Observer(jobs, cache, contacts=Contacts(), settings=settings)
+        self.observer = Observer(Jobs(cache), Contacts(), WorkerSettings(root_key=bytes(32)))
 
     def _read(self, object_: Object) -> GadgetSpec:
         self.reads += 1
