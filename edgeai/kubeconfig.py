@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from edgeai.errors import SettingsError
 from edgeai.localcluster import process
 
@@ -40,6 +38,8 @@ def namespace_of(kubeconfig: Path) -> str:
     """The namespace of the current context, as kubectl takes it; "default" when it names none.
     Whether the file can be used is for the client of the API to say.
     """
+    import yaml  # late: most commands need no namespace, and it loads slowly
+
     try:
         content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         contexts = {context["name"]: context["context"] for context in content["contexts"]}

@@ -21,8 +21,6 @@ from edgeai.localcluster.state import ClusterProcess, is_own
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 
-CLOUD: Final = "cloud0"
-EDGES: Final = ("edge0", "edge1")
 NODES_DIR: Final = "nodes"  # state of each LocalController
 
 
@@ -54,7 +52,7 @@ class Environment(msgspec.Struct, frozen=True):
 def up(
     state_dir: Path,
     *,
-    edges: tuple[str, ...] = EDGES,
+    edges: tuple[str, ...] = system.EDGES,
     are_edges_isolated: bool = False,
     tuning: system.Tuning | None = None,
     pod_env: Mapping[str, str] | None = None,
@@ -77,7 +75,7 @@ def up(
     isolated = edges if are_edges_isolated else ()
     cluster = process.start(
         state_dir,
-        nodes=(CLOUD, *edges),
+        nodes=(system.CLOUD, *edges),
         pod_env=pod_env,
         isolated_nodes=isolated,
         openings=sorted({tuning.edge_port_of(node) for node in isolated}),

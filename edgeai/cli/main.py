@@ -1,21 +1,17 @@
 """Entry point of the `edgeai` command."""
 
-import asyncio
 import contextlib
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.live import Live
-from rich.markup import escape
 
 from edgeai import extras
-from edgeai.cli import environment, interrupts, options, output, status, system
-from edgeai.cli.console import login_address, open_in_cluster
+from edgeai.cli import interrupts, options, output, system
 from edgeai.cli.credentials.commands import credentials
 from edgeai.cli.jobs import commands as job_commands
 from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
@@ -24,6 +20,12 @@ from edgeai.kube import warnings
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster.errors import ClusterError
 from edgeai.text import printable
+
+# Each command imports late what it alone needs, so that `edgeai --help` and the shell's completion
+# answer at once.
+if TYPE_CHECKING:
+    from edgeai.cli.environment import Environment
+    from edgeai.cli.status import RenderableType, Status
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,16 +58,18 @@ def up(
         typer.Option(
             min=1,
             max=MAX_EDGES,
-            show_default=str(len(environment.EDGES)),
+            show_default=str(len(system.EDGES)),
             help="number of edge nodes: edge0, edge1, …",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Start a local cluster with edgeai in it, unless it runs. Print its kubeconfig's path."""
+    from edgeai.cli import environment
+
     running = environment.find(state_dir)
     if running is None:
-        number = len(environment.EDGES) if edges is None else edges
+        number = len(system.EDGES) if edges is None else edges
         running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
     else:
         _reuse(running, edges)
@@ -76,7 +80,7 @@ def up(
         typer.echo(running.kubeconfig)
 
 
-def _reuse(running: environment.Environment, edges: int | None) -> None:
+def _reuse(running: "Environment", edges: int | None) -> None:
     """Print that a local cluster runs already.
 
     Raises: EdgeAIError when the user wants another number of edges than the cluster has
@@ -91,6 +95,8 @@ def _reuse(running: environment.Environment, edges: int | None) -> None:
 @app.command()
 def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
     """Stop the local cluster with everything in it, and remove its state."""
+    from edgeai.cli import environment
+
     is_stopped = environment.down(state_dir)
     if output is Output.JSON:
         options.print_json({"stopped": is_stopped})
@@ -121,6 +127,8 @@ def open_console(
     The address works once, and within 30 seconds. The console of a cluster is there until Ctrl-C;
     that of the local cluster as long as the cluster.
     """
+    from edgeai.cli import environment
+    from edgeai.cli.console import login_address, open_in_cluster
 
     def show(address: str) -> None:
         if output is Output.JSON:
@@ -134,7 +142,7 @@ def open_console(
     if isinstance(cluster, environment.Environment):
         show(login_address(cluster.rest_url(), cluster.api.token))
         return
-    asyncio.run(
+    options.run(
         open_in_cluster(
             *(cluster, namespace),
             account=service_account,
@@ -166,7 +174,7 @@ def show_status(
 
     If REST is not reachable, print what the Kubernetes API has.
     """
-    from edgeai.cli import status_sources
+    from edgeai.cli import status, status_sources
 
     source = status_sources.source_of(url, kubeconfig, state_dir)
     if watch:
@@ -180,7 +188,7 @@ def show_status(
         options.console().print(status.page(answer), crop=False)
 
 
-def _watch_lines(source: Callable[[], status.Status]) -> NoReturn:
+def _watch_lines(source: "Callable[[], Status]") -> NoReturn:
     """A line of JSON each time; why there is none, on stderr."""
     while True:
         try:
@@ -190,18 +198,24 @@ def _watch_lines(source: Callable[[], status.Status]) -> NoReturn:
         time.sleep(REFRESH_S)
 
 
-def _watch_page(source: Callable[[], status.Status]) -> NoReturn:
+def _watch_page(source: "Callable[[], Status]") -> NoReturn:
+    from rich.live import Live
+
     with Live(console=options.console(), auto_refresh=False) as live:
         while True:
             live.update(_page_or_reason(source), refresh=True)
             time.sleep(REFRESH_S)
 
 
-def _page_or_reason(source: Callable[[], status.Status]) -> status.RenderableType:
+def _page_or_reason(source: "Callable[[], Status]") -> "RenderableType":
     """The page of `edgeai status`, or the reason why there is none.
 
     A restart of the GlobalManager must not end `status -w`.
     """
+    from rich.markup import escape
+
+    from edgeai.cli import status
+
     try:
         return status.page(source())
     except EdgeAIError as error:
@@ -221,11 +235,10 @@ def show_doctor(
 
     The exit code is 1 when there is an error, else 2 when something could not be checked.
     """
-    # Import the Kubernetes client late, because it loads more slowly than all other commands.
     from edgeai.cli.doctor import diagnosis
 
     file = kubeconfig_of(kubeconfig, state_dir)
-    findings = asyncio.run(diagnosis.diagnose(file, namespace))
+    findings = options.run(diagnosis.diagnose(file, namespace))
     if output is Output.JSON:
         typer.echo(diagnosis.as_json(findings))
     else:

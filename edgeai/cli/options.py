@@ -1,17 +1,23 @@
-"""Options that several commands of `edgeai` share, and how they print."""
+"""Options that several commands of `edgeai` share, how they run and how they print.
+
+The command line of `edgeai` imports this module, so it imports late what loads slowly.
+"""
 
 import enum
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 
-from edgeai.cli.jobs.completion import job_names
 from edgeai.kubeconfig import default_state_dir
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+T = TypeVar("T")
 UNLIMITED_WIDTH: Final = 10_000
 
 
@@ -38,18 +44,34 @@ OutputOption = Annotated[
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
 ]
+
+
+def _job_names(context: typer.Context, incomplete: str) -> list[str]:
+    from edgeai.cli.jobs.completion import job_names
+
+    return job_names(context, incomplete)
+
+
 Job = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
         help="NAME or KIND/NAME, like digits or jis/digits",
-        autocompletion=job_names,
+        autocompletion=_job_names,
     ),
 ]
 
 
-def console() -> Console:
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def console() -> "Console":
     """A console that does not cut lines where nobody sees a terminal's edge."""
+    from rich.console import Console
+
     console = Console(highlight=False)
     if not sys.stdout.isatty():
         console.width = UNLIMITED_WIDTH

@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+CLOUD: Final = "cloud0"
+EDGES: Final = ("edge0", "edge1")
+"""The nodes of a local cluster, unless its user wants others."""
 NAMESPACE: Final = "edgeai-system"
 GLOBALMANAGER: Final = "globalmanager"
 EDGE_PORT: Final = 9000

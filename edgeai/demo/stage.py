@@ -25,7 +25,7 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
-from edgeai.cli import environment, interrupts, options
+from edgeai.cli import environment, interrupts, options, system
 from edgeai.cli.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
@@ -108,7 +108,7 @@ def start(stage: Stage, write: Callable[[Path], object]) -> Environment:
         future = pool.submit(write, stage.files)
         running = environment.up(stage.state_dir)
         future.result()
-    nodes = ", ".join((environment.CLOUD, *environment.EDGES))
+    nodes = ", ".join((system.CLOUD, *system.EDGES))
     stage.tick(f"GlobalManager in the cloud, nodes {nodes}")
     return running
 

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from edgeai.cli.environment import CLOUD
+from edgeai.cli.system import CLOUD
 
 SLEEP: Final = {
     "containers": [{"name": "main", "image": "sleeper", "command": ["sleep", "600"]}],

@@ -17,7 +17,8 @@ import pytest
 from edgeai.cli import environment
 from edgeai.cli.api import Object, collection_of
 from edgeai.cli.console import login_address
-from edgeai.cli.environment import CLOUD, Environment
+from edgeai.cli.environment import Environment
+from edgeai.cli.system import CLOUD
 from edgeai.demo.joint_inference import manifests, train
 from tests.browser.conftest import playwright, window
 from tests.browser.jobs import of_every_kind

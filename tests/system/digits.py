@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgeai.cli import environment
+from edgeai.cli import system
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import story as demo
@@ -29,7 +29,7 @@ def manifests(files: Path, *, edge_env: dict[str, str]) -> list[Object]:
         python=Path(sys.executable),
         checkout=Path(train.__file__).parents[2],
         edge_node=demo.EDGE_NODE,
-        cloud_node=environment.CLOUD,
+        cloud_node=system.CLOUD,
     )
     applied = copy.deepcopy(objects(placement))
     container = applied[-1]["spec"]["edgeWorker"]["template"]["spec"]["containers"][0]

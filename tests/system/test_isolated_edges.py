@@ -65,7 +65,7 @@ def test_no_direct_connection_leaves_an_isolated_edge(running: Environment) -> N
     kubernetes = running.cluster.api.removeprefix("http://").partition("/")[0]
     edge_port, rest = f"{manager}:{system.EDGE_PORT}", f"{manager}:{system.HTTP_PORT}"
     targets = (edge_port, rest, kubernetes)
-    assert connections(api, environment.CLOUD, targets) == dict.fromkeys(targets, "open")
+    assert connections(api, system.CLOUD, targets) == dict.fromkeys(targets, "open")
     assert connections(api, "edge0", targets) == {
         edge_port: "open",
         rest: "ConnectionRefusedError",

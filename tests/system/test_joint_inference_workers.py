@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.cli import environment
+from edgeai.cli import system
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from tests.support.inference_rules import InferenceRules, InferenceService, ManagerDown
@@ -21,7 +21,7 @@ from tests.system.manager import stopped_manager
 NAMESPACE: Final = "default"
 CHECKOUT: Final = Path(__file__).parents[2]
 SETTLE_S: Final = 60.0
-NODES: Final = {"edge": "edge0", "cloud": environment.CLOUD}
+NODES: Final = {"edge": "edge0", "cloud": system.CLOUD}
 SLEEPING: Final = ["sleep", "infinity"]
 COUNTING: Final = [sys.executable, "-m", counting_worker.__name__, "digits"]
 

@@ -31,7 +31,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 from tests.system import counting_worker, next_release, processes
 
 NEWEST: Final = max(wire.VERSIONS)
-EDGE: Final = environment.EDGES[0]
+EDGE: Final = system.EDGES[0]
 NAMESPACE: Final = "default"
 LOCALCONTROLLER: Final = system.localcontroller_of(EDGE)
 QUICKLY: Final = ("--reconnect-min-s", "0.5", "--reconnect-max-s", "1")
@@ -225,7 +225,7 @@ def manifests(name: str, files: Path) -> list[Object]:
             "edgeWorker": {"model": {"name": name}, "template": _template(EDGE, edge)},
             "cloudWorker": {
                 "model": {"name": name},
-                "template": _template(environment.CLOUD, cloud),
+                "template": _template(system.CLOUD, cloud),
             },
         },
     }

@@ -1,6 +1,5 @@
 """The command `edgeai credentials`, for `edgeai.cli.main`."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -68,6 +67,6 @@ def credentials(
                 await found.write_tokens(tokens)
             return found.written
 
-    written = asyncio.run(run())
+    written = options.run(run())
     if output is Output.JSON:
         options.print_json({"namespace": namespace, "written": written})

@@ -1,6 +1,5 @@
 """The commands `edgeai describe`, `logs` and `submit`, for `edgeai.cli.main`."""
 
-import asyncio
 import zlib
 from collections.abc import Coroutine
 from contextlib import aclosing
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
-from rich.text import Text
 
 from edgeai import times
 from edgeai.cli import options
@@ -16,8 +14,10 @@ from edgeai.cli.options import Job, Kubeconfig, Namespace, Output, OutputOption,
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.text import printable
 
-# Import the Kubernetes client late, because it loads more slowly than all other commands.
+# Import late what loads slowly, above all the Kubernetes client.
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from edgeai.client import AsyncClient, LogLine
 
 A = TypeVar("A")
@@ -53,7 +53,7 @@ def describe(
             state = await state_with_logs(client.kube, resource.object, pods, now)
             return described(resource, state, pods, now)
 
-    description = asyncio.run(told())
+    description = options.run(told())
     if output is Output.JSON:
         options.print_json(description)
     else:
@@ -98,7 +98,7 @@ def logs(
                     number += 1
         return number
 
-    if not asyncio.run(read()):
+    if not options.run(read()):
         fits = f"no pod of {job!r} matches --worker {worker}, or it has no log yet"
         problem = fits if worker else "no pod has a log yet"
         typer.echo(
@@ -106,7 +106,9 @@ def logs(
         )
 
 
-def _coloured(line: "LogLine") -> Text:
+def _coloured(line: "LogLine") -> "Text":
+    from rich.text import Text
+
     colour = COLOURS[zlib.crc32(line.worker.encode()) % len(COLOURS)]
     prefix = Text(f"{line.worker} ", style=colour)
     return prefix.append(line.text, style="yellow" if line.is_notice else "")
@@ -150,7 +152,7 @@ def submit(
                 ]
             return await submitting.wait_for_all(client, objects, timeout_s, tell)
 
-    code, objects = asyncio.run(run())
+    code, objects = options.run(run())
     if output is Output.JSON:
         options.print_json(objects)
     if code:

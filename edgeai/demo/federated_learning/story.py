@@ -14,7 +14,7 @@ import msgspec
 from rich.panel import Panel
 from rich.table import Table
 
-from edgeai.cli import environment
+from edgeai.cli import environment, system
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
@@ -96,7 +96,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
 def _prepare(
     on: Stage, line: EdgeLine, *, isolated_edges: bool
 ) -> tuple[Environment, dict[str, Part]]:
-    nodes = ", ".join((environment.CLOUD, *EDGES))
+    nodes = ", ".join((system.CLOUD, *EDGES))
     with on.console.status(f"starting a cluster of {nodes}; dividing the images"):
         parts = data.write(on.files)
         running = environment.up(
@@ -118,7 +118,7 @@ def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
     """
     placement = Placement(
         files=on.files,
-        cloud_node=environment.CLOUD,
+        cloud_node=system.CLOUD,
         namespace=NAMESPACE,
         gone_after_seconds=GONE_AFTER_S,
         training_seconds=TRAINING_S,

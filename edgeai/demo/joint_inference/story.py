@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from edgeai.cli import environment
+from edgeai.cli import environment, system
 from edgeai.cli.api import Api, Object, path_of, wait_until
 from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
@@ -100,7 +100,7 @@ def _manifests(files: train.Files) -> list[Object]:
     placement = Placement(
         files=files.dataset.parent,
         edge_node=EDGE_NODE,
-        cloud_node=environment.CLOUD,
+        cloud_node=system.CLOUD,
         namespace=NAMESPACE,
         cloud_latency_ms=CLOUD_LATENCY_MS,
         stream_rate=STREAM_RATE,
