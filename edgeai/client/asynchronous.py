@@ -16,12 +16,7 @@ from edgeai.client.excerpts import state_with_logs
 from edgeai.client.objects import Resource
 from edgeai.client.pods import pods_of
 from edgeai.client.state import State
-from edgeai.client.strictness import (
-    STRICT_SINCE,
-    dropped,
-    spec_refusal,
-    unknown_fields,
-)
+from edgeai.client.strictness import spec_refusal, unknown_fields
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
 from edgeai.kube.errors import ApiError
@@ -56,7 +51,6 @@ class AsyncClient:
 
     def __init__(self, kube: UserClient, namespace: str = "default") -> None:
         self._kube = kube
-        self._is_server_strict: bool | None = None  # not known before the first write
         self._is_closed = False
         self.namespace = namespace
 
@@ -140,36 +134,16 @@ class AsyncClient:
     async def _apply_strictly(
         self, type_: ResourceType, object_: Object, *, is_forced: bool
     ) -> Object:
-        """Raises: InvalidObject for a field that the API server refuses, or would drop"""
+        """Raises: InvalidObject for a field that the type does not have"""
         subject = f"{type_.kind} {object_['metadata']['namespace']}/{object_['metadata']['name']}"
-
-        async def apply(*, is_dry: bool = False) -> Object:
-            return await self.kube.apply(
-                type_,
-                object_,
-                manager=MANAGER,
-                is_forced=is_forced,
-                is_dry=is_dry,
-                is_strict=True,
-            )
-
-        if not await self._is_strict():
-            answer = await apply(is_dry=True)
-            if fields := list(dropped(object_.get("spec"), answer.get("spec"), "spec")):
-                raise spec_refusal(type_, subject, fields)
         try:
-            return await apply()
+            return await self.kube.apply(
+                type_, object_, manager=MANAGER, is_forced=is_forced, is_strict=True
+            )
         except ApiError as error:
             if fields := unknown_fields(error):
                 raise spec_refusal(type_, subject, fields) from error
             raise
-
-    async def _is_strict(self) -> bool:
-        """Whether the API server refuses unknown fields where a request says so."""
-        if self._is_server_strict is None:
-            version = (await self.kube.about()).version
-            self._is_server_strict = version is not None and version >= STRICT_SINCE
-        return self._is_server_strict
 
     async def delete(self, object_: AnyResource) -> None:
         """Delete the object, and no other one that may have its name now. Its workers go with it.

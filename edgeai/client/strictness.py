@@ -1,22 +1,19 @@
 """Fields that a kind does not have: a typo that an API server would drop without a word.
 
-An API server of Kubernetes 1.25 or newer refuses them where a request says so. An older one knows
-no such request: there a dry run shows what it would drop.
+The API server refuses them where a request says so.
 """
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from edgeai.api.resources import ResourceType
 from edgeai.client.errors import InvalidObject
 from edgeai.client.objects import CLASSES
 from edgeai.kube.errors import ApiError
-from edgeai.kube.user import Version
 from edgeai.text import printable
 
-STRICT_SINCE: Final = Version(1, 25)
 TOP: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 METADATA: Final = (
     *("name", "generateName", "namespace", "labels", "annotations", "finalizers"),
@@ -33,21 +30,6 @@ _CORRECT: Final = "correct it, or leave it out"
 def unknown_fields(error: ApiError) -> list[str]:
     """The unknown fields that the API server names in its refusal; none of another refusal."""
     return [first or second for first, second in _UNKNOWN.findall(error.message)]
-
-
-def dropped(request: Any, answer: Any, path: str) -> Iterator[str]:
-    """The fields of a request that the answer lacks, for example "spec.workers[0].nam". A field
-    with the value null may be missing.
-    """
-    if isinstance(request, Mapping) and isinstance(answer, Mapping):
-        for key, value in request.items():
-            if key in answer:
-                yield from dropped(value, answer[key], f"{path}.{key}")
-            elif value is not None:
-                yield f"{path}.{key}"
-    elif isinstance(request, list) and isinstance(answer, list):
-        for index, (item, stored_item) in enumerate(zip(request, answer, strict=False)):
-            yield from dropped(item, stored_item, f"{path}[{index}]")
 
 
 def check_head(document: Mapping[str, Any], name: str) -> None:

@@ -41,7 +41,6 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media types that ask for the metadata of objects, so that the rest never leaves the API
 server."""
-DRY: Final = {"dryRun": "All"}
 STRICT: Final = {"fieldValidation": "Strict"}
 """The queries of a request that changes nothing, and of one whose unknown fields are refused."""
 _DEFAULTS: Final = ClientSettings()
@@ -248,10 +247,9 @@ class KubeClient:
         object_: Object,
         *,
         check: Check = no_check,
-        is_dry: bool = False,
         is_strict: bool = False,
     ) -> Object:
-        """Args: is_dry, is_strict: as in `apply`"""
+        """Args: is_strict: as in `apply`"""
         metadata = object_["metadata"]
         ref = ObjectRef(type_, metadata.get("namespace", ""), metadata.get("name", ""))
         request = ApiRequest(
@@ -260,7 +258,7 @@ class KubeClient:
             method="POST",
             path=type_.path(ref.namespace),
             namespace=ref.namespace,
-            query={**(DRY if is_dry else {}), **(STRICT if is_strict else {})},
+            query=STRICT if is_strict else {},
             body=_typed(type_, object_),
         )
         return await self._object(request, type_, check=check)
@@ -298,22 +296,18 @@ class KubeClient:
         *,
         manager: str,
         is_forced: bool = False,
-        is_dry: bool = False,
         is_strict: bool = False,
     ) -> Object:
         """Create the object, or change the fields that `manager` applies. Fields of others stay.
 
         Args:
             is_forced: take over the fields that another manager has set to other values
-            is_dry: only say what would come of it
-            is_strict: refuse fields that the type does not have. A server before Kubernetes 1.25
-                drops them all the same
+            is_strict: refuse fields that the type does not have
         Raises: Conflict when another manager has set them and `is_forced` is False
         """
         body = _typed(type_, object_)
         request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
-        query |= DRY if is_dry else {}
         query |= STRICT if is_strict else {}
         request = msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
         return await self._object(request, type_)

@@ -1,7 +1,6 @@
 """A field that a kind lacks is refused. The error says which one, and what may be meant."""
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from edgeai.api.resources import Object
 from edgeai.client import AsyncClient, PyTorchJob, TFJob
 from edgeai.client.errors import InvalidObject
-from edgeai.client.strictness import dropped, unknown_fields
+from edgeai.client.strictness import unknown_fields
 from edgeai.client.words import check_document
 from edgeai.kube import errors
 from tests.edgeai.cli.jobs.conftest import Run, run
@@ -152,21 +151,6 @@ ANSWERS = {
 def test_the_words_of_api_servers_are_understood(message: str) -> None:
     error = errors.Invalid("patch", "x", code=400, message=message)
     assert unknown_fields(error) == ANSWERS[message]
-
-
-DROPPED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str]]] = {
-    "nothing": ({"a": 1, "b": [{"c": 2}]}, {"a": 1, "b": [{"c": 2, "d": 3}], "e": 4}, []),
-    "a field": ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, ["spec.a.c"]),
-    "a field of an item": ({"a": [{"b": 1}, {"c": 1}]}, {"a": [{"b": 1}, {}]}, ["spec.a[1].c"]),
-    "null says nothing": ({"a": None}, {}, []),
-    "a defaulted value is another": ({"a": "1"}, {"a": 1}, []),
-}
-
-
-@pytest.mark.parametrize("case", DROPPED)
-def test_what_a_server_of_before_has_dropped(case: str) -> None:
-    given, stored, expected = DROPPED[case]
-    assert list(dropped(given, stored, "spec")) == expected
 
 
 @pytest.mark.parametrize("path", [(), ("metadata",)])
