@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e kubeedge docs fuzz simulate mutate decode nightly soak lint types crds bench figures caches clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e kubeedge docs fuzz simulate mutate decode nightly soak lint types crds bench figures dist release-check caches clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -117,6 +117,14 @@ crds: $(DEVELOP) ## Write the definitions and rights of the chart from the types
 	@$(BIN)/python -m globalmanager.manifests.crds deploy/chart/definitions
 	@$(BIN)/python -m globalmanager.manifests.rbac deploy/chart/rules
 	@$(BIN)/python -m tests.cluster.helm deploy/edgeai.yaml >/dev/null
+
+dist: $(USE) ## Build what a release publishes into dist/: wheel, sdist, chart, plugin of kubectl; at URL for krew
+	@rm -rf dist
+	@$(BIN)/python deploy/dist.py dist $(URL)
+
+release-check: $(DEVELOP) ## Run the checklist of a release
+	@$(BIN)/pytest -v --durations=0 tests/deploy tests/docs/test_generated.py
+	@$(BIN)/pytest -v tests/release
 
 figures: $(USE) ## Print sizes, comments, callables and names of the source, as a table
 	@$(BIN)/python tests/figures.py

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import runpy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,15 @@ VALUES: Final[dict[str, Object]] = {
 def test_helm_finds_no_fault() -> None:
     done = helm.helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout
+
+
+def test_helm_reads_the_chart_of_the_release(tmp_path: Path) -> None:
+    packed = tmp_path / "edgeai.tgz"
+    packed.write_bytes(runpy.run_path(str(CHECKOUT / "deploy" / "dist.py"))["chart"]())
+    done = helm.helm("template", helm.RELEASE, str(packed), "--namespace", NAMESPACE)
+    assert done.returncode == 0, done.stderr
+    own = helm.helm("template", helm.RELEASE, str(CHART), "--namespace", NAMESPACE)
+    assert done.stdout == own.stdout
 
 
 def test_each_value_is_described_and_has_a_default() -> None:

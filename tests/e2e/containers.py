@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from common.version import VERSION
 from edgeai.cli.api import Object
 from tests.clients.clusters import UNTIL_TOLD
 from tests.conformance.clusters import RealCluster
-from tests.e2e.images import VERSION
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from common.version import VERSION
 from tests.cluster import packages
 from tests.cluster.binaries import Unavailable
 from tests.cluster.images import Images, Recipe
 
 CONTAINERFILE: Final = Path(__file__).parents[2] / "deploy" / "containers" / "Containerfile"
-VERSION: Final = "0.1.0"
 
 
 def recipes() -> list[Recipe]:

@@ -12,6 +12,7 @@ from tests.system.wheels import WheelVenv, build
 PROGRAMS = [
     *((name, "cli") for name in COMMANDS),
     ("python -m edgeai status", "cli"),
+    ("kubectl-edgeai status", "cli"),
     ("python -m edgeai.localcluster --state-dir state", "cli"),
     ("globalmanager --help", "manager"),
     ("python -m globalmanager --help", "manager"),
