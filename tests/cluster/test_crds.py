@@ -14,7 +14,7 @@ from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 from tests.globalmanager.kinds.training.samples import pytorch_spec
 
-EXAMPLE = CRDS.parents[1] / "edgeai" / "demo" / "joint_inference" / "joint_inference.yaml"
+EXAMPLE = CRDS.parents[2] / "edgeai" / "demo" / "joint_inference" / "joint_inference.yaml"
 MANIFESTS = Path(__file__).parent / "manifests"
 UNQUOTED = """
 apiVersion: edgeai.io/v1alpha1

@@ -1,4 +1,4 @@
-"""What must be true before a release is published; `make release-check` runs it after tests/deploy."""
+"""What must be true before a release; `make release-check` runs it after tests/deploy."""
 
 import re
 import subprocess

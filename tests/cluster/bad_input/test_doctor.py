@@ -44,7 +44,7 @@ def test_a_right_that_is_missing_is_named(plane: ControlPlane, rights: Rights) -
     eventually("a missing right", lambda: told(plane.kubeconfig, "rights")[0].level == "error")
     (finding,) = told(plane.kubeconfig, "rights")
     assert finding.message.endswith(" may not create deployments.apps")
-    assert "overlay" in finding.remedy
+    assert "helm upgrade" in finding.remedy
 
 
 def test_the_definitions_of_deploy_are_good(plane: ControlPlane) -> None:
