@@ -15,11 +15,12 @@ The cluster differs from Kubernetes on purpose:
 - Objects of built-in kinds are checked only where the controllers, the kubelet and the clients
   here depend on a field. Unknown fields of built-in kinds are kept, even with `--validate=strict`,
   and `kubectl explain` knows only the top fields. Custom resources are pruned, defaulted and
-  validated by their whole schema; CEL rules (x-kubernetes-validations) are not evaluated.
+  validated by their schema, in the keywords that edgeai's own definitions use; other keywords and
+  CEL rules (x-kubernetes-validations) are not evaluated.
 - The versions of a CRD differ by name only (conversion strategy None), and the API must serve the
-  storage version. The API refuses a CRD whose names another CRD uses (422). Kubernetes accepts such
-  a CRD and reports the conflict in the CRD's status. When a CRD becomes stricter, an object that
-  breaks the new rule may keep this fault until the faulty field changes.
+  storage version. The API does not check whether a CRD's schema is structural, nor whether another
+  CRD uses the same names. When a CRD becomes stricter, an object that breaks the new rule may keep
+  this fault until the faulty field changes.
 - The cluster has one token, which allows everything. It has no RBAC and no admission webhooks. Of a
   ResourceQuota only `pods` counts. Role objects, NetworkPolicies, Ingresses, PodDisruptionBudgets,
   autoscalers, ReplicaSets and the like are stored and have no effect. A Deployment owns its pods
@@ -27,7 +28,7 @@ The cluster differs from Kubernetes on purpose:
   DaemonSets, StatefulSets, Jobs and CronJobs.
 - A rolling update of a Deployment replaces one pod after the other: a new pod is ready before an
   old pod is deleted. The controllers ignore maxSurge, maxUnavailable, minReadySeconds and
-  progressDeadlineSeconds.
+  progressDeadlineSeconds. A Deployment neither releases a pod whose labels change nor adopts a pod.
 - A new namespace is empty: no default ServiceAccount, no kube-root-ca.crt. An update never creates
   an object, not even a Lease. A write of a pod's status does not change the pod's metadata.
 - The waiting state of the containers names a volume that cannot be mounted
@@ -55,8 +56,8 @@ The cluster differs from Kubernetes on purpose:
   torchrun takes every loopback address for its own.
 - No attach, port-forward, cp or top; no TLS, also in probes; no gRPC probes, no startup
   probes; no events.k8s.io.
-- The API refuses protobuf bodies (415). `kubectl create configmap`, `create secret` and the like
-  send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
+- The API refuses bodies of YAML and of protobuf (415). `kubectl create configmap`, `create secret`
+  and the like send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
   `kubectl apply -f -` takes.
 - A watch from a resource version that this cluster has not reached must list again (410), because
   another cluster has created this version.

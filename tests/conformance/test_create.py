@@ -208,9 +208,3 @@ def test_status_is_not_taken_from_a_creation(space: Space) -> None:
     assert space.create("pods", {**pod(), "status": {"phase": "Failed"}})["status"]["phase"] == (
         "Pending"
     )
-
-
-def test_yaml_is_read_as_kubernetes_does(space: Space) -> None:
-    text = b"metadata: {name: one}\ndata: {when: 2030-01-01}\n"
-    answer = space.post("configmaps", text, content_type="application/yaml")
-    assert (answer.status, answer.body["data"]) == (201, {"when": "2030-01-01"})

@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.conformance.client import JSON, Client, Object
+from tests.conformance.client import Client, Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
-
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @pytest.fixture
@@ -82,16 +80,6 @@ def test_a_resource_names_its_verbs(client: Client, name: str) -> None:
 )
 def test_what_is_not_served_is_not_found(client: Client, path: str) -> None:
     assert client("GET", path).status == 404
-
-
-def test_aggregated_discovery_has_all_in_one_document(cluster: AnyCluster) -> None:
-    answer = cluster.client("GET", "/apis", accept=f"{AGGREGATED},{JSON}")
-    assert answer.headers["Content-Type"] == AGGREGATED
-    groups = {item["metadata"]["name"]: item for item in answer.body["items"]}
-    (entry,) = groups[GROUP]["versions"][0]["resources"]
-    assert (entry["resource"], entry["scope"]) == ("widgets", "Namespaced")
-    subresources = {each["subresource"] for each in entry["subresources"]}
-    assert subresources == {"status", "scale"}
 
 
 def test_every_document_of_the_openapi_index_is_served(cluster: AnyCluster) -> None:

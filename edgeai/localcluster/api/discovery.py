@@ -1,24 +1,15 @@
 """Discovery: the groups, versions and resources that the API serves.
 
-Pure. New clients ask for the aggregated form (apidiscovery.k8s.io/v2). Older clients get one list
-for each group and version.
+Pure. There is one list for each group and version. Clients that would rather have all in one
+document (apidiscovery.k8s.io) take these lists, too.
 """
 
 from collections.abc import Iterable
 
 from edgeai.localcluster.objects.resources import VERBS, Object, Resource
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _SUBRESOURCE_KINDS = {"scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"}}
 _SUBRESOURCE_VERBS = {"log": ["get"]}
-
-
-def is_aggregated(accept: str) -> bool:
-    """Whether an Accept header asks for the aggregated form."""
-    return any(
-        "g=apidiscovery.k8s.io" in part and "v=v2" in part.replace(" ", "").split(";")
-        for part in accept.split(",")
-    )
 
 
 def core_versions() -> Object:
@@ -52,25 +43,6 @@ def resource_list(resources: Iterable[Resource], group_version: str) -> Object |
     ]
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version}
     return {**head, "resources": entries} if entries else None
-
-
-def aggregated(resources: Iterable[Resource], *, core: bool) -> Object:
-    """APIGroupDiscoveryList of the core group, or of all other groups."""
-    resources = tuple(resources)
-    items = [
-        {
-            "metadata": {"name": name, "creationTimestamp": None},
-            "versions": [_version(resources, name, version) for version in versions],
-        }
-        for name, versions in _versions(resources).items()
-        if (name == "") is core
-    ]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
 
 
 def _versions(resources: Iterable[Resource]) -> dict[str, list[str]]:
@@ -116,35 +88,6 @@ def _entries(resource: Resource) -> list[Object]:
         for name in resource.subresources
     ]
     return [main | _names(resource), *subresources]
-
-
-def _version(resources: tuple[Resource, ...], group_: str, version: str) -> Object:
-    entries = [
-        _aggregated_entry(resource)
-        for resource in resources
-        if resource.group == group_ and resource.version == version
-    ]
-    return {"version": version, "freshness": "Current", "resources": entries}
-
-
-def _aggregated_entry(resource: Resource) -> Object:
-    entry: Object = {
-        "resource": resource.plural,
-        "responseKind": _kind(resource),
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": _singular(resource),
-        "verbs": list(VERBS),
-    }
-    if resource.subresources:
-        entry["subresources"] = [
-            {
-                "subresource": name,
-                "responseKind": _kind(resource, name),
-                "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
-            }
-            for name in resource.subresources
-        ]
-    return entry | _names(resource)
 
 
 def _names(resource: Resource) -> Object:

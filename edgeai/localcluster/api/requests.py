@@ -10,22 +10,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-import yaml
 
 from edgeai.localcluster.objects import errors, selectors
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import Object, Resource
 
-MAX_YAML_BYTES = 512 << 10
-"""Limit of a YAML body, in bytes. It is small because the YAML parser is far slower than the JSON
-parser and blocks the event loop."""
-
 _NO_SUCH_PATH = "the server could not find the requested resource"
-_YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", PatchType.APPLY)
+_ALSO_JSON = ("", "application/octet-stream", "text/plain", PatchType.APPLY)
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _NO_PROTOBUF = (
-    "the local cluster reads JSON and YAML, not protobuf: add --dry-run=client -o yaml to your"
+    "the local cluster reads JSON, not protobuf: add --dry-run=client -o yaml to your"
     " kubectl create, and pipe what it prints into kubectl apply -f -"
 )
 _TRUE = ("true", "True", "1", "t")
@@ -141,22 +136,19 @@ class Body(msgspec.Struct, frozen=True):
 
 
 def decode(body: bytes, content_type: str) -> Body:
-    """Decode a request body, which is JSON or YAML.
+    """Decode a request body, which is JSON, also that of a server-side apply.
 
-    Raises: errors.BadRequest, errors.TooLarge, errors.UnsupportedMediaType
+    Raises: errors.BadRequest, errors.UnsupportedMediaType
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == PROTOBUF:
         raise errors.UnsupportedMediaType(_NO_PROTOBUF)
-    if media_type in _YAML_TYPES and not body.lstrip().startswith((b"{", b"[")):
-        return _decode_yaml(body)
-    if media_type in _YAML_TYPES or media_type in ("", "application/octet-stream", "text/plain"):
-        return _decode_json(body)
-    if media_type.startswith("application/") and media_type.endswith("json"):
+    is_json = media_type.startswith("application/") and media_type.endswith("json")
+    if is_json or media_type in _ALSO_JSON:
         return _decode_json(body)
     raise errors.UnsupportedMediaType(
         f'the body of the request was in an unknown format - "{media_type}";'
-        " accepted: application/json, application/yaml"
+        " accepted: application/json"
     )
 
 
@@ -194,45 +186,3 @@ def _decode_json(body: bytes) -> Body:
 
 def _no_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
-
-
-def _decode_yaml(body: bytes) -> Body:
-    if len(body) > MAX_YAML_BYTES:
-        raise errors.TooLarge(f"YAML bodies are limited to {MAX_YAML_BYTES} bytes: send JSON")
-    duplicates: list[str] = []
-
-    class Loader(_JSONLikeLoader):
-        names = duplicates
-
-    try:
-        content = yaml.load(body, Loader)  # noqa: S506 - a SafeLoader, further restricted
-        # This round trip through JSON makes all keys strings and gives all values JSON types.
-        return Body(msgspec.json.decode(msgspec.json.encode(content)), duplicates)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise errors.BadRequest(f"the body is not valid YAML: {error}") from error
-
-
-class _JSONLikeLoader(yaml.SafeLoader):
-    """Reads YAML as Kubernetes does: a date or a time becomes a string. Collects the repeated keys.
-
-    The loader refuses aliases, because a few nested aliases expand a short body to megabytes.
-    """
-
-    names: list[str] = []
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not accepted")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        mapping = super().construct_mapping(node, deep=True)
-        if len(mapping) < len(node.value):
-            keys = [key.value for key, _ in node.value]
-            self.names.extend(sorted({str(key) for key in keys if keys.count(key) > 1}))
-        return mapping

@@ -235,9 +235,6 @@ class _RequestHandler:
         match steps:
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
-            case ["api" | "apis" as root] if _wants_aggregated(request):
-                content = discovery.aggregated(self._registry, core=root == "api")
-                return _json(content, discovery.AGGREGATED)
             case ["version"]:
                 content = _VERSION
             case ["api"]:
@@ -266,12 +263,8 @@ class _RequestHandler:
         return _json(content)
 
 
-def _wants_aggregated(request: web.Request) -> bool:
-    return discovery.is_aggregated(",".join(request.headers.getall("Accept", ())))
-
-
-def _json(content: Object, content_type: str = "application/json") -> web.Response:
-    return web.Response(body=msgspec.json.encode(content), headers={"Content-Type": content_type})
+def _json(content: Object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")
 
 
 def _refusal(error: errors.APIError) -> web.Response:

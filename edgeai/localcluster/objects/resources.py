@@ -47,7 +47,7 @@ VERBS = (
 )
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(msgspec.Struct, frozen=True, rename="camel"):
     """A printer column of a custom resource (additionalPrinterColumns)."""
 
     name: str

@@ -206,7 +206,7 @@ class Store:
             errors.Forbidden for a missing or terminating namespace, or by a ResourceQuota;
             errors.OutOfSpace
         """
-        object_ = strategy.prepare_create(resource, object_, self._now(), self.registry)
+        object_ = strategy.prepare_create(resource, object_, self._now())
         metadata = object_["metadata"]
         namespace = metadata.get("namespace", "")
         self._check_namespace(namespace)
@@ -229,9 +229,7 @@ class Store:
         """
         namespace, name = strategy.key(object_)
         current = self.get(resource, namespace, name)
-        updated = strategy.prepare_update(
-            resource, current, object_, subresource, self._now(), self.registry
-        )
+        updated = strategy.prepare_update(resource, current, object_, subresource, self._now())
         return self._commit(resource, updated, current, dry_run=dry_run)
 
     def delete(

@@ -6,7 +6,6 @@ for metadata (uid, generation, finalizers, deletion) and for the status subresou
 """
 
 import uuid
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,9 +49,7 @@ def key(object_: Object) -> tuple[str, str]:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def prepare_create(
-    resource: Resource, object_: Object, now: datetime, resources: Iterable[Resource]
-) -> Object:
+def prepare_create(resource: Resource, object_: Object, now: datetime) -> Object:
     """The new object to store, without its resource version.
 
     Raises: errors.BadRequest, errors.Invalid
@@ -73,7 +70,7 @@ def prepare_create(
         metadata["generation"] = 1
     if resource.status and resource not in _STATUS_AT_CREATION:
         new.pop("status", None)
-    new = _defaulted_and_checked(resource, new, resources)
+    new = _defaulted_and_checked(resource, new)
     _stamp(resource, new, now)
     return new
 
@@ -84,7 +81,6 @@ def prepare_update(
     object_: Object,
     subresource: str,
     now: datetime,
-    resources: Iterable[Resource],
 ) -> Object:
     """The object that replaces `old`; equal to `old` when nothing changes.
 
@@ -101,7 +97,7 @@ def prepare_update(
         updated = {**old, "status": updated.get("status")}
         if updated["status"] is None:
             del updated["status"]
-        return _defaulted_and_checked(resource, updated, resources, old=old)
+        return _defaulted_and_checked(resource, updated, old=old)
     updated["metadata"] = updated_metadata(old["metadata"], metadata)
     if resource.status:
         updated.pop("status", None)
@@ -111,7 +107,7 @@ def prepare_update(
     if resource is NAMESPACES and subresource != FINALIZE:
         updated["spec"] = old["spec"]
     check_metadata(resource, updated)
-    updated = _defaulted_and_checked(resource, updated, resources, old=old)
+    updated = _defaulted_and_checked(resource, updated, old=old)
     if faults := _check_change(resource, old, updated):
         raise errors.Invalid(resource, name, faults)
     if resource is CUSTOMRESOURCEDEFINITIONS:
@@ -227,7 +223,6 @@ def _identified(resource: Resource, object_: Any) -> Object:
 def _defaulted_and_checked(
     resource: Resource,
     object_: Object,
-    resources: Iterable[Resource],
     *,
     old: Object | None = None,
 ) -> Object:
@@ -241,7 +236,7 @@ def _defaulted_and_checked(
     """
     try:
         object_ = _with_defaults(resource, object_)
-        faults = _check(resource, object_, resources)
+        faults = _check(resource, object_)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # A built-in object is not decoded into types. A value of a wrong type is found only here.
         version = f'{resource.kind} in version "{resource.version}"'
@@ -249,7 +244,7 @@ def _defaulted_and_checked(
             f"{version} cannot be handled as a {resource.kind}: {error}"
         ) from error
     if faults and old:
-        known_faults = _check(resource, old, resources)
+        known_faults = _check(resource, old)
         faults = [fault for fault in faults if fault not in known_faults]
     if faults:
         raise errors.Invalid(resource, object_["metadata"]["name"], faults)
@@ -266,9 +261,9 @@ def _with_defaults(resource: Resource, object_: Object) -> Object:
     return filled
 
 
-def _check(resource: Resource, object_: Object, resources: Iterable[Resource]) -> list[FieldError]:
+def _check(resource: Resource, object_: Object) -> list[FieldError]:
     if resource is CUSTOMRESOURCEDEFINITIONS:
-        return crds.check(object_, resources)
+        return crds.check(object_)
     if resource.schema is None:
         return validation.check(resource, object_)
     judged = {**resource.schema, "properties": _properties(resource.schema)}

@@ -12,12 +12,13 @@ from edgeai.api.definitions import Definition
 from edgeai.api.resources import ResourceType
 from edgeai.api.schemas import Column
 from edgeai.api.schemas import structural as structural_schema
-from edgeai.localcluster.objects import schemas, structural
+from edgeai.localcluster.objects import schemas
 from globalmanager.contract import Kind, Plan
 from globalmanager.kinds import KINDS
 from globalmanager.kinds.edge.jointinferenceservice import KIND as JOINT
 from globalmanager.manifests import crds
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, small_service
+from tests.support import structural
 from tests.support.world import from_yaml, report
 
 DIRECTORY = Path(__file__).parents[3] / "deploy" / "chart" / "definitions"

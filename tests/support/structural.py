@@ -1,8 +1,4 @@
-"""Checks whether a CRD's schema is structural. `schemas` works only with structural schemas.
-
-Pure. Kubernetes' documentation of structural schemas has the same rules. The check accepts CEL
-rules, but the cluster never evaluates them.
-"""
+"""Checks whether a CRD's schema is structural, by the rules of Kubernetes' documentation. Pure."""
 
 from typing import Any
 
