@@ -42,3 +42,12 @@ def parse(text: str) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError as error:  # year 1 or 9999: in UTC outside the calendar
         raise ValueError(f"{text!r} is out of range") from error
+
+
+def age(since: datetime, now: datetime) -> str:
+    """The time between two moments, as kubectl rounds it: 45s, 12m, 7h, 3d."""
+    seconds = max(0, int((now - since).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -227,11 +227,7 @@ def _shown_kind(job: Object) -> str:
 
 
 def age_text(time: str | None, now: datetime) -> str:
-    """The time since `time`, in kubectl's form: 45s, 12m, 7h, 3d."""
+    """The time since `time`; "-" for none. Raises: ValueError"""
     if not time:
         return "-"
-    seconds = max(0, int((now - times.parse(time)).total_seconds()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+    return times.age(times.parse(time), now)

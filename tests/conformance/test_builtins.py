@@ -145,11 +145,6 @@ INVALID: dict[str, tuple[str, Object, set[tuple[str, str]]]] = {
         {**configmap(), "data": {"a b": "1"}},
         {("data[a b]", "FieldValueInvalid")},
     ),
-    "lease that lasts no time": (
-        "leases",
-        lease(leaseDurationSeconds=0),
-        {("spec.leaseDurationSeconds", "FieldValueInvalid")},
-    ),
 }
 
 
@@ -174,10 +169,6 @@ def test_the_name_of_a_missing_container_image_stands_in_the_message(space: Spac
 MALFORMED: dict[str, tuple[str, Object]] = {
     "number in a configmap": ("configmaps", {**configmap(), "data": {"a": 1}}),
     "secret that is no base64": ("secrets", {"metadata": {"name": "one"}, "data": {"a": "!"}}),
-    "lease renewed at a time without microseconds": (
-        "leases",
-        lease(renewTime="2030-01-01T00:00:00Z"),
-    ),
     "replicas in words": ("deployments", worded()),
     "containers that are no list": ("pods", pod(containers={"name": "main"})),
 }
@@ -286,13 +277,6 @@ def test_binary_data_of_a_configmap_is_kept(space: Space) -> None:
     binary = {"b": base64.b64encode(b"\0\xff").decode()}
     created = space.create("configmaps", {**configmap(), "binaryData": binary})
     assert (created["data"], created["binaryData"]) == ({"a": "1"}, binary)
-
-
-@pytest.mark.parametrize("plural", ["configmaps", "secrets"])
-def test_what_is_immutable_stays(space: Space, plural: str) -> None:
-    space.create(plural, {"metadata": {"name": "one"}, "immutable": True})
-    answer = space.patch(plural, "one", {"data": {"a": "eA=="}})
-    assert answer.causes == {("data", "FieldValueForbidden")}
 
 
 # Services

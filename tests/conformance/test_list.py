@@ -4,19 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import MERGE_PATCH, Client, Object
+from tests.conformance.client import Client, Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import (
-    GROUP,
     UNSERVED_NODE,
     bound_pod,
-    configmap,
     pod,
     widget,
-    widget_crd,
 )
 from tests.conformance.space import Space
-from tests.support.waiting import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -195,43 +191,6 @@ def client(cluster: AnyCluster) -> Client:
     return cluster.client
 
 
-SLICES: dict[str, str | None] = {
-    "[-1:]": "d",
-    "[1:]": "b",
-    "[:2]": "a",
-    "[:-1]": "a",
-    "[-2:-1]": "c",
-    "[::2]": "a",
-    "[1:3:2]": "b",
-    "[4:]": None,
-    "[-9:]": None,
-    "[2:2]": None,
-    "[2:1]": None,
-    "[0:9]": None,
-}
-
-
-def test_a_column_shows_the_first_item_of_a_slice(space: Space) -> None:
-    columns = [
-        {"name": f"C{index}", "type": "string", "jsonPath": f".status.parts{slice_}.name"}
-        for index, slice_ in enumerate(SLICES)
-    ]
-    crd = widget_crd("slices", "Slice", additionalPrinterColumns=columns)
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    space.client("POST", crds, crd).ok()
-    path = f"/apis/{GROUP}/v1alpha1/namespaces/{space.name}/slices"
-    try:
-        eventually("the new type", lambda: space.client("GET", path).status == 200)
-        space.client("POST", path, widget(kind="Slice")).ok()
-        status = {"parts": [{"name": name} for name in "abcd"]}
-        patch = {"status": status}
-        space.client("PATCH", f"{path}/one/status", patch, content_type=MERGE_PATCH).ok()
-        (row,) = space.client("GET", path, accept=TABLE).ok()["rows"]
-        assert dict(zip(SLICES, row["cells"][1:], strict=True)) == SLICES
-    finally:
-        space.client("DELETE", f"{crds}/{crd['metadata']['name']}")
-
-
 def test_a_table_has_the_columns_of_the_crd(space: Space) -> None:
     space.create("widgets", widget())
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -266,11 +225,3 @@ def test_metadata_alone_can_be_listed(space: Space) -> None:
     (item,) = body["items"]
     assert item["metadata"]["name"] == "one"
     assert "spec" not in item
-
-
-def test_a_configmap_can_be_listed_as_a_table(space: Space) -> None:
-    space.create("configmaps", configmap("mine", labels={"a": "b"}))
-    query = {"labelSelector": "a=b"}
-    table = space.client("GET", space.path("configmaps"), accept=TABLE, **query).ok()
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Data", "Age"]
-    assert table["rows"][0]["cells"][:2] == ["mine", 1]

@@ -37,3 +37,12 @@ def test_what_is_written_is_read_back(moment: datetime) -> None:
 def test_what_is_no_time_of_rfc_3339_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         times.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")],
+)
+def test_an_age_has_one_unit(seconds: int, shown: str) -> None:
+    now = datetime(2030, 1, 2, tzinfo=UTC)
+    assert times.age(now - timedelta(seconds=seconds), now) == shown

@@ -1,8 +1,8 @@
-"""Reads the JSONPath of printer columns: a part of Kubernetes' JSONPath. Pure.
+"""Reads the JSONPath of printer columns: the part of Kubernetes' JSONPath that edgeai's own
+definitions use. Pure.
 
-The supported syntax: `.status.conditions[?(@.type=="Ready")].status`, `.spec.workers[0].name`,
-`.status.conditions[-1:].type`, `['a.b']`, `\\.` within a name, `[*]`. A path with any other syntax
-finds nothing.
+The supported syntax: `.spec.size`, `.subsets[*].addresses`, `.status.conditions[-1:].type`,
+`.status.conditions[?(@.type=="Ready")].status`. A path with any other syntax finds nothing.
 """
 
 import functools
@@ -11,13 +11,10 @@ from typing import Any
 
 _STEP = re.compile(
     r"""
-      \.(?P<field>(?:\\.|[^.\[\]\\])+)
-    | \[['"](?P<quoted>[^'"]+)['"]\]
+      \.(?P<field>[^.\[\]\\]+)
     | \[(?P<star>\*)\]
-    | \[(?P<index>-?\d+)\]
-    | \[(?P<slice>(?:-?\d+)?:(?:-?\d+)?(?::(?:[1-9]\d*)?)?)\]
-    | \[\?\(@(?P<path>(?:\.(?:\\.|[^.\[\]\\=!<>\s)])+)+)\s*
-         (?P<operator>==|!=)\s*["']?(?P<value>[^"')]*)["']?\)\]
+    | \[(?P<last>-1:)\]
+    | \[\?\(@\.(?P<key>\w+)=="(?P<value>[^"]*)"\)\]
     """,
     re.VERBOSE,
 )
@@ -38,9 +35,6 @@ def find(path: str, document: Any) -> list[Any]:
 @functools.lru_cache(maxsize=1024)
 def _steps(path: str) -> tuple[re.Match[str], ...]:
     """The steps of a path; an empty tuple if the path is not supported."""
-    path = path.strip("{}")
-    if not path.startswith((".", "[")):
-        path = f".{path}"
     steps, position = [], 0
     while position < len(path):
         match = _STEP.match(path, position)
@@ -54,40 +48,12 @@ def _steps(path: str) -> tuple[re.Match[str], ...]:
 def _parts(step: re.Match[str], value: Any) -> list[Any]:
     """The values one step below `value`."""
     items = value if isinstance(value, list) else []
-    fields = value if isinstance(value, dict) else {}
     if step["star"]:
-        return list(fields.values()) or items
-    if step["index"]:
-        index = int(step["index"])
-        return [items[index]] if -len(items) <= index < len(items) else []
-    if step["slice"]:
-        return _slice(items, step["slice"])
-    if step["path"]:
-        return [item for item in items if _matches(step, item)]
-    name = step["quoted"] or step["field"].replace("\\", "")
-    return [fields[name]] if name in fields else []
-
-
-def _slice(items: list[Any], text: str) -> list[Any]:
-    """The items of a slice `start:end:stride`. A bound outside the list finds nothing.
-
-    Source: client-go util/jsonpath/jsonpath.go (evalArray)
-    """
-    start, end, stride = (int(part) if part else None for part in f"{text}::".split(":")[:3])
-    first = _position(start, items, default=0)
-    last = _position(end, items, default=len(items))
-    return items[first:last:stride] if 0 <= first <= last <= len(items) else []
-
-
-def _position(number: int | None, items: list[Any], *, default: int) -> int:
-    """A bound of a slice, counted from the start of the list."""
-    position = default if number is None else number
-    return position + len(items) if position < 0 else position
-
-
-def _matches(step: re.Match[str], item: Any) -> bool:
-    texts = [
-        str(value).lower() if isinstance(value, bool) else str(value)
-        for value in find(step["path"], item)
-    ]
-    return (step["value"] in texts) is (step["operator"] == "==")
+        return items
+    if step["last"]:
+        return items[-1:]
+    if step["key"]:
+        maps = (item for item in items if isinstance(item, dict))
+        return [item for item in maps if item.get(step["key"]) == step["value"]]
+    name = step["field"]
+    return [value[name]] if isinstance(value, dict) and name in value else []

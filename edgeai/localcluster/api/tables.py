@@ -147,7 +147,7 @@ def _cell(column: Column, value: Callable[[Object], Any], object_: Object, now: 
     try:
         content = value(object_)
         if column.type == "date":
-            return age(content, now)
+            return times.age(times.parse(content), now) if content else "<unknown>"
     except (AttributeError, KeyError, TypeError, ValueError):
         return "<invalid>"
     if isinstance(content, dict | list) and column.type == "string":
@@ -158,29 +158,6 @@ def _cell(column: Column, value: Callable[[Object], Any], object_: Object, now: 
 def _first(path: str, object_: Object) -> Any:
     """The first value at a path; None if the object has no such value."""
     return next(iter(jsonpath.find(path, object_)), None)
-
-
-_AGE_UNITS: Final = (
-    # Limit of the age in seconds, unit, its seconds, next smaller unit, its seconds
-    (120, "s", 1, "", 0),
-    (600, "m", 60, "s", 1),
-    (3 * 3600, "m", 60, "", 0),
-    (8 * 3600, "h", 3600, "m", 60),
-    (48 * 3600, "h", 3600, "", 0),
-    (8 * 86400, "d", 86400, "h", 3600),
-)
-
-
-def age(timestamp: str | None, now: datetime) -> str:
-    """Time since `timestamp` in kubectl's form: 45s, 5m30s, 3h, 2d4h. Raises: ValueError"""
-    if not timestamp:
-        return "<unknown>"
-    seconds = max(int((now - times.parse(str(timestamp))).total_seconds()), 0)
-    for limit, unit, unit_s, smaller, smaller_s in _AGE_UNITS:
-        if seconds < limit:
-            rest = seconds % unit_s // smaller_s if smaller_s else 0
-            return f"{seconds // unit_s}{unit}" + (f"{rest}{smaller}" if rest else "")
-    return f"{seconds // 86400}d"
 
 
 # The columns of built-in kinds
@@ -198,15 +175,6 @@ def _text(name: str, value: str | Callable[[Object], str], *, wide: bool = False
 
 def _date(name: str, path: str) -> _Printed:
     return Column(name, "date", path), partial(_first, path)
-
-
-def _count(name: str, *fields: str) -> _Printed:
-    """A column with the number of entries of the object's `fields`."""
-
-    def value(object_: Object) -> int:
-        return sum(len(object_.get(field) or ()) for field in fields)
-
-    return Column(name, "integer", ""), value
 
 
 def _containers(pod: Object) -> list[Object]:
@@ -289,7 +257,6 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
     "services": (
         _text("Type", ".spec.type"),
         _text("Cluster-IP", ".spec.clusterIP"),
-        _text("External-IP", ".spec.externalIPs[*]"),
         _text("Port(s)", _ports),
         _AGE,
     ),
@@ -308,7 +275,4 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
         _text("Object", _subject),
         _text("Message", ".message"),
     ),
-    "endpoints": (_text("Endpoints", ".subsets[*].addresses[*].ip"), _AGE),
-    "configmaps": (_count("Data", "data", "binaryData"), _AGE),
-    "secrets": (_text("Type", ".type"), _count("Data", "data"), _AGE),
 }

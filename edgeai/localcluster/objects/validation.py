@@ -14,7 +14,6 @@ from edgeai.localcluster.objects.errors import FieldError
 from edgeai.localcluster.objects.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
-    LEASES,
     PODS,
     SECRETS,
     SERVICES,
@@ -28,7 +27,6 @@ _NO_SIDECARS = "the local cluster runs no native sidecars"
 _MAX_DEADLINE_S = 2**31 - 1
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 _PORT_RULE = "must be between 1 and 65535, inclusive"
 
 
@@ -50,23 +48,7 @@ def check_change(resource: Resource, current: Object, updated: Object) -> list[F
     if resource is PODS and _fixed(old) != _fixed(new | _binding(old)):
         why = "pod updates may not change fields other than `image` and an unset `nodeName`"
         return [errors.forbidden("spec", why)]
-    if resource in (CONFIGMAPS, SECRETS):
-        return _check_data_change(resource, current, updated)
     return []
-
-
-def _check_data_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    faults = []
-    if resource is SECRETS and current.get("type") != updated.get("type"):
-        faults.append(errors.invalid("type", updated.get("type"), "field is immutable"))
-    if current.get("immutable"):
-        why = "field is immutable when `immutable` is set"
-        faults += [
-            errors.forbidden(field, why)
-            for field in ("immutable", "data", "binaryData")
-            if (current.get(field) or {}) != (updated.get(field) or {})
-        ]
-    return faults
 
 
 def _binding(old: Object) -> Object:
@@ -264,22 +246,10 @@ def _check_keys(field: str, data: Object) -> list[FieldError]:
     return [errors.invalid(f"{field}[{key}]", key, why) for key in data if not _KEY.fullmatch(key)]
 
 
-def _check_lease(spec: Object) -> list[FieldError]:
-    for field in ("renewTime", "acquireTime"):
-        if spec.get(field) is not None and not _MICRO_TIME.fullmatch(spec[field]):
-            raise ValueError(f"spec.{field} must be a time with six digits after the second")
-    duration_s = spec.get("leaseDurationSeconds")
-    _require_type(spec, "leaseDurationSeconds", int, "an integer", "spec")
-    if duration_s is None or duration_s > 0:
-        return []
-    return [errors.invalid("spec.leaseDurationSeconds", duration_s, "must be greater than 0")]
-
-
 _CHECKS: Mapping[str, Callable[[Object], list[FieldError]]] = {
     PODS.group_resource: lambda pod: _check_pod_spec(pod.get("spec"), "spec"),
     SERVICES.group_resource: lambda service: _check_service(service.get("spec")),
     CONFIGMAPS.group_resource: _check_configmap,
     SECRETS.group_resource: _check_secret,
-    LEASES.group_resource: lambda lease: _check_lease(lease.get("spec") or {}),
     DEPLOYMENTS.group_resource: lambda deployment: _check_deployment(deployment.get("spec")),
 }

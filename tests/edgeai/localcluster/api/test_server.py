@@ -212,7 +212,7 @@ async def test_a_date_is_shown_as_an_age(client: Client, store: Store, clock: Fa
     await client("POST", WIDGETS_PATH, widget())
     clock.advance(330)
     table = (await client("GET", WIDGETS_PATH, Accept=TABLE)).body
-    assert [row["cells"] for row in table["rows"]] == [["one", "5m30s"]]
+    assert [row["cells"] for row in table["rows"]] == [["one", "5m"]]
 
 
 async def test_a_malformed_object_does_not_hide_the_others(client: Client, store: Store) -> None:
