@@ -11,10 +11,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import yaml
@@ -25,12 +25,17 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
+from edgeai.api.objects import LABEL_NAME
 from edgeai.cli import environment, interrupts, options, system
 from edgeai.cli.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
 from edgeai.errors import EdgeAIError
+from edgeai.faults.summary import phase_of
 
+T = TypeVar("T")
+Event = dict[str, Any]
+"""What a worker's program tells in a line of its log."""
 NAMESPACE: Final = "default"
 POLL_S: Final = 0.1
 STILL_S: Final = 120.0
@@ -102,15 +107,31 @@ def perform(story: Story, output: Output, *, keep: bool) -> int:
     return 0
 
 
-def start(stage: Stage, write: Callable[[Path], object]) -> Environment:
-    """Start a cluster. Meanwhile `write` writes the workers' input into the given directory."""
-    with stage.console.status("starting a cluster"), ThreadPoolExecutor(1) as pool:
+def start(
+    stage: Stage,
+    write: Callable[[Path], T],
+    task: str = "writing the images",
+    *,
+    edges: tuple[str, ...] = system.EDGES,
+    **options: Any,
+) -> tuple[Environment, T]:
+    """Start a cluster. Meanwhile `write` writes the workers' input into the given directory.
+
+    Args:
+        task: what `write` does, for the user
+        options: further arguments of environment.up
+    Returns: the environment, and what `write` returns
+    """
+    nodes = ", ".join((system.CLOUD, *edges))
+    with (
+        stage.console.status(f"starting a cluster of {nodes}; {task}"),
+        ThreadPoolExecutor(1) as pool,
+    ):
         future = pool.submit(write, stage.files)
-        running = environment.up(stage.state_dir)
-        future.result()
-    nodes = ", ".join((system.CLOUD, *system.EDGES))
-    stage.tick(f"GlobalManager in the cloud, nodes {nodes}")
-    return running
+        running = environment.up(stage.state_dir, edges=edges, **options)
+        written = future.result()
+    stage.tick(f"GlobalManager in the cloud, LocalControllers on {', '.join(edges)}")
+    return running, written
 
 
 def apply(stage: Stage, running: Environment, objects: list[Object]) -> Object:
@@ -182,14 +203,38 @@ def transports_of(job: Object) -> list[str]:
     return sorted({worker["details"]["transport"] for worker in workers})
 
 
+def pods_of(api: Api, job: Object) -> list[Object]:
+    """The pods of a job, sorted by name."""
+    selector = f"{LABEL_NAME}={job['metadata']['name']}"
+    pods = api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}")["items"]
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def events(lines: Iterable[str]) -> Iterator[Event]:
+    """The lines of a worker's log that are JSON objects with an "event". Skips all other lines."""
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            event = msgspec.json.decode(line)
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
+def result(api: Api, job: Object, pod: str) -> Event:
+    """The last "result" in the log of a pod, of a job that has ended. Raises: DemoFailed"""
+    if phase_of(job["status"]) != "Succeeded":
+        raise DemoFailed(f"the job failed: {job['status']['conditions'][-1]['message']}")
+    results = [event for event in events(api.log(NAMESPACE, pod)) if event["event"] == "result"]
+    if not results:
+        raise DemoFailed(f"the log of {pod} has no result")
+    return results[-1]
+
+
 def delete(stage: Stage, api: Api, object_: Object) -> None:
     """Delete the CR. Wait until the CR and its pods are gone."""
     api.delete(path_of(object_))
-    selector = f"edgeai.io/name={object_['metadata']['name']}"
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
 
     def left() -> str:
-        items = api.get(pods)["items"]
+        items = pods_of(api, object_)
         if api.find(path_of(object_)) is not None:
             items.append(object_)
         return ", ".join(item["metadata"]["name"] for item in items)

@@ -8,13 +8,13 @@ outcome, the demo stops everything that it started.
 PyTorch is not part of edgeai. The demo runs the job with another Python that has PyTorch.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.console import Console, Group
@@ -29,8 +29,9 @@ from edgeai.demo import stage
 from edgeai.demo.distributed_training import data
 from edgeai.demo.distributed_training.manifests import Placement, job
 from edgeai.demo.faults import pid_of
-from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
+from edgeai.demo.stage import NAMESPACE, Look, Stage
 from edgeai.errors import EdgeAIError
+from edgeai.faults.summary import phase_of
 
 MASTER: Final = "digits-master-0"
 VICTIM: Final = "digits-worker-1"
@@ -61,11 +62,7 @@ def run(output: Output, *, python: Path | None = None) -> int:
     Raises: EdgeAIError when there is no PyTorch and it cannot be installed
     """
     interpreter = _checked(python) if python is not None else _installed(stage.console_for(output))
-
-    def story(on: Stage) -> Outcome:
-        return _story(on, interpreter)
-
-    return stage.perform(story, output, keep=False)
+    return stage.perform(partial(_story, python=interpreter), output, keep=False)
 
 
 def _checked(python: Path) -> Path:
@@ -104,17 +101,17 @@ def _installed(console: Console) -> Path:
         ) from error
 
 
-def _story(on: Stage, python: Path) -> Outcome:
+def _story(on: Stage, *, python: Path) -> Outcome:
     on.console.print(Panel.fit("[bold]Distributed training[/]: a master and two workers train one "
                                "network with PyTorch, and one worker is killed"))  # fmt: skip
-    running = stage.start(on, data.write)
+    running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
     created_s = time.monotonic()
     objects = stage.apply(on, running, [job(placement)])
     training = _Training(running.api)
     object_ = stage.watch(on, running.api, objects, training.look)
     seconds = time.monotonic() - created_s
-    result = training.result(object_)
+    result = stage.result(running.api, object_, MASTER)
     on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
     stage.delete(on, running.api, objects)
     stage.end(on, running)
@@ -133,61 +130,35 @@ class _Training:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._losses: dict[int, float] = {}  # epoch -> loss
-        self._last: dict[str, Any] = {}  # last event of the script
+        self._last: stage.Event = {}  # last event of the script
         self._is_killed = False
 
     def look(self, object_: Object) -> Look:
         """The live view of the job. Kills the victim in its time. Raises: ApiError, OSError"""
-        for event in self._events():
+        for event in stage.events(self._api.log(NAMESPACE, MASTER)):  # a new log at each restart
             self._last = event
             if "loss" in event:
                 self._losses[event["epoch"]] = event["loss"]
-        pods = self._pods(object_)
+        pods = stage.pods_of(self._api, object_)
         if len(self._losses) >= KILL_AFTER and not self._is_killed:
             os.kill(pid_of(self._api, VICTIM), signal.SIGKILL)
             self._is_killed = True
-        state = _state(object_)
         return Look(
             self._view(object_, pods),
             progress=(object_.get("status"), self._last, [pod["status"] for pod in pods]),
-            has_ended=state in ("Succeeded", "Failed"),
+            has_ended=phase_of(object_.get("status")) in ("Succeeded", "Failed"),
         )
-
-    def result(self, object_: Object) -> dict[str, Any]:
-        """The last event of the script. Raises: DemoFailed"""
-        if _state(object_) != "Succeeded":
-            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
-        results = [event for event in self._events() if event["event"] == "result"]
-        if not results:
-            raise DemoFailed(f"the log of {MASTER} has no result")
-        return results[-1]
-
-    def _events(self) -> list[dict[str, Any]]:
-        """What the script has told, in the log of the master. A restarted master has a new log."""
-        events = []
-        for line in self._api.log(NAMESPACE, MASTER):
-            with contextlib.suppress(msgspec.DecodeError):
-                event = msgspec.json.decode(line)
-                if isinstance(event, dict) and "event" in event:
-                    events.append(event)
-        return events
-
-    def _pods(self, object_: Object) -> list[Object]:
-        selector = f"training.kubeflow.org/job-name={object_['metadata']['name']}"
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
-        pods: list[Object] = self._api.get(path)["items"]
-        return pods
 
     def _view(self, object_: Object, pods: list[Object]) -> Group:
         head = Text.assemble(
             ("PyTorchJob: ", "cyan"),
-            f"{_state(object_):<10} processes {self._last.get('world_size', '-')}"
+            f"{phase_of(object_.get('status')):<10} processes {self._last.get('world_size', '-')}"
             f"  step {self._last.get('step', '-')}  loss {self._last_loss()}",
         )
         top = max(self._losses.values(), default=1.0)
         course = [self._losses[epoch] / top for epoch in sorted(self._losses)]
         table = Table("REPLICA", "NODE", "PHASE", "ATTEMPT", box=None)
-        for pod in sorted(pods, key=lambda item: str(item["metadata"]["name"])):
+        for pod in pods:
             attempt = (pod["metadata"].get("annotations") or {}).get("edgeai.io/attempt", "0")
             phase = (pod.get("status") or {}).get("phase", "-")
             table.add_row(pod["metadata"]["name"], pod["spec"].get("nodeName", "-"), phase, attempt)
@@ -196,9 +167,3 @@ class _Training:
 
     def _last_loss(self) -> str:
         return str(self._losses[max(self._losses)]) if self._losses else "-"
-
-
-def _state(object_: Object) -> str:
-    """The type of the job's last condition."""
-    conditions = (object_.get("status") or {}).get("conditions") or [{"type": "-"}]
-    return str(conditions[-1]["type"])

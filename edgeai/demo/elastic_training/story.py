@@ -6,12 +6,11 @@ kills a worker, and applies a ScaleIn that names a worker. The training goes on 
 it prints its outcome, the demo stops everything that it started.
 """
 
-import contextlib
 import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.console import Group
@@ -26,7 +25,8 @@ from edgeai.demo import stage
 from edgeai.demo.distributed_training import data
 from edgeai.demo.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
 from edgeai.demo.faults import pid_of
-from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
+from edgeai.demo.stage import NAMESPACE, DemoFailed, Event, Look, Stage
+from edgeai.faults.summary import phase_of
 
 NAME: Final = "elastic-training"
 LAUNCHER: Final = f"{NAME}-launcher"
@@ -35,8 +35,6 @@ REMOVED: Final = f"{NAME}-worker-1"  # by scale_in.yaml
 STEPS: Final = 1000
 PAUSE_S: Final = 0.1  # after each step, slow enough for a user to watch, until the last change
 STEPS_BETWEEN: Final = 20  # before the first change and between two
-
-Event = dict[str, Any]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -59,7 +57,7 @@ def run(output: Output) -> int:
 def _story(on: Stage) -> Outcome:
     on.console.print(Panel.fit("[bold]Elastic training[/]: workers come, one is killed and one "
                                "leaves, and the training goes on"))  # fmt: skip
-    running = stage.start(on, data.write)
+    running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
     objects = stage.apply(on, running, [rendered(JOB, placement)])
     training = _Training(on, running, placement)
@@ -85,31 +83,26 @@ class _Training:
 
     def look(self, object_: Object) -> Look:
         """The live view of the job. Makes the next change in its time. Raises: ApiError, OSError"""
-        self._events = self._read_events()
-        pods = self._pods()
+        self._events = [*stage.events(self._api.log(NAMESPACE, LAUNCHER))]
+        pods = stage.pods_of(self._api, object_)
         if not self._is_changed:
             self._is_changed = next(self._changes, True)
-        state = _state(object_)
         return Look(
             self._view(object_, pods),
             progress=(object_.get("status"), self._events[-1:], [pod["status"] for pod in pods]),
-            has_ended=state in ("Succeeded", "Failed"),
+            has_ended=phase_of(object_.get("status")) in ("Succeeded", "Failed"),
         )
 
     def outcome(self, object_: Object) -> Outcome:
         """Raises: DemoFailed"""
-        if _state(object_) != "Succeeded":
-            raise DemoFailed(f"the job failed: {object_['status']['conditions'][-1]['message']}")
-        results = [event for event in self._read_events() if event["event"] == "result"]
-        if not results:
-            raise DemoFailed(f"the log of {LAUNCHER} has no result")
+        result = stage.result(self._api, object_, LAUNCHER)
         if not self._is_changed:
             raise DemoFailed("the training ended before all changes of its workers were made")
         return Outcome(
             workers_over_time=self._sizes(),
-            steps=results[-1]["step"],
-            final_accuracy=results[-1]["accuracy"],
-            interruptions_survived=results[-1]["losses"],
+            steps=result["step"],
+            final_accuracy=result["accuracy"],
+            interruptions_survived=result["losses"],
         )
 
     def _change(self) -> Generator[bool, None, bool]:
@@ -147,15 +140,6 @@ class _Training:
 
     # ---- what the launcher tells ---------------------------------------------------------------
 
-    def _read_events(self) -> list[Event]:
-        lines = []
-        for line in self._api.log(NAMESPACE, LAUNCHER):
-            with contextlib.suppress(msgspec.DecodeError):
-                event = msgspec.json.decode(line)
-                if isinstance(event, dict) and "event" in event:
-                    lines.append(event)
-        return lines
-
     def _last_progress(self) -> Event:
         progress = [event for event in self._events if event["event"] == "progress"]
         return progress[-1] if progress else {}
@@ -173,28 +157,20 @@ class _Training:
 
     # ---- the view ------------------------------------------------------------------------------
 
-    def _pods(self) -> list[Object]:
-        items = self._api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-        return [pod for pod in items if pod["metadata"]["name"].startswith(f"{NAME}-")]
-
     def _view(self, object_: Object, pods: list[Object]) -> Group:
         last = self._last_progress()
         head = Text.assemble(
             ("TrainingJob: ", "cyan"),
-            f"{_state(object_):<10} workers {last.get('workers', '-')}"
+            f"{phase_of(object_.get('status')):<10} workers {last.get('workers', '-')}"
             f"  step {last.get('step', '-')}  accuracy {last.get('accuracy', '-')}",
         )
         course = [event["accuracy"] for event in self._events if event["event"] == "progress"]
         sizes = " → ".join(map(str, self._sizes()))
         table = Table("POD", "NODE", "PHASE", "IN THE LIST OF HOSTS", box=None)
         hosts = (object_.get("status") or {}).get("currentWorkers") or []
-        for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
+        for pod in pods:
             name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase", "-")
             node = pod["spec"].get("nodeName", "-")
             table.add_row(name, node, phase, "yes" if name in hosts else "")
         bars = Text(stage.bars(course[-60:]), style="green")
         return Group(head, bars, Text(f"workers over time: {sizes}"), table)
-
-
-def _state(object_: Object) -> str:
-    return str((object_.get("status") or {}).get("phase") or "-")

@@ -8,15 +8,15 @@ everything that it started.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from rich.panel import Panel
 from rich.table import Table
 
-from edgeai.cli import environment, system
+from edgeai.cli import system
 from edgeai.cli.api import Object
-from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
 from edgeai.demo import rounds, stage
 from edgeai.demo.digits import CLASSES
@@ -57,18 +57,22 @@ def run(output: Output, *, isolated_edges: bool = False) -> int:
     Args:
         isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
     """
-
-    def story(on: Stage) -> Outcome:
-        return _story(on, isolated_edges=isolated_edges)
-
-    return stage.perform(story, output, keep=False)
+    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, keep=False)
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     on.console.print(Panel.fit("[bold]Federated learning[/]: three edges learn ten digits "
                                "together, and no image leaves its edge"))  # fmt: skip
     with EdgeLine(aggregator=f"{JOB}-aggregation") as line:
-        running, parts = _prepare(on, line, isolated_edges=isolated_edges)
+        running, parts = stage.start(
+            on,
+            data.write,
+            "dividing the images",
+            edges=EDGES,
+            are_edges_isolated=isolated_edges,
+            tuning=line.tuning(EDGES[CUT_OFF]),
+            on_api=line.lead_to_cloud_of,
+        )
         on.console.print(images(parts))
         # An isolated trainer calls the aggregator through its LocalController, which uses `line`.
         laid = None if isolated_edges else line
@@ -91,23 +95,6 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
         transports=stage.transports_of(object_),
         **msgspec.structs.asdict(figures),
     )
-
-
-def _prepare(
-    on: Stage, line: EdgeLine, *, isolated_edges: bool
-) -> tuple[Environment, dict[str, Part]]:
-    nodes = ", ".join((system.CLOUD, *EDGES))
-    with on.console.status(f"starting a cluster of {nodes}; dividing the images"):
-        parts = data.write(on.files)
-        running = environment.up(
-            on.state_dir,
-            edges=EDGES,
-            are_edges_isolated=isolated_edges,
-            tuning=line.tuning(EDGES[CUT_OFF]),
-            on_api=line.lead_to_cloud_of,
-        )
-    on.tick(f"GlobalManager in the cloud, LocalControllers on {', '.join(EDGES)}")
-    return running, parts
 
 
 def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:

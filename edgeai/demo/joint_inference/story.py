@@ -7,9 +7,8 @@ alone, and shows the CR from the API. Before it prints its outcome, the demo sto
 that it started, unless `keep` is set.
 """
 
-import contextlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +17,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from edgeai.cli import environment, system
+from edgeai.cli import system
 from edgeai.cli.api import Api, Object, path_of, wait_until
 from edgeai.cli.environment import Environment
 from edgeai.cli.options import Output
@@ -54,18 +53,17 @@ def run(output: Output, *, keep: bool = False, isolated_edges: bool = False) -> 
     Args:
         isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
     """
-
-    def story(on: Stage) -> Outcome:
-        return _story(on, isolated_edges=isolated_edges)
-
-    return stage.perform(story, output, keep=keep)
+    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, keep=keep)
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     console = on.console
     console.print(Panel.fit("[bold]Joint inference[/]: a small model at the edge, a large one in "
                             "the cloud for the hard samples"))  # fmt: skip
-    running, files = _prepare(on, isolated_edges=isolated_edges)
+    running, files = stage.start(
+        on, train.train, "training both models", are_edges_isolated=isolated_edges
+    )
+    on.tick("models trained on scikit-learn's handwritten digits")
     service = stage.apply(on, running, _manifests(files))
     result = _watch_stream(console, running, service, files)
     object_ = _wait_for_count(running.api, service, result["worker_upload_count"])
@@ -79,20 +77,6 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     }
     others = {field: result[field] for field in Outcome.__struct_fields__ if field in result}
     return Outcome(**told_by_status, **others)
-
-
-def _prepare(on: Stage, *, isolated_edges: bool) -> tuple[Environment, train.Files]:
-    """Start the cluster and train the models at the same time."""
-    with (
-        on.console.status("starting a cluster of cloud0, edge0, edge1; training both models"),
-        ThreadPoolExecutor(1) as pool,
-    ):
-        training = pool.submit(train.train, on.files)
-        running = environment.up(on.state_dir, are_edges_isolated=isolated_edges)
-        files = training.result()
-    on.tick("GlobalManager in the cloud, LocalControllers on edge0 and edge1")
-    on.tick("models trained on scikit-learn's handwritten digits")
-    return running, files
 
 
 def _manifests(files: train.Files) -> list[Object]:
@@ -167,13 +151,9 @@ def edge_pod(api: Api) -> str:
     return names[0]
 
 
-def worker_events(api: Api, pod: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON lines in the edge worker's log. Skip all other lines."""
-    for line in api.follow_log(NAMESPACE, pod, silence_s=SILENCE_S):
-        with contextlib.suppress(msgspec.DecodeError):
-            event = msgspec.json.decode(line)
-            if isinstance(event, dict) and "event" in event:
-                yield event
+def worker_events(api: Api, pod: str) -> Iterator[stage.Event]:
+    """What the edge worker tells, until it ends."""
+    return stage.events(api.follow_log(NAMESPACE, pod, silence_s=SILENCE_S))
 
 
 def _wait_for_count(api: Api, service: Object, uploaded: int) -> Object:
