@@ -148,9 +148,9 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(COMPILE) --extra cli --extra demo --extra build --extra dev -o requirements/dev.lock
 	$(COMPILE) --extra cli --extra demo --extra build -c requirements/dev.lock -o requirements/cli.lock
 	$(COMPILE) --extra manager -c requirements/dev.lock -o requirements/manager.lock
-	@# A role's image needs its extra alone, not the client.
-	echo kubernetes-asyncio | $(COMPILE) --excludes /dev/stdin --extra edge -c requirements/dev.lock -o requirements/edge.lock
-	printf '%s\n' aiohttp kubernetes-asyncio pyyaml | $(COMPILE) --excludes /dev/stdin --extra worker -c requirements/dev.lock -o requirements/worker.lock
+	$(COMPILE) --extra edge -c requirements/dev.lock -o requirements/edge.lock
+	@# A worker's image needs its extra alone, not the client.
+	printf '%s\n' aiohttp pyyaml | $(COMPILE) --excludes /dev/stdin --extra worker -c requirements/dev.lock -o requirements/worker.lock
 	for each in pytorch tensorflow kubeflow-training sedna-client horovod-driver browser docs go; do \
 	  $(COMPILE_GROUP) --group $$each -o requirements/$$each.lock || exit; done
 

@@ -83,7 +83,7 @@ def configure(component: str, *, level: LogLevel = "info", stream: TextIO = sys.
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(threshold)
-    for library in ("aiohttp", "websockets", "asyncio", "kubernetes_asyncio"):
-        # Below level WARNING the Kubernetes client logs response bodies, also those of Secrets.
+    for library in ("aiohttp", "websockets", "asyncio"):
+        # Below level WARNING they log headers and messages, also those with secrets.
         logging.getLogger(library).setLevel(max(threshold, logging.WARNING))
     structlog.contextvars.bind_contextvars(component=component)

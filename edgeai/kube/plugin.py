@@ -1,44 +1,69 @@
-"""Runs the exec plugin of a kubeconfig, and ends it when nobody waits for it any more.
+"""The exec plugin of a kubeconfig: a process that prints a credential. It ends with its caller.
 
-`library` gives this class to kubernetes_asyncio. The library's own leaves the process behind when
-its caller gives up, for example at a deadline or at Ctrl-C.
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
 
 import asyncio
-import logging
+import os
 import sys
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from kubernetes_asyncio.config.config_exception import ConfigException
-from kubernetes_asyncio.config.exec_provider import ExecProvider
 
 _STDOUT: Final = 1
 
-# The library logs what it raises, too. A process without logging would print it a second time.
-logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
-_FIELDS: Final = ("apiVersion", "kind", "status")
+
+class PluginFailed(Exception):
+    """A plugin cannot start, fails, or prints something else."""
 
 
-class Plugin(ExecProvider):
-    """Args, as in the library: exec_config: the entry `exec` of the user"""
+class Variable(msgspec.Struct):
+    name: str
+    value: str = ""
 
-    async def run(self, previous_response: str | None = None) -> Any:
-        """The status of the ExecCredential that the plugin prints.
 
-        Raises: ConfigException when the plugin fails or prints something else; OSError when it
-            cannot start
-        """
-        spec: dict[str, Any] = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
-        if previous_response:
-            spec["response"] = previous_response
-        exec_info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+class PluginStatus(msgspec.Struct, rename="camel"):
+    """Certificate and key are PEM texts."""
+
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    status: PluginStatus
+
+
+class Plugin(msgspec.Struct, rename="camel"):
+    """The entry `exec` of a user."""
+
+    command: str
+    api_version: str
+    args: list[str] = []
+    env: list[Variable] = []
+
+    async def run(self) -> PluginStatus:
+        """Raises: PluginFailed"""
+        spec = {"interactive": sys.stdin is not None and sys.stdin.isatty()}
+        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        variables = {variable.name: variable.value for variable in self.env}
+        variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         output = _Output()
+        try:
+            code = await self._run_into(output, {**os.environ, **variables})
+        except OSError as error:
+            raise PluginFailed(f"{self.command} cannot start: {error.strerror}") from error
+        if code:
+            stderr = " ".join(output.stderr.decode(errors="replace").split())
+            raise PluginFailed(f"process returned {code}. {stderr}".strip())
+        return self._status_in(bytes(output.stdout))
+
+    async def _run_into(self, output: "_Output", environment: dict[str, str]) -> int | None:
+        """Returns: the exit code. Raises: OSError when the command cannot start"""
         running = asyncio.get_running_loop().subprocess_exec(
-            lambda: output,
-            *self.args,
-            env={**self.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(exec_info).decode()},
-            stdin=None,
+            lambda: output, self.command, *self.args, env=environment, stdin=None
         )
         # asyncio would wait for the children of a plugin whose start is cancelled.
         start = asyncio.create_task(running, name="start of an exec plugin")
@@ -49,25 +74,18 @@ class Plugin(ExecProvider):
             transport, _ = await start
             transport.close()  # kills the plugin if it still runs
             await output.is_over.wait()
-        if code := transport.get_returncode():
-            stderr = " ".join(output.stderr.decode(errors="replace").split())
-            raise ConfigException(f"exec: process returned {code}. {stderr}".strip())
-        return self._status_in(bytes(output.stdout))
+        return transport.get_returncode()
 
-    def _status_in(self, stdout: bytes) -> Any:
+    def _status_in(self, stdout: bytes) -> PluginStatus:
         try:
-            credential = msgspec.json.decode(stdout, type=dict[str, Any])
+            credential = msgspec.json.decode(stdout, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigException(
-                f"exec: the output of the plugin is no ExecCredential: {error}"
-            ) from error
-        absent = [field for field in _FIELDS if field not in credential]
-        if absent:
-            raise ConfigException(f"exec: the output of the plugin has no {absent[0]}")
-        if credential["apiVersion"] != self.api_version:
-            text = f"{credential['apiVersion']}, and not {self.api_version} as the kubeconfig says"
-            raise ConfigException(f"exec: the apiVersion of the plugin is {text}")
-        return credential["status"]
+            problem = f"the output of the plugin is no ExecCredential: {error}"
+            raise PluginFailed(problem) from error
+        if credential.api_version != self.api_version:
+            text = f"{credential.api_version}, and not {self.api_version} as the kubeconfig says"
+            raise PluginFailed(f"the apiVersion of the plugin is {text}")
+        return credential.status
 
 
 class _Output(asyncio.SubprocessProtocol):

@@ -9,41 +9,36 @@ that was used last, so that those of a busy moment end soon after it.
 """
 
 import socket
+import ssl
 from typing import Final
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 
-from edgeai.kube.library import ApiClient
-
-# The library's own session has this buffer size. A watch event of the largest object fits.
+# A watch event of the largest object fits.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
+# Every watch occupies one connection. All other requests share the rest.
+_MAX_CONNECTIONS: Final = 256
 RECEIVE_BYTES: Final = 16 * 1024
 """The kernel's buffer for what has arrived on one connection. Linux doubles this number. One
 connection thus receives 16 MB a second from a server 2 ms away, and 0.3 MB from one 100 ms away."""
 
 
-def plain_session(api: ApiClient) -> aiohttp.ClientSession:
-    """A session of our own with the TLS settings of the library's session.
+def plain_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
+    """A session without cookies. It does not read .netrc and the environment for each request,
+    which costs more than all other work of a session for a request.
 
-    The library's session is not used, because it reads .netrc and the environment again for each
-    request, in another thread. This costs more than all other work of the session for a request.
+    Args:
+        tls: None for a server without TLS
     """
-    library = api.rest_client.pool_manager
-    connector = library.connector
-    assert isinstance(connector, aiohttp.TCPConnector)
-    session = aiohttp.ClientSession(
+    return aiohttp.ClientSession(
         connector=_Connector(
-            limit=connector.limit,
-            ssl=connector._ssl,  # the only place where the library keeps its certificates
-            socket_factory=_socket,
+            limit=_MAX_CONNECTIONS, ssl=True if tls is None else tls, socket_factory=_socket
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=_READ_BUFFER_BYTES,
     )
-    library.detach()
-    return session
 
 
 class _Connector(aiohttp.TCPConnector):

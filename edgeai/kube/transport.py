@@ -1,51 +1,39 @@
-"""Credentials, TLS and the connection pool, built on the parts that `library` loads.
+"""Requests to the API server: with credentials, on a pool of connections.
 
-kubernetes_asyncio reads kubeconfig and in-cluster credentials and builds the HTTP session. This
-module does not use the typed API, the watch and the leader election of kubernetes_asyncio
-(docs/decisions). `client` sees only ConnectionError and TimeoutError, never an error of aiohttp or
-kubernetes_asyncio.
+`client` sees only ConnectionError and TimeoutError, never an error of aiohttp.
 """
 
 import asyncio
+import contextlib
 import copy
 import http
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from edgeai.errors import SettingsError
-from edgeai.kube.kubeconfig import check
-from edgeai.kube.library import ApiClient, Configuration, config
+from edgeai.kube.credentials import (
+    TOKEN_FILE_S,
+    Credentials,
+    CredentialSource,
+    Kubeconfig,
+    ServiceAccount,
+    Unchanging,
+)
 from edgeai.kube.session import plain_session
 
 USER_AGENT: Final = "edgeai-globalmanager"
-_IN_CLUSTER: Final = "in-cluster configuration"
-# Largest number of connections. Every watch occupies one connection. All other requests share the
-# rest.
-_MAX_CONNECTIONS: Final = 256
 _RENEW_INTERVAL_S: Final = 30.0
 
 # A proxy between here and the API server closes a WebSocket on which nothing happens.
 _PING_INTERVAL_S: Final = 20.0
 _CLOSE_S: Final = 1.0  # longest wait for the server's answer to the close of a WebSocket
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
-
-Load = Callable[[Configuration], Awaitable[None]]
-
-_OF_THE_SERVER: Final = (
-    *("host", "verify_ssl", "ssl_ca_cert", "tls_server_name", "assert_hostname"),
-    *("disable_strict_ssl_verification", "proxy", "proxy_headers", "connection_pool_maxsize"),
-)
-"""What a configuration says of the server, and nothing of who asks."""
-
-
-async def _keep(_configuration: Configuration) -> None:
-    """There are no credentials to read again."""
 
 
 class Distrusted(ConnectionError):
@@ -75,23 +63,26 @@ class Transport:
     """Sends requests with the credentials of one cluster. The owner must call `close` at the end.
 
     Args:
-        source: the file or place of the configuration, for error messages
+        source: of `credentials`, to read them again
 
-    Raises: SettingsError when the TLS certificates that the configuration names cannot be used
+    Raises: SettingsError when the TLS certificates of the credentials cannot be used
     """
 
-    def __init__(self, configuration: Configuration, load: Load, source: str) -> None:
-        self.source = source
-        self._configuration = configuration
-        self._server = (configuration.host or "").rstrip("/")
-        self._load = load  # `load` reads the credentials into the same configuration again
+    def __init__(self, credentials: Credentials, source: CredentialSource) -> None:
+        self.source = source.name
+        self._credentials = credentials
+        self._credential_source = source
+        tls = None
         try:
-            self._api = ApiClient(configuration)
+            if credentials.server.startswith("https:"):
+                tls = credentials.tls()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             problem = f"its TLS certificates cannot be used: {error}"
-            raise SettingsError(source, problem) from error
-        self._proxy_options = _proxy_options(self._api, self._server)
-        self._session = plain_session(self._api)
+            raise SettingsError(source.name, problem) from error
+        # The kubeconfig's proxy-url has priority over HTTPS_PROXY and NO_PROXY.
+        self._proxy = credentials.proxy or proxy_of_environment(credentials.server) or None
+        self._session = plain_session(tls)
+        self._read_at = asyncio.get_running_loop().time()
         self._renewed_at = -_RENEW_INTERVAL_S
         self._bearer = ""  # the token of a caller; "": the credentials of the configuration
         self._under_way: set[asyncio.Timeout] = set()  # one time limit for each request under way
@@ -121,14 +112,15 @@ class Transport:
             self._connected(),
             self._session.request(
                 method,
-                self._server + path,
+                self._credentials.server + path,
                 params=query,
                 data=body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=None),
                 # A redirect would carry the request, and its body, to another server.
                 allow_redirects=False,
-                **self._proxy_options,
+                proxy=self._proxy,
+                server_hostname=self._credentials.server_name or None,
             ) as response,
         ):
             yield response
@@ -153,13 +145,14 @@ class Transport:
                 middlewares=(_check_handshake,),
             ) as session,
             session.ws_connect(
-                self._server + path,
+                self._credentials.server + path,
                 params=query,
                 headers=headers,
                 protocols=(protocol,),
                 heartbeat=_PING_INTERVAL_S,
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
-                **self._proxy_options,
+                proxy=self._proxy,
+                server_hostname=self._credentials.server_name or None,
             ) as socket,
         ):
             if socket.protocol != protocol:
@@ -168,16 +161,26 @@ class Transport:
 
     async def token(self) -> str:
         """The bearer token that requests show; "" where there is none."""
-        headers = {name.lower(): value for name, value in (await self._headers()).items()}
-        scheme, _, token = headers.get("authorization", "").partition(" ")
+        scheme, _, token = (await self._headers()).get("Authorization", "").partition(" ")
         return token if scheme == "Bearer" else ""
 
     async def _headers(self) -> dict[str, str]:
         headers = {"User-Agent": USER_AGENT}
         if self._bearer:
             return headers | {"Authorization": f"Bearer {self._bearer}"}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        if self._credentials.is_renewed:
+            await self._read_again()
+        if self._credentials.authorization:
+            headers["Authorization"] = self._credentials.authorization
         return headers
+
+    async def _read_again(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at < TOKEN_FILE_S:
+            return
+        self._read_at = now
+        with contextlib.suppress(SettingsError):  # the present token may still be good
+            self._credentials = await self._credential_source.load()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[None]:
@@ -189,7 +192,7 @@ class Transport:
                 yield
         except aiohttp.ClientConnectorCertificateError as error:
             problem = f"is not trusted ({error.certificate_error})"
-            raise Distrusted(f"the certificate of {self._server} {problem}") from error
+            raise Distrusted(f"the certificate of {self._credentials.server} {problem}") from error
         except aiohttp.ClientConnectorDNSError as error:
             raise UnknownHost(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -222,7 +225,7 @@ class Transport:
 
         Raises: SettingsError
         """
-        return type(self)(self._configuration, self._load, self.source)
+        return type(self)(self._credentials, self._credential_source)
 
     def without_credentials(self) -> Self:
         """A transport to the same server that proves nothing of this process, for `bearing`. The
@@ -232,10 +235,8 @@ class Transport:
 
         Raises: SettingsError
         """
-        bare = Configuration()
-        for name in _OF_THE_SERVER:
-            setattr(bare, name, getattr(self._configuration, name))
-        return type(self)(bare, _keep, self.source)
+        bare = self._credentials.anonymous()
+        return type(self)(bare, Unchanging(self.source, bare))
 
     def bearing(self, token: str) -> Self:
         """A transport with the same connections, whose requests show this token."""
@@ -264,7 +265,7 @@ class Transport:
         if now - self._renewed_at < _RENEW_INTERVAL_S:
             return
         self._renewed_at = now
-        await self._load(self._configuration)
+        self._credentials = await self._credential_source.load()
 
     async def close(self) -> None:
         await self._session.close()
@@ -280,19 +281,6 @@ async def _check_handshake(
     async with response:
         body = await response.content.read(_MAX_REFUSAL_BYTES)
         raise HandshakeRefused(response.status, body, response.headers.get("Retry-After"))
-
-
-def _proxy_options(api: ApiClient, server: str) -> dict[str, Any]:
-    """Options of each request. The kubeconfig's proxy-url has priority over HTTPS_PROXY and
-    NO_PROXY.
-    """
-    rest = api.rest_client
-    options = {
-        "proxy": rest.proxy or proxy_of_environment(server),
-        "proxy_headers": rest.proxy_headers,
-        "server_hostname": rest.server_hostname,
-    }
-    return {name: value for name, value in options.items() if value}
 
 
 def proxy_of_environment(server: str) -> str:
@@ -312,44 +300,5 @@ async def open_transport(kubeconfig: Path | None) -> Transport:
 
     Raises: SettingsError that names the file and the file's fault
     """
-    source = f"kubeconfig {kubeconfig}" if kubeconfig else _IN_CLUSTER
-    configuration = Configuration()
-    configuration.connection_pool_maxsize = _MAX_CONNECTIONS
-
-    async def load(target: Configuration) -> None:
-        try:
-            await _load(kubeconfig, target)
-        except SettingsError:
-            raise
-        except Exception as error:  # the loader may raise any exception for a malformed file
-            raise SettingsError(source, f"cannot be used: {_explain(error)}") from error
-        if not all(str(value).isprintable() for value in target.api_key.values()):
-            raise SettingsError(source, "its token has a line break or another control character")
-
-    await load(configuration)
-    return Transport(configuration, load, source)
-
-
-async def _load(kubeconfig: Path | None, target: Configuration) -> None:
-    if kubeconfig is None:
-        _load_in_cluster(target)
-        return
-    check(kubeconfig)
-    await config.load_kube_config(
-        config_file=str(kubeconfig), client_configuration=target, persist_config=False
-    )
-
-
-def _load_in_cluster(target: Configuration) -> None:
-    try:
-        config.load_incluster_config(client_configuration=target)  # type: ignore[no-untyped-call]
-    except config.ConfigException as error:
-        raise SettingsError(
-            _IN_CLUSTER,
-            f"{error} Outside of a pod, name a kubeconfig file.",
-        ) from error
-
-
-def _explain(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    source: CredentialSource = ServiceAccount() if kubeconfig is None else Kubeconfig(kubeconfig)
+    return Transport(await source.load(), source)

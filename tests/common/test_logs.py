@@ -51,6 +51,6 @@ def test_worker_secret_in_a_url_is_masked(stream: io.StringIO) -> None:
 
 
 def test_libraries_are_heard_from_warning_up(stream: io.StringIO) -> None:
-    logging.getLogger("kubernetes_asyncio").debug("response body: password")
-    logging.getLogger("kubernetes_asyncio").warning("trouble")
+    logging.getLogger("websockets").debug("> header: password")
+    logging.getLogger("websockets").warning("trouble")
     assert [line["event"] for line in lines(stream)] == ["trouble"]

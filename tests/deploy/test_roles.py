@@ -27,8 +27,8 @@ PACKAGES: Final = {
 }
 FOREIGN: Final = {
     "manager": {"sqlite-utils", "obstore", "numpy", "typer", "jsonpatch"},
-    "edge": {"kubernetes-asyncio", "uvloop", "numpy", "typer", "jsonpatch"},
-    "worker": {"kubernetes-asyncio", "aiohttp", "websockets", "obstore", "sqlite-utils"},
+    "edge": {"uvloop", "numpy", "typer", "jsonpatch"},
+    "worker": {"aiohttp", "websockets", "obstore", "sqlite-utils"},
 }
 
 IMPORT_ALL = """

@@ -483,7 +483,7 @@ async def test_what_this_node_does_not_use_is_not_loaded(state_dir: Path, cloud:
 
 UNUSED = {
     *(
-        "kubernetes_asyncio",
+        "edgeai.kube",
         "globalmanager",
         "edgeai.client",
         "edgeai.localcluster",

@@ -219,7 +219,7 @@ def test_the_help_loads_nothing_that_only_some_commands_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "submit" in done.stdout
-    slow = {"asyncio", "globalmanager", "http", "kubernetes_asyncio", "rich", "sklearn", "yaml"}
+    slow = {"asyncio", "globalmanager", "http", "aiohttp", "rich", "sklearn", "yaml"}
     assert not slow.intersection(done.stderr.split())
 
 

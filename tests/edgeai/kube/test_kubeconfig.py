@@ -37,7 +37,7 @@ BAD = {
         yaml.safe_dump({**GOOD, "clusters": [{"name": "c", "cluster": {}}]}),
         "cluster 'c' has no server",
     ),
-    "contexts of wrong form": (yaml.safe_dump({**GOOD, "contexts": "x"}), "'x' is not among"),
+    "contexts of wrong form": (yaml.safe_dump({**GOOD, "contexts": "x"}), "at `$.contexts`"),
     "missing authority": (yaml.safe_dump({**GOOD, "clusters": [TLS]}), "/nowhere"),
     "broken authority": (
         yaml.safe_dump({**GOOD, "clusters": [NOT_A_CERTIFICATE]}),

@@ -46,7 +46,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "it fails": ("echo no login >&2; exit 3", "process returned 3. no login"),
     "no JSON": ("echo hello", "no ExecCredential"),
     "a list": ("echo '[]'", "no ExecCredential"),
-    "no status": (f"""echo '{{"apiVersion": "{VERSION}", "kind": "x"}}'""", "has no status"),
+    "no status": (
+        f"""echo '{{"apiVersion": "{VERSION}", "kind": "x"}}'""",
+        "missing required field `status`",
+    ),
     "of another version": (
         f"echo '{json.dumps({**CREDENTIAL, 'apiVersion': 'v9'})}'",
         f"v9, and not {VERSION}",

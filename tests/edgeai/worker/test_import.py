@@ -11,7 +11,7 @@ CHECKOUT = Path(__file__).parents[3]
 PROGRAM = """
 import logging, signal, sys, threading
 import edgeai.worker
-for heavy in ("aiohttp", "kubernetes_asyncio", "structlog", "websockets", "sklearn", "yaml"):
+for heavy in ("aiohttp", "structlog", "websockets", "sklearn", "yaml"):
     assert heavy not in sys.modules, heavy
 assert threading.active_count() == 1
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
