@@ -23,6 +23,7 @@ from tests.cluster.programs import STOP_S, Program
 from tests.support.certificates import Authority, new_key, openssl
 from tests.support.kubeconfig import kubeconfig, write_private
 from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 _HOST: Final = "127.0.0.1"
 SERVICES: Final = "10.96.0.0/16"
@@ -186,11 +187,26 @@ class ControlPlane:
             command, input=text, capture_output=True, text=True, timeout=60, check=False
         )
 
-    def install_crds(self, directory: Path = CRDS) -> None:
-        """Apply them as a user would, until they are established."""
-        for arguments in (("apply",), ("wait", "--for=condition=Established", "--timeout=60s")):
-            done = self.kubectl(*arguments, "--recursive", "-f", str(directory))
+    def install_crds(self, definitions: Path | list[Object] = CRDS) -> None:
+        """Apply them as a user would, until they are established.
+
+        Args:
+            definitions: documents, or a file or folder
+        """
+        is_path = isinstance(definitions, Path)
+        source = ("--recursive", "-f", str(definitions)) if is_path else ("-f", "-")
+        documents = "" if isinstance(definitions, Path) else definitions
+        done = self.kubectl("apply", *source, documents=documents)
+        assert done.returncode == 0, done.stderr
+
+        def wait() -> bool:
+            flags = ("--for=condition=Established", "--timeout=10s")
+            done = self.kubectl("wait", *flags, *source, documents=documents)
             assert done.returncode == 0, done.stderr
+            return True
+
+        # kubectl fails as long as the API server has set no condition of a new definition.
+        eventually("established definitions", wait)
 
     def registry(self) -> dict[str, int]:
         """What etcd holds: key -> revision of its last write; heartbeats left out."""

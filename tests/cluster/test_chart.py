@@ -149,15 +149,6 @@ def test_the_chart_has_no_key() -> None:
     assert not any("genCA" in file.read_text() for file in (CHART / "templates").rglob("*.yaml"))
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    project = (CHECKOUT / "pyproject.toml").read_text()
-    (version,) = [
-        line.split('"')[1] for line in project.splitlines() if line.startswith("version = ")
-    ]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (version, version)
-
-
 def test_a_node_publishes_the_edge_port_only() -> None:
     """REST asks nobody who he is; and the limits for each address need the edge's own."""
     documents = helm.rendered(HOST)

@@ -57,10 +57,7 @@ def launch(crds: ControlPlane, system_namespace: str, tmp_path: Path) -> Iterato
 
 
 def install(plane: ControlPlane) -> None:
-    applied = plane.kubectl("apply", "-f", str(TYPES))
-    assert applied.returncode == 0, applied.stderr
-    waited = plane.kubectl("wait", "--for=condition=Established", "-f", str(TYPES))
-    assert waited.returncode == 0, waited.stderr
+    plane.install_crds(TYPES)
 
 
 @pytest.fixture

@@ -33,15 +33,11 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 def install(plane: ControlPlane, *groups: str) -> None:
     """The definitions and the rights of the chart."""
-    kinds = {*RIGHTS, "CustomResourceDefinition"}
-    documents = [each for each in helm.rendered({"groups": [*groups]}) if each["kind"] in kinds]
-    applied = plane.kubectl("apply", "-f", "-", documents=documents)
+    documents = helm.rendered({"groups": [*groups]})
+    rights = [each for each in documents if each["kind"] in RIGHTS]
+    applied = plane.kubectl("apply", "-f", "-", documents=rights)
     assert applied.returncode == 0, applied.stderr
-    definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
-    waited = plane.kubectl(
-        *("wait", "--for=condition=Established", "--timeout=30s", "-f", "-"), documents=definitions
-    )
-    assert waited.returncode == 0, waited.stderr
+    plane.install_crds([each for each in documents if each["kind"] == "CustomResourceDefinition"])
 
 
 def kubeconfig_of(plane: ControlPlane, directory: Path) -> Path:

@@ -36,20 +36,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 def served(crds: ControlPlane, copy: Copy) -> Iterator[ControlPlane]:
     """The control plane with the CRDs of both kinds, established."""
     definitions = [*copy.crds.values()]
-    applied = crds.kubectl("apply", "-f", "-", documents=definitions)
-    assert applied.returncode == 0, applied.stderr
-    for each in definitions:
-        waited = crds.kubectl(
-            "wait", "--for=condition=Established", "--timeout=30s", path_in_kubectl(each)
-        )
-        assert waited.returncode == 0, waited.stderr
+    crds.install_crds(definitions)
     yield crds
     for each in definitions:
         crds.client.delete(path_of(each))
-
-
-def path_in_kubectl(crd: Object) -> str:
-    return f"crd/{crd['metadata']['name']}"
 
 
 @pytest.fixture(scope="module")
