@@ -1,12 +1,11 @@
 """`make soak`: three replicas under churn and kills for SECONDS; prints one JSON object.
 
-    python -m tests.soak [SECONDS] [--raw DIRECTORY [--probe]]
+    python -m tests.soak [SECONDS] [--raw DIRECTORY]
 
 A real API server with its controller manager; three GlobalManagers, of which one leads; edges with
 ledgers in one process; two jobs a second made and deleted, whose workers report; a replica killed
 every so often and started again. Exits with 1 where a bound is broken, which `broken` names.
-DIRECTORY gets the samples; with --probe also where the memory of each program is
-(tests.soak.probe), which takes some memory itself.
+DIRECTORY gets the samples.
 """
 
 import argparse
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.bench.onlooker import api_session
 from tests.bench.plane import AS_DEPLOYED
 from tests.bench.samples import node_name, token_of
 from tests.cluster import binaries
@@ -30,7 +30,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import Road
 from tests.cluster.programs import Program
 from tests.cluster.samples import create_models
-from tests.soak.load import NAMESPACE, Load, api_session
+from tests.soak.load import NAMESPACE, Load
 from tests.soak.replicas import NAMES, Replicas
 from tests.soak.samples import Samples
 from tests.soak.verdict import broken
@@ -48,20 +48,17 @@ COLLECTED_S: Final = 40.0  # the collector's longest pause is 30 s
 COLLECTS_IN_TIME: Final = ("--kube-api-qps=200", "--kube-api-burst=400")
 
 
-def soak(seconds: float, *, raw: Path | None = None, probes: Path | None = None) -> dict[str, Any]:
-    """Args:
-    raw: directory for the samples
-    probes: directory for what the programs themselves know about their memory
-    """
+def soak(seconds: float, *, raw: Path | None = None) -> dict[str, Any]:
+    """Args: raw: directory for the samples"""
     with tempfile.TemporaryDirectory(prefix="edgeai-soak-") as directory:
         control_plane = ControlPlane(
             binaries.obtain(), Path(directory), controller_flags=COLLECTS_IN_TIME
         )
         with control_plane.running():
             prepare(control_plane)
-            with Road() as road, _managers(control_plane, Path(directory), probes) as managers:
+            with Road() as road, _managers(control_plane, Path(directory)) as managers:
                 road.lead_to(*(each.edge_address for each in managers.values()))
-                with _edges(Path(directory), road.port, probes) as (edges, ports):
+                with _edges(Path(directory), road.port) as (edges, ports):
                     soaking = _soak(seconds, control_plane, managers, edges, ports, raw)
                     return asyncio.run(soaking)
 
@@ -74,9 +71,7 @@ def prepare(control_plane: ControlPlane) -> None:
 
 
 @contextlib.contextmanager
-def _managers(
-    control_plane: ControlPlane, directory: Path, probes: Path | None
-) -> Iterator[dict[str, GlobalManager]]:
+def _managers(control_plane: ControlPlane, directory: Path) -> Iterator[dict[str, GlobalManager]]:
     managers = {}
     for name in NAMES:
         (directory / name).mkdir()
@@ -86,7 +81,6 @@ def _managers(
             tokens={node: token_of(node) for node in map(node_name, range(EDGES))},
             flags=("--replica-name", name, "--admissions-address-share", "1"),
             environment=AS_DEPLOYED,
-            under=_probe(probes, name),
         )
     try:
         for manager in managers.values():
@@ -98,9 +92,9 @@ def _managers(
 
 
 @contextlib.contextmanager
-def _edges(directory: Path, port: int, probes: Path | None) -> Iterator[tuple[Program, list[int]]]:
+def _edges(directory: Path, port: int) -> Iterator[tuple[Program, list[int]]]:
     ports = [free_port() for _ in range(EDGES)]
-    argv = [sys.executable, "-m", *_probe(probes, "edges"), "tests.soak.edges", str(directory)]
+    argv = [sys.executable, "-m", "tests.soak.edges", str(directory)]
     url = f"ws://127.0.0.1:{port}"
     edges = Program([*argv, url, *map(str, ports)], log=directory / "edges.log")
     edges.start()
@@ -108,11 +102,6 @@ def _edges(directory: Path, port: int, probes: Path | None) -> Iterator[tuple[Pr
         yield edges, ports
     finally:
         edges.stop()
-
-
-def _probe(probes: Path | None, name: str) -> tuple[str, ...]:
-    """What runs a program, so that it writes down where its memory is."""
-    return () if probes is None else ("tests.soak.probe", str(probes / f"{name}.jsonl"))
 
 
 async def _soak(
@@ -128,10 +117,10 @@ async def _soak(
     secret = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/edgeai-worker-key"
     root_key = base64.b64decode(control_plane.client.get(secret)["data"]["key"])
     async with (
-        api_session(str(control_plane.ca), control_plane.token) as api,
+        api_session(control_plane.url, str(control_plane.ca), control_plane.token) as api,
         aiohttp.ClientSession() as workers,
     ):
-        load = Load(api, workers, url=control_plane.url, root_key=root_key, ports=ports)
+        load = Load(api, workers, root_key=root_key, ports=ports)
         begin_s = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(_sample(samples, replicas, edges, load))
@@ -168,17 +157,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("seconds", nargs="?", type=float, default=USUAL_S)
     parser.add_argument("--raw", type=Path, help="new directory for the samples")
-    parser.add_argument("--probe", action="store_true", help="also probe the programs")
     given = parser.parse_args()
     if given.seconds < LEAST_S:
         sys.exit(f"{given.seconds:g} seconds tell nothing; at least {LEAST_S:g}")
-    if given.probe and given.raw is None:
-        sys.exit("--probe needs --raw")
     raw: Path | None = given.raw and given.raw.absolute()
     if raw is not None:
         raw.mkdir(parents=True)
     try:
-        figures = soak(given.seconds, raw=raw, probes=raw if given.probe else None)
+        figures = soak(given.seconds, raw=raw)
     except binaries.Unavailable as error:
         sys.exit(str(error))
     print(json.dumps(figures))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import ssl
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
@@ -92,13 +91,11 @@ class Load:
         api: aiohttp.ClientSession,
         workers: aiohttp.ClientSession,
         *,
-        url: str,
         root_key: bytes,
         ports: list[int],
     ) -> None:
         self.counts = Counts()
         self._api, self._workers = api, workers
-        self._url = url
         self._root_key = root_key
         self._ports = ports
         self._jobs: dict[str, SoakJob] = {}  # by uid
@@ -241,7 +238,7 @@ class Load:
                 "allowWatchBookmarks": "true",
             }
             async with self._api.get(
-                self._url + path, params=query, timeout=timeout, raise_for_status=True
+                path, params=query, timeout=timeout, raise_for_status=True
             ) as answer:
                 async for line in answer.content:
                     event = json.loads(line)
@@ -259,9 +256,7 @@ class Load:
             self._living.add(uid)
 
     async def _request(self, method: str, path: str, body: Any = None) -> Object:
-        async with self._api.request(
-            method, self._url + path, json=body, raise_for_status=True
-        ) as answer:
+        async with self._api.request(method, path, json=body, raise_for_status=True) as answer:
             told: Object = await answer.json()
             return told
 
@@ -269,9 +264,3 @@ class Load:
 def _owners(object_: Object) -> list[Object]:
     owners: list[Object] = object_["metadata"].get("ownerReferences") or []
     return owners
-
-
-def api_session(ca: str, token: str) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca), limit=64)
-    headers = {"Authorization": f"Bearer {token}"}
-    return aiohttp.ClientSession(connector=connector, headers=headers, read_bufsize=2**22)

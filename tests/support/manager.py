@@ -29,7 +29,6 @@ class GlobalManager(Program):
     tokens: of nodes, by name
     flags: further ones; they win
     environment: of the process, beside this one's
-    under: a module that runs the program, and its arguments
     """
 
     def __init__(
@@ -41,14 +40,13 @@ class GlobalManager(Program):
         tokens: Mapping[str, str] = TOKENS,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
-        under: Sequence[str] = (),
     ) -> None:
         self.http_port = free_port()
         self.edge_address = f"{_HOST}:{free_port()}"
         token_file = directory / "edge-tokens"
         token_file.write_text("".join(f"{n} {_digest(token)}\n" for n, token in tokens.items()))
         argv = [
-            *(sys.executable, "-m", *under, "globalmanager", "--kubeconfig", str(kubeconfig)),
+            *(sys.executable, "-m", "globalmanager", "--kubeconfig", str(kubeconfig)),
             *("--system-namespace", system_namespace, "--edge-token-file", str(token_file)),
             *("--edge-address", self.edge_address, "--edge-plaintext", "allow"),
             *("--http-address", f"{_HOST}:{self.http_port}", "--http-auth", "none"),

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, Object, ResourceType, ref_of
@@ -23,19 +24,52 @@ from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.cluster.training import tf_job
 from tests.globalmanager.cluster import TOKEN as API_TOKEN
 from tests.localcontroller.test_process import Controller
-from tests.monitoring.faulty_api import Answers, FaultyApi
 from tests.monitoring.rules import alerts
 from tests.monitoring.scraper import Prometheus, scraping
 from tests.monitoring.test_dashboard import EXPRESSIONS
 from tests.monitoring.test_metrics import METRICS, PAGE
 from tests.relay.world import authorization
 from tests.support.certificates import Authority
+from tests.support.http_server import headers_of, passing_on, serving
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.waiting import async_eventually
 from tests.system.manager_world import NODE, ManagerAndNode, Place, items_of, running_node, world
 from tests.system.next_release import THIS, Release
 
 __all__ = ["world"]  # a fixture
+
+Answers = Callable[[str, str], int]
+"""Method and path -> the HTTP status of an error; 0: the API answers."""
+
+
+class FaultyApi:
+    """A proxy before the Kubernetes API that answers some requests itself, with an error."""
+
+    def __init__(self, target: str, answers: Answers) -> None:
+        self._target, self._answers = target, answers
+        self.url = ""
+        self._session: aiohttp.ClientSession
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["FaultyApi"]:
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as self._session,
+            serving(self._handle) as self.url,
+        ):
+            yield self
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if status := self._answers(request.method, request.path):
+            body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
+            return web.json_response(body, status=status)
+        async with passing_on(request, self._session, self._target) as answer:
+            response = web.StreamResponse(status=answer.status, headers=headers_of(answer))
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            return response
+
 
 T = TypeVar("T", bound=Callable[..., Any])
 pytestmark = pytest.mark.timeout(300)  # some states last for half a minute
