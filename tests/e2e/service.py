@@ -7,15 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.cli.api import Object, path_of
+from edgeai.cli.api import Object
 from edgeai.demo.joint_inference.train import Figures
 from tests.support.cluster import Cluster
+from tests.support.inference import CountingService
 from tests.support.waiting import eventually
 
 RESOURCE: Final = "/apis/edgeai.io/v1alpha1/jointinferenceservices"
-COUNTED_S: Final = 90.0  # a LocalController that was cut off dials again after a minute at most
-
-COUNTS: Final = ("seen", "hard", "uploaded", "answeredByCloud", "fallbacks")
 DIFFERENCES: Final = {
     "edge_accuracy": 0.002,
     "joint_accuracy": 0.002,
@@ -48,24 +46,13 @@ def check_figure(result: Mapping[str, Any], figures: Figures, name: str) -> None
     assert result[name] == pytest.approx(getattr(figures, name), abs=DIFFERENCES[name])
 
 
-def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
-    return {name: result["counts"][name] for name in COUNTS}
-
-
-class Service:
+class Service(CountingService):
     """One in the API."""
 
     def __init__(self, cluster: Cluster, object_: Object) -> None:
+        super().__init__(cluster.client, object_)
         self._cluster = cluster
         self._metadata = object_["metadata"]
-        self.path = path_of(object_)
-
-    @property
-    def name(self) -> str:
-        return str(self._metadata["name"])
-
-    def status(self) -> dict[str, Any]:
-        return self._cluster.client.get(self.path).get("status") or {}
 
     def pods(self, role: str = "") -> list[Object]:
         root = f"/api/v1/namespaces/{self._metadata['namespace']}/pods"
@@ -77,23 +64,6 @@ class Service:
     def edge_pod(self) -> Object:
         (pod,) = self.pods("edge")
         return pod
-
-    def wait_for_uploads(self) -> None:
-        def check() -> bool:
-            status = self.status()
-            assert status.get("uploadCount"), f"status is {status}"
-            return True
-
-        eventually("uploads in the CR", check)
-
-    def wait_for_condition(self, type_: str, status: str) -> None:
-        def check() -> bool:
-            found = {each["type"]: each for each in self.status().get("conditions") or ()}
-            condition = found.get(type_, {})
-            assert condition.get("status") == status, f"it is {condition}"
-            return True
-
-        eventually(f"condition {type_}={status}", check)
 
     def result(self, *, timeout_s: float) -> dict[str, Any]:
         """What the edge worker measured, once it has streamed everything."""
@@ -115,15 +85,3 @@ class Service:
                 if isinstance(event, dict) and "event" in event:
                     events.append(event)
         return events
-
-    def wait_for_exact_counts(self, counts: Mapping[str, int]) -> None:
-        """Until the CR says exactly what the worker counted."""
-
-        def check() -> bool:
-            metrics = self.status().get("metrics") or ()
-            told = {each["key"]: int(each["value"]) for each in metrics if each["key"] in counts}
-            assert told == counts, f"the CR says {told}, the worker {counts}"
-            return True
-
-        eventually("exact counts in the CR", check, timeout_s=COUNTED_S)
-        assert self.status()["uploadCount"] == counts["uploaded"]

@@ -9,8 +9,9 @@ import pytest
 
 from edgeai.cli.api import path_of
 from edgeai.demo.joint_inference.train import Figures
-from tests.e2e.service import DIFFERENCES, Service, check_figure, counts_of, services, slower
+from tests.e2e.service import DIFFERENCES, Service, check_figure, services, slower
 from tests.support.cluster import EDGES, Cluster
+from tests.support.inference import counts_of
 from tests.support.waiting import eventually
 
 # The stream of the cut-off service takes 90 s, the minute lies within.

@@ -17,9 +17,10 @@ from edgeai.demo.joint_inference.train import Figures
 from edgeai.demo.manifests import IN_IMAGE
 from tests.e2e.containers import IMAGE
 from tests.e2e.document import TRAINING, run_page
-from tests.e2e.service import DIFFERENCES, Service, check_figure, counts_of, slower
+from tests.e2e.service import DIFFERENCES, Service, check_figure, slower
 from tests.e2e.training import ROOT, check_end, check_result, check_samples
 from tests.support.cluster import CLOUD, EDGES, Cluster
+from tests.support.inference import counts_of
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 EDGE: Final = EDGES[0]  # docs/install.md copies the files there

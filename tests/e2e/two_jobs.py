@@ -20,9 +20,10 @@ from edgeai.demo.joint_inference import manifests as inference
 from edgeai.demo.joint_inference import train
 from edgeai.demo.manifests import IN_IMAGE
 from tests.e2e.containers import IMAGE, put_on_nodes
-from tests.e2e.service import COUNTS, Service, counts_of, slower
+from tests.e2e.service import Service, slower
 from tests.e2e.training import ROOT
 from tests.support.cluster import CLOUD, EDGES, Cluster
+from tests.support.inference import COUNTS, counts_of
 from tests.support.waiting import eventually
 
 EDGE, _OTHER_EDGE = EDGES

@@ -7,12 +7,13 @@ import pytest
 
 from edgeai.demo.joint_inference import train
 from tests.e2e.document import TRAINING, run_page
-from tests.e2e.service import DIFFERENCES, check_figure, counts_of
+from tests.e2e.service import DIFFERENCES, check_figure
 from tests.e2e.training import ROOT, check_end, check_result, check_samples
 from tests.e2e.two_jobs import EDGE, running_service
 from tests.kubeedge.cluster import KubeEdge
 from tests.kubeedge.programs import RELEASE
 from tests.support.cluster import EDGES
+from tests.support.inference import counts_of
 
 pytestmark = pytest.mark.timeout(330, func_only=True)
 

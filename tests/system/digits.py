@@ -14,6 +14,7 @@ from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.joint_inference import train
 from edgeai.demo.joint_inference.manifests import Placement, objects
 from edgeai.demo.stage import NAMESPACE
+from tests.support.inference import CountingService
 from tests.support.waiting import eventually
 
 EDGE_MODULE = "edgeai.demo.joint_inference.edge_worker"
@@ -39,32 +40,13 @@ def manifests(files: Path, *, edge_env: dict[str, str]) -> list[Object]:
     return applied
 
 
-class Stream:
+class Stream(CountingService):
     """A service that is streaming; what its CR and its worker say."""
 
     def __init__(self, running: Environment, service: Object) -> None:
+        super().__init__(running.api, service)
         self.running = running
-        self.path = path_of(service)
         self._events = demo.worker_events(running.api, demo.edge_pod(running.api))
-
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.running.api.get(self.path).get("status") or {}
-        return status
-
-    def counts(self) -> dict[str, str]:
-        """status.metrics by key."""
-        return {entry["key"]: entry["value"] for entry in self.status().get("metrics") or ()}
-
-    def wait_for_uploads(self, more_than: int = 0) -> int:
-        """Until the CR counts more uploads than that. Returns: how many it counts"""
-
-        def check() -> bool:
-            count = self.status().get("uploadCount") or 0
-            assert count > more_than, f"uploadCount is {count}"
-            return True
-
-        eventually(f"more than {more_than} uploads in the CR", check)
-        return int(self.status()["uploadCount"])
 
     def result(self) -> dict[str, Any]:
         """What the worker counted in the end."""
@@ -74,33 +56,6 @@ class Stream:
         """Results of the process that runs now; the log of the one before has ended."""
         events = demo.worker_events(self.running.api, demo.edge_pod(self.running.api))
         return (event for event in events if event["event"] == "result")
-
-    def wait_for_exact_counts(self, result: dict[str, Any]) -> None:
-        """Until the CR says exactly what the worker counted."""
-        counted = result["counts"]
-        expected = {
-            "seen": counted["seen"],
-            "hard": counted["hard"],
-            "uploaded": counted["uploaded"],
-            "answeredByCloud": counted["answeredByCloud"],
-            "fallbacks": counted["fallbacks"],
-        }
-
-        def check() -> bool:
-            told = {key: int(value) for key, value in self.counts().items() if key in expected}
-            assert told == expected, f"the CR says {told}, the worker {expected}"
-            return True
-
-        eventually("exact counts in the CR", check)
-        assert self.status()["uploadCount"] == expected["uploaded"]
-
-    def wait_for_condition(self, type_: str, status: str) -> None:
-        def check() -> bool:
-            found = {c["type"]: c for c in self.status().get("conditions") or ()}.get(type_)
-            assert (found or {}).get("status") == status, f"it is {found}"
-            return True
-
-        eventually(f"condition {type_}={status}", check)
 
 
 @contextmanager

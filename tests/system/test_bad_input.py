@@ -21,6 +21,7 @@ from edgeai.cli.api import Api, ApiError, Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import CuttingProxy
 from edgeai.demo.joint_inference import story as demo
+from tests.support.inference import counts_of
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.system.digits import PATIENTLY, manifests, streaming
 
@@ -223,7 +224,7 @@ def test_refused_change_leaves_the_running_service_alone(
         stream.wait_for_condition("ResolvedRefs", "False")
         result = stream.result()
         assert result["counts"]["fallbacks"] == 0
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))
 
 
 # After it was replaced a LocalController stays away for half of this at least.
@@ -249,7 +250,7 @@ def test_two_local_controllers_with_one_name_are_told_apart(
             node_event(quick, "DuplicateNode")
             assert process.poll() is None
         result = stream.result()
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))
 
 
 def node_event(running: Environment, reason: str) -> None:

@@ -13,6 +13,7 @@ from edgeai.cli.environment import Environment
 from edgeai.demo.cutting_proxy import Manner
 from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
+from tests.support.inference import counts_of
 from tests.support.waiting import eventually
 from tests.system import processes
 from tests.system.conftest import IMAGES
@@ -36,7 +37,7 @@ def test_killed_manager_comes_back_and_nothing_is_lost(
         killed = processes.kill(running, *victim)
         processes.wait_for_successor(running, killed, *victim)
         stream.wait_for_uploads(before)
-        stream.wait_for_exact_counts(stream.result())
+        stream.wait_for_exact_counts(counts_of(stream.result()))
         assert processes.pids_of(running, EDGE_MODULE) == edge_worker, "the worker was disturbed"
 
 
@@ -45,7 +46,7 @@ def test_killed_edge_worker_comes_back_and_its_counts_are_kept(
 ) -> None:
     with streaming(running, model_files, **SLOWLY) as stream:
         stream.wait_for_uploads()
-        told_before = int(stream.counts()["seen"])
+        told_before = stream.counts()["seen"]
         killed = processes.kill(running, EDGE_MODULE)
         processes.wait_for_successor(running, killed, EDGE_MODULE)
         second = next(stream.results_after_restart())["counts"]["seen"]
@@ -70,13 +71,13 @@ def test_killed_cloud_worker_is_healed_and_the_edge_answers_meanwhile(
         stream.wait_for_uploads()
         killed = processes.kill(running, CLOUD_MODULE)
         processes.wait_for_successor(running, killed, CLOUD_MODULE)
-        answered_before = int(stream.counts()["answeredByCloud"])
+        answered_before = stream.counts()["answeredByCloud"]
         result = stream.result()
         counts = result["counts"]
         assert counts["fallbacks"] > 0, "the edge was never asked to answer"
         assert counts["answeredByCloud"] > answered_before, "the cloud never answered again"
         assert counts["hard"] == counts["answeredByCloud"] + counts["fallbacks"]
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))
         stream.wait_for_condition("Running", "True")
 
 
@@ -87,7 +88,7 @@ def test_deleted_cloud_pod_is_replaced(running: Environment, model_files: Path) 
         running.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{old}")
         eventually("another pod", lambda: cloud_pod(running) != old)
         result = stream.result()
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))
         stream.wait_for_condition("Running", "True")
 
 
@@ -123,7 +124,7 @@ def test_cut_link_loses_nothing(line: Line, model_files: Path, manner: Manner) -
         line.proxy.mend()
         stream.wait_for_uploads(counted)
         result = stream.result()
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))
         assert counted >= before
         assert result["counts"]["fallbacks"] == 0, "the worker noticed a cut that was not its own"
         assert line.proxy.connections > connections, "nothing was cut"
@@ -141,9 +142,9 @@ def test_last_counts_outlive_a_cut_line_and_a_killed_local_controller(
         with processes.stopped(line.running, EDGE_MODULE):
             killed = processes.kill(line.running, *LOCALCONTROLLER)
             processes.wait_for_successor(line.running, killed, *LOCALCONTROLLER)
-            assert int(stream.counts()["seen"]) < result["counts"]["seen"], "nothing was withheld"
+            assert stream.counts()["seen"] < result["counts"]["seen"], "nothing was withheld"
             line.proxy.mend()
-            stream.wait_for_exact_counts(result)
+            stream.wait_for_exact_counts(counts_of(result))
 
 
 def test_last_counts_outlive_a_global_manager_that_is_killed_at_once(
@@ -153,7 +154,7 @@ def test_last_counts_outlive_a_global_manager_that_is_killed_at_once(
         result = stream.result()
         with processes.stopped(running, EDGE_MODULE):
             processes.kill(running, *GLOBALMANAGER)
-            stream.wait_for_exact_counts(result)
+            stream.wait_for_exact_counts(counts_of(result))
         assert result["counts"]["seen"] == IMAGES
 
 
@@ -161,4 +162,4 @@ def test_stream_without_fault_counts_exactly(running: Environment, model_files: 
     with streaming(running, model_files, **PATIENTLY) as stream:
         result = stream.result()
         assert result["counts"]["fallbacks"] == 0
-        stream.wait_for_exact_counts(result)
+        stream.wait_for_exact_counts(counts_of(result))

@@ -9,6 +9,7 @@ from edgeai.cli import system
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import story as demo
 from edgeai.demo.stage import NAMESPACE
+from tests.support.inference import counts_of
 from tests.support.waiting import PATIENCE_S
 from tests.system.digits import streaming
 
@@ -32,7 +33,7 @@ def secrets_of(running: Environment) -> set[str]:
 
 def test_no_secret_is_shown(running: Environment, model_files: Path) -> None:
     with streaming(running, model_files) as stream:
-        stream.wait_for_exact_counts(stream.result())
+        stream.wait_for_exact_counts(counts_of(stream.result()))
         secrets = secrets_of(running)
         assert len(secrets) >= 8, "worker secret, two tokens, key; each as text and in base64"
         shown = {

@@ -9,6 +9,7 @@ import pytest
 from edgeai.cli import environment, system
 from edgeai.cli.environment import Environment
 from edgeai.demo.joint_inference import story as demo
+from tests.support.inference import counts_of
 from tests.support.waiting import eventually
 from tests.system.digits import streaming
 
@@ -52,7 +53,7 @@ def disk_writes(running: Environment) -> dict[str, tuple[int, int]]:
 
 def test_settled_system_writes_nothing(running: Environment, model_files: Path) -> None:
     with streaming(running, model_files, HEARTBEAT_SECONDS="1") as stream:
-        stream.wait_for_exact_counts(stream.result())
+        stream.wait_for_exact_counts(counts_of(stream.result()))
         # A report of counts alone leads to a plan some seconds later, which adds this condition.
         eventually("the last plan", lambda: "CloudReachable" in conditions(running))
         seen: list[dict[str, str]] = []

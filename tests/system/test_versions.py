@@ -27,6 +27,7 @@ from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from localcontroller.ledger.file import LEDGER, LedgerFile
 from localcontroller.link.link import FLOOR_S
+from tests.support.inference import CountingService
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.system import counting_worker, next_release, processes
 
@@ -128,33 +129,21 @@ class VersionPair:
         return pods
 
 
-class Service:
-    """A JointInferenceService whose edge worker counts all the time."""
+class Service(CountingService):
+    """Its edge worker counts all the time."""
 
     def __init__(self, installed: VersionPair, service: Object) -> None:
+        super().__init__(installed.running.api, service)
         self._running = installed.running
-        self.name: str = service["metadata"]["name"]
-        self.path = path_of(service)
 
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._running.api.get(self.path).get("status") or {}
-        return found
+    def wait_for_more(self) -> None:
+        """Until the CR counts more than it does now."""
+        self.wait_for_uploads(self.status().get("uploadCount") or 0)
 
     def entry(self) -> dict[str, Any]:
         """What its edge worker reported."""
         found: dict[str, Any] = (self.status().get("workers") or {}).get(f"{self.name}-edge", {})
         return found
-
-    def wait_for_more(self) -> None:
-        """Until the CR counts more than it does now."""
-        before = self.status().get("uploadCount") or 0
-
-        def check() -> bool:
-            count = self.status().get("uploadCount") or 0
-            assert count > before, f"uploadCount is {count}"
-            return True
-
-        eventually(f"more than {before} uploads", check)
 
     def worker(self) -> int:
         """Pid of its edge worker."""
@@ -170,16 +159,6 @@ class Service:
         log = self._running.api.follow_log(NAMESPACE, pod["metadata"]["name"], silence_s=PATIENCE_S)
         counts: dict[str, int] = json.loads(next(line for line in log if line.startswith("{")))
         return counts
-
-    def wait_for_exactly(self, counts: dict[str, int]) -> None:
-        def check() -> bool:
-            entries = self.status().get("metrics") or ()
-            told = {e["key"]: int(e["value"]) for e in entries if e["key"] in counts}
-            assert told == counts, f"the CR says {told}, the worker {counts}"
-            return True
-
-        eventually("exact counts in the CR", check)
-        assert self.status()["uploadCount"] == counts["uploaded"] > 0
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +237,7 @@ def test_one_version_apart_they_speak_the_older(
     with counting(installed, tmp_path) as service:
         held = {task["key"] for task in installed.edge("tasks")["items"]}
         assert f"jointinferenceservices.edgeai.io/{NAMESPACE}/{service.name}" in held
-        service.wait_for_exactly(service.finish())
+        service.wait_for_exact_counts(service.finish())
 
 
 ROLLED: Final = (
@@ -280,7 +259,7 @@ def test_upgrade_and_rollback_under_a_service_lose_nothing(
             installed.install(globalmanager, localcontroller)
             installed.wait_for_session(version)
             service.wait_for_more()
-        service.wait_for_exactly(service.finish())
+        service.wait_for_exact_counts(service.finish())
         assert service.worker() == worker, "the worker was disturbed"
         assert service.entry()["attempt"] == 1
     # Else the ledger was never that of the next release.
@@ -344,7 +323,7 @@ def test_without_a_common_version_both_say_so_and_nothing_is_lost(
         _assert_patient(installed)
         installed.install(Release.THIS, Release.THIS)
         installed.wait_for_session(NEWEST)
-        service.wait_for_exactly(service.finish())
+        service.wait_for_exact_counts(service.finish())
 
 
 def _is_refused(installed: VersionPair, says: str) -> bool:
