@@ -12,9 +12,9 @@ from typing import Final
 from tests.bench.process import DEADLINE_S
 from tests.bench.samples import MODEL, NAMESPACE, node_name, token_of
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from edgeai.cli.api import Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.lines import Passed
 from tests.cluster.samples import create_models, service
+from tests.support.client import Client
 
 PLURAL: Final = "jointinferenceservices"
 NOT_FOUND: Final = 404

@@ -9,9 +9,9 @@ import pytest
 
 from tests.cluster import binaries, decoder, helm, kueue
 from tests.cluster.binaries import Unavailable
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
+from tests.support.client import Client
 from tests.support.cluster import Cluster, prepared
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 

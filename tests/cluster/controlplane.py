@@ -8,6 +8,7 @@ import base64
 import json
 import secrets
 import signal
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,9 @@ from typing import Any, Final, Self
 
 import yaml
 
-from tests.cluster.client import Client
 from tests.cluster.programs import STOP_S, Program
 from tests.support.certificates import Authority, new_key, openssl
+from tests.support.client import Client
 from tests.support.kubeconfig import kubeconfig, write_private
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -265,7 +266,8 @@ class ControlPlane:
 
     def client_of(self, user: str) -> Client:
         """Args: user: one of `users`"""
-        return Client(self.url, token=self._tokens[user], ca=self.ca)
+        context = ssl.create_default_context(cafile=self.ca)
+        return Client(self.url, token=self._tokens[user], context=context)
 
     def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
         """For one of `users`, to a file that only its owner reads."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from edgeai.cli.api import ApiError, Object
-from tests.cluster.client import Client
 from tests.cluster.programs import Program, ProgramEnded
+from tests.support.client import Client
 
 _DOMAIN: Final = "cluster.local"
 _PERIOD_S: Final = 1.0

@@ -5,7 +5,7 @@ from http.client import HTTPException
 from typing import Final
 
 from edgeai.cli.api import ApiError, Object
-from tests.cluster.client import Client
+from tests.support.client import Client
 
 EVERY_S: Final = 0.2
 

@@ -16,8 +16,8 @@ from edgeai.api.resources import Object
 from edgeai.api.schemas import KUBERNETES
 from edgeai.api.status import TIME
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
+from tests.support.client import Client
 
 _DOCUMENTS: Final = ("/openapi/v3/api/v1", "/openapi/v3/apis/autoscaling/v2")
 _ROOTS: Final = ("PodTemplateSpec", "MetricSpec", "HorizontalPodAutoscalerBehavior")

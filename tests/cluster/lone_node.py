@@ -13,8 +13,8 @@ from edgeai.times import micro_time, rfc3339, utc_now
 from globalmanager.ha import claims
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
-from tests.cluster.client import Client
 from tests.cluster.kubelet import EVERY_S, start
+from tests.support.client import Client
 
 _MANAGERS: Final = "labelSelector=app.kubernetes.io/name=globalmanager"
 _CLAIM_EVERY_S: Final = 5.0

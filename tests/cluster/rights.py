@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from globalmanager.manifests.rbac import NAMESPACE, ROLE, cluster_rules, namespace_rules
-from tests.cluster.client import Client
+from tests.support.client import Client
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _DENIAL: Final = re.compile(r'cannot (\w+) resource "([a-z/]+)" in API group "([a-z0-9.]*)"')

@@ -3,8 +3,8 @@
 from typing import Any
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.globalmanager.kinds.edge.samples import joint_inference_spec
+from tests.support.client import Client
 
 
 def model(name: str, namespace: str, *, group: str = "edgeai.io") -> Object:

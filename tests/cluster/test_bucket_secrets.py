@@ -5,9 +5,9 @@ from typing import Final
 from edgeai.api.resources import SECRETS
 from edgeai.cli.api import Object, path_of
 from edgeai.kube.client import KubeClient
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model, service
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

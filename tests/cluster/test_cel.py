@@ -19,10 +19,10 @@ from globalmanager.kinds.elastic.trainingjob import KIND as TRAINING
 from globalmanager.kinds.training.pytorchjob import KIND as PYTORCH
 from globalmanager.kinds.training.tfjob import KIND as TF
 from globalmanager.manifests import crds
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.globalmanager.kinds.elastic.world import example
 from tests.globalmanager.kinds.training.samples import pytorch_spec, template, tf_spec
+from tests.support.client import Client
 from tests.support.waiting import eventually
 from tests.support.world import job
 

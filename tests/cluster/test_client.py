@@ -15,11 +15,11 @@ from edgeai.cli.status_sources import from_api
 from edgeai.client import AsyncClient, Model, ModelSpec, ObjectGone, PyTorchJob, WaitTimeout
 from edgeai.client.errors import InvalidObject
 from edgeai.kube import errors
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.edgeai.cli.command import edgeai
 from tests.edgeai.client.conftest import condition, tell
 from tests.globalmanager.kinds.training.samples import pytorch_spec
+from tests.support.client import Client
 from tests.support.waiting import eventually
 
 MODEL = Model.of("small", ModelSpec(url="/models/small.npz"))

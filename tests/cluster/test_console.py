@@ -21,11 +21,11 @@ from edgeai.kube.sender import ClientSettings
 from edgeai.kube.user import SERVICE_ACCOUNTS, UserClient
 from globalmanager.rest.console.actions import KubeCallersApi
 from globalmanager.rest.errors import RequestError
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import service
 from tests.cluster.test_crds import training_job
 from tests.globalmanager.kinds.training.samples import pytorch_spec
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from edgeai.cli.api import ApiError, Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
 from tests.globalmanager.kinds.training.samples import pytorch_spec
+from tests.support.client import Client
 
 EXAMPLE = CRDS.parents[2] / "edgeai" / "demo" / "joint_inference" / "joint_inference.yaml"
 MANIFESTS = Path(__file__).parent / "manifests"

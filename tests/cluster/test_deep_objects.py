@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.samples import create_models, service
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -20,7 +20,6 @@ from edgeai.cli.api import Object, collection_of, path_of
 from globalmanager.kinds.elastic.trainingjob.hosts import NUDGE
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE, ROLE
 from tests.cluster import elastic, helm
-from tests.cluster.client import Client
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.kubelet import set_ready
 from tests.cluster.programs import Program
@@ -29,6 +28,7 @@ from tests.cluster.samples import model, service
 from tests.cluster.training import end
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.support.certificates import Authority
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.ports import free_port
 from tests.support.waiting import eventually

@@ -15,11 +15,11 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import ApiError, Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.test_joint_inference import Service
 from tests.cluster.training import end, job_path, pytorch_job, wait_for_conditions
 from tests.support.certificates import Authority
+from tests.support.client import Client
 from tests.support.inference_rules import ALL, EDGE_DEPLOYMENT, FRONT
 from tests.support.jobs import Api
 from tests.support.manager import GlobalManager

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.elastic import (
     LAUNCHER,
@@ -22,6 +21,7 @@ from tests.cluster.elastic import (
     worker,
 )
 from tests.cluster.training import NODE, end, names, uids
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, wait_for_phase
 from tests.cluster.lone_node import LoneNode
 from tests.cluster.training import end, names, uids
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.elastic import JOB, hosts, path_in, training_job, wait_for_phase, worker
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.training import end, names
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

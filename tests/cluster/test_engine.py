@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import ApiError, Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model, service
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

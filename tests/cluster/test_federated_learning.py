@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
+from tests.support.client import Client
 from tests.support.jobs import Job
 from tests.support.manager import GlobalManager
 from tests.support.node import kubelet_user

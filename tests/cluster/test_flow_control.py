@@ -14,10 +14,10 @@ import pytest
 
 from edgeai.cli.api import ApiError, Object
 from tests.cluster import binaries, helm
-from tests.cluster.client import Client
 from tests.cluster.controlplane import AUDITED, ControlPlane
 from tests.cluster.test_drift import Webhook
 from tests.cluster.training import REPLICAS, names, pytorch_job
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

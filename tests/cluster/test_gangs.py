@@ -8,7 +8,6 @@ import pytest
 
 from edgeai.cli.api import Object
 from globalmanager.kinds.shared.quantities import amount_of
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.training import (
     REPLICAS,
@@ -20,6 +19,7 @@ from tests.cluster.training import (
     uids,
     wait_for_conditions,
 )
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -20,9 +20,9 @@ from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
 from tests.cluster import decoder
 from tests.cluster.binaries import Unavailable
-from tests.cluster.client import Client
 from tests.cluster.decoder import Answer, Decoder
 from tests.cluster.schema_values import values
+from tests.support.client import Client
 
 OBJECTS: Final = int(os.environ.get("OBJECTS") or 200)
 SETTINGS: Final = settings(

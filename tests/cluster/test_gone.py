@@ -16,10 +16,10 @@ from tests.cluster.churn import (
     created_after_gone,
     created_for,
 )
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.lines import ApiLine
 from tests.cluster.samples import create_models
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

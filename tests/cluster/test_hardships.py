@@ -23,11 +23,11 @@ from edgeai.cli.api import Object, path_of
 from edgeai.ids import Uid
 from globalmanager.kinds.shared.secrets import worker_secret
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lines import ApiLine, Refusal, Road
 from tests.cluster.samples import create_models, service
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

@@ -24,11 +24,11 @@ from globalmanager.edge.identity.service_accounts import (
     ServiceAccountAuthenticator,
 )
 from globalmanager.tokenreviews import TokenReviews
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.programs import Program
 from tests.globalmanager.edge.world import EdgeSide, dial
 from tests.support.certificates import Authority, Pair
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.ports import free_port
 from tests.support.waiting import async_eventually

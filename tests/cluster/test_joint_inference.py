@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import path_of
-from tests.cluster.client import Client
 from tests.cluster.kubelet import set_ready
 from tests.cluster.samples import model, service
+from tests.support.client import Client
 from tests.support.inference_rules import PODS, InferenceRules, InferenceService, ManagerDown
 from tests.support.manager import GlobalManager
 

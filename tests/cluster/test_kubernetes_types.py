@@ -4,7 +4,7 @@ import pytest
 
 from edgeai.api.schemas import KUBERNETES
 from tests.cluster import binaries, kubernetes_types
-from tests.cluster.client import Client
+from tests.support.client import Client
 
 
 def test_the_types_are_those_that_the_api_server_describes(client: Client) -> None:

@@ -11,7 +11,6 @@ import pytest
 from edgeai.cli.api import Object, path_of
 from tests.cluster import binaries
 from tests.cluster.binaries import Unavailable
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.kueue import (
@@ -29,6 +28,7 @@ from tests.cluster.samples import model
 from tests.cluster.test_federated_learning import dataset
 from tests.cluster.training import end, names
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

@@ -9,10 +9,10 @@ import pytest
 from edgeai.cli.api import Object
 from edgeai.times import rfc3339
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import create_models, service
 from tests.cluster.training import REPLICAS, job_path, names, pytorch_job, wait_for_conditions
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

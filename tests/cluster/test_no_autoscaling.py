@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.samples import create_models, service
 from tests.cluster.test_engine import wait_for_condition
 from tests.cluster.training import job_path, pytorch_job, wait_for_conditions
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.samples import create_models, service
 from tests.cluster.test_federated_learning import dataset
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.elastic import path_in, training_job, wait_for_phase
 from tests.cluster.training import (
@@ -20,6 +19,7 @@ from tests.cluster.training import (
     uids,
     wait_for_conditions,
 )
+from tests.support.client import Client
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("manager", "kubelet")

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.elastic import path_in, training_job, wait_for_phase, worker
 from tests.cluster.kubelet import Kubelet
 from tests.cluster.test_elastic_scaling import scale_in, scale_out, wait_for_end, workers
 from tests.cluster.training import NODE, end, job_path, pytorch_job, uids, wait_for_conditions
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

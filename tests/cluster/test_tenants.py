@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from tests.cluster.client import Client
 from tests.cluster.samples import create_models, model, service
 from tests.cluster.test_federated_learning import dataset
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.globalmanager.kinds.training.samples import tf_spec
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -15,10 +15,10 @@ import pytest
 
 from edgeai.cli.api import Object
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lone_node import LoneNode
+from tests.support.client import Client
 from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 

@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.training import (
     REPLICAS,
@@ -15,6 +14,7 @@ from tests.cluster.training import (
     tf_job,
     wait_for_conditions,
 )
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

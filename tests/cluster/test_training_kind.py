@@ -12,10 +12,10 @@ import yaml
 
 from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import namespace_rules
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training
+from tests.support.client import Client
 from tests.support.jobs import Job
 from tests.support.manager import GlobalManager
 

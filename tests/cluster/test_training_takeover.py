@@ -11,7 +11,6 @@ import pytest
 from edgeai.cli.api import Object
 from edgeai.times import rfc3339, utc_now
 from tests.cluster import decoder
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.decoder import Answer, upstream_definitions
 from tests.cluster.training import (
@@ -26,6 +25,7 @@ from tests.cluster.training import (
     wait_for_conditions,
 )
 from tests.support import training_operator
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.training import REPLICAS, job_path, names, pytorch_job, wait_for_conditions
 from tests.edgeai.cli.command import edgeai
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

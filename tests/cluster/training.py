@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from edgeai.cli.api import Object
-from tests.cluster.client import Client
 from tests.support import training_operator
+from tests.support.client import Client
 from tests.support.waiting import eventually
 
 NODE: Final = "edge0"

@@ -16,7 +16,7 @@ from edgeai.localcluster import process
 from edgeai.localcluster.state import ClusterProcess
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.conformance.client import Client
+from tests.support.client import Client
 from tests.support.waiting import PATIENCE_S
 
 LOCAL_MINOR_VERSION: Final = 32
@@ -83,7 +83,8 @@ class LocalCluster(_Kubectl):
     def __init__(self, running: ClusterProcess, home: Path) -> None:
         super().__init__(shutil.which("kubectl"), running.kubeconfig, home)
         config = yaml.safe_load(running.kubeconfig.read_text())
-        self.client = Client(running.api, token=config["users"][0]["user"]["token"])
+        token = config["users"][0]["user"]["token"]
+        self.client = Client(running.api, token=token, deadline_s=PATIENCE_S)
 
 
 class RealCluster(_Kubectl):
@@ -96,8 +97,8 @@ class RealCluster(_Kubectl):
     def __init__(self, control_plane: ControlPlane, programs: Path, home: Path) -> None:
         super().__init__(str(programs / "kubectl"), control_plane.kubeconfig, home)
         context = ssl.create_default_context(cafile=control_plane.ca)
-        token = control_plane.token
-        self.client = Client(control_plane.url, token=token, context=context)
+        url, token = control_plane.url, control_plane.token
+        self.client = Client(url, token=token, context=context, deadline_s=PATIENCE_S)
         self.minor_version = _minor_version(programs / "kube-apiserver")
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.conformance.client import Object
+from edgeai.cli.api import Object
 from tests.support import widgets
 
 GROUP: Final = "conformance.test"

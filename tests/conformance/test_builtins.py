@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import configmap, deployment, pod
 from tests.conformance.space import Space

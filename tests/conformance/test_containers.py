@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.client import Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.space import Space
 from tests.support.waiting import eventually

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import Object
+from edgeai.cli.api import Object
 from tests.conformance.objects import configmap, deployment, pod, widget
 from tests.conformance.space import Space
 

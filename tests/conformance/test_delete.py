@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import Object
+from edgeai.cli.api import Object
 from tests.conformance.objects import bound_pod, configmap, owned_by, pod, widget
 from tests.conformance.space import Space
 from tests.support.waiting import eventually

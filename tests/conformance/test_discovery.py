@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.conformance.client import Client, Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
+from tests.support.client import Client
 
 
 @pytest.fixture

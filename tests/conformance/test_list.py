@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import Client, Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import (
     UNSERVED_NODE,
@@ -13,6 +13,7 @@ from tests.conformance.objects import (
     widget,
 )
 from tests.conformance.space import Space
+from tests.support.client import Client
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.conformance.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.objects import configmap, deployment, pod, widget
 from tests.conformance.space import Space
+from tests.support.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 # Merge
 

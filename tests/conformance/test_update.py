@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import JSON_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.objects import bound_pod, configmap, deployment, pod, widget
 from tests.conformance.space import Space
+from tests.support.client import JSON_PATCH
 
 
 def test_an_update_of_the_latest_version_is_kept_under_a_new_one(space: Space) -> None:

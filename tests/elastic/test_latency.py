@@ -101,9 +101,11 @@ class Pods:
             self._note(pod)
         since = listed["metadata"]["resourceVersion"]
         while not self._stopping.is_set():
-            for event in self._cluster.client.watch(PODS, since=since, timeout_s=1):
-                self._note(event["object"])
-                since = event["object"]["metadata"]["resourceVersion"]
+            where = {"resourceVersion": since, "timeoutSeconds": 1}
+            with self._cluster.client.watch(PODS, **where) as stream:
+                for event in stream.rest():
+                    self._note(event["object"])
+                    since = event["object"]["metadata"]["resourceVersion"]
 
     def _note(self, pod: Object) -> None:
         now, name, status = time.time(), pod["metadata"]["name"], pod["status"]

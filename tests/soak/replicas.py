@@ -10,7 +10,7 @@ import signal
 import time
 from typing import Final
 
-from tests.cluster.client import Client
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 
 NAMES: Final = ("east", "middle", "west")

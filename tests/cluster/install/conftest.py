@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import binaries
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE
 from tests.cluster.lone_node import LoneNode
+from tests.support.client import Client
 
 
 @pytest.fixture(scope="package")

@@ -21,7 +21,6 @@ from edgeai.cli.doctor.diagnosis import diagnose
 from edgeai.cli.doctor.finding import Finding
 from edgeai.times import micro_time
 from globalmanager.ha.elector import REPLICA_LABEL
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.install.release import Release
@@ -29,6 +28,7 @@ from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
 from tests.cluster.lone_node import LoneNode
 from tests.edgeai.cli.command import edgeai
 from tests.support.certificates import Authority
+from tests.support.client import Client
 from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 

@@ -11,12 +11,12 @@ import yaml
 
 from edgeai.cli.api import Object, path_of
 from edgeai.times import rfc3339, utc_now
-from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, RELEASE
 from tests.cluster.install.release import SERVER_SIDE, Release
 from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
 from tests.cluster.samples import model, service
+from tests.support.client import Client
 
 EDGE_SERVICE: Final = f"{CORE}/services/globalmanager-edge"
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
