@@ -1,6 +1,5 @@
 """An elastic job in a cluster whose room comes and goes."""
 
-from datetime import datetime
 from typing import Any, Final, Self
 
 from edgeai.api.pod_state import is_active
@@ -40,8 +39,6 @@ class ElasticCluster(ElasticWorld):
     def __init__(self, job: Object, *, room: int) -> None:
         super().__init__(job)
         self.room = room
-        self.now = 0.0
-        self.wait: float | None = None
         self.terminates = True
         self.ended: list[str] = []
         """Workers with a node that the job itself has deleted."""
@@ -49,10 +46,6 @@ class ElasticCluster(ElasticWorld):
         """Pods that do not start on the node that the scheduler gives them."""
         self.events: list[Event] = []
         """The events of all plans that took effect."""
-
-    @property
-    def clock(self) -> datetime:
-        return at(self.now)
 
     def _act(self, action: Action) -> None:
         if isinstance(action, Delete) and action.ref.type == PODS:
@@ -64,14 +57,8 @@ class ElasticCluster(ElasticWorld):
             if is_active(pod):
                 self.ended.append(action.ref.name)
         super()._act(action)
-        if isinstance(action, Create) and action.type == PODS:
-            marks = {"creationTimestamp": rfc3339(self.clock)}
-            self.set(action.object["metadata"]["name"], {"metadata": marks})
 
     # ---- the cluster ----
-
-    def pods_of_job(self) -> dict[str, Object]:
-        return {ref.name: pod for ref, pod in self.children.items() if ref.type == PODS}
 
     def set(self, name: str, patch: Object) -> None:
         ref = ObjectRef(PODS, "default", name)

@@ -1,13 +1,12 @@
 """A TrainingJob to which everything happens that can happen, in any order."""
 
 import random
-from datetime import datetime
 from typing import Any, Final
 
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
-from edgeai.api.resources import PODS, Object, ObjectRef
+from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import Action, Create, Delete, Result
+from globalmanager.contract import Action, Delete, Result
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
 from tests.support.world import at, merged
 
@@ -26,10 +25,7 @@ class Walk(ElasticWorld):
         pick = random_.choice
         low, start, high = sorted(random_.randint(1, 6) for _ in range(3))
         given: dict[str, Any] = {"replicas": start, "restartPolicy": pick(POLICIES)}
-        if random_.random() < 0.7:
-            given["minReplicas"] = low
-        else:
-            given["minReplicas"] = None
+        given["minReplicas"] = low if random_.random() < 0.7 else None
         given["maxReplicas"] = high if random_.random() < 0.7 else None
         given = {key: each for key, each in given.items() if each is not None}
         job = example(
@@ -43,9 +39,7 @@ class Walk(ElasticWorld):
             del spec[key]
         spec |= given
         super().__init__(job)
-        self.now = 0.0
         self.made = 0
-        self.wait: float | None = None
         self.sick = False
         """Whether half of the workers never run."""
         self.has_new_limits = False
@@ -54,10 +48,6 @@ class Walk(ElasticWorld):
         self.terminates = True
         self.lists: list[tuple[float, str, tuple[str, ...]]] = []
         """When the launcher could read which list: seconds, uid of the launcher, hosts."""
-
-    @property
-    def clock(self) -> datetime:
-        return at(self.now)
 
     # ---- what plans do ----
 
@@ -70,11 +60,6 @@ class Walk(ElasticWorld):
                 super()._act(action)
                 if is_over:
                     del self.children[action.ref]
-            case Create(type_, object_) if type_ == PODS:
-                super()._act(action)
-                ref = ObjectRef(type_, "default", object_["metadata"]["name"])
-                stamp = {"metadata": {"creationTimestamp": rfc3339(self.clock)}}
-                self.children[ref] = merged(self.children[ref], stamp)
             case _:
                 super()._act(action)
         self.look()
@@ -128,9 +113,6 @@ class Walk(ElasticWorld):
         raise AssertionError(f"does not settle: {self.plan(self.clock)}")
 
     # ---- what the world does ----
-
-    def pod_of(self, name: str) -> Object | None:
-        return self.children.get(ObjectRef(PODS, "default", name))
 
     def pods_named(self) -> list[ObjectRef]:
         return [ref for ref in self.children if ref.type == PODS]

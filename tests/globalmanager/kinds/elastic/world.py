@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from edgeai.api.elastic import GROUP, SCALE_INS, SCALE_OUTS
-from edgeai.api.resources import Object, ObjectRef, ref_of
+from edgeai.api.resources import PODS, Object, ObjectRef, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
@@ -82,6 +82,20 @@ class ElasticWorld(World):
         self.executions: dict[str, tuple[Execution, Result | None]] = {}
         self.results: list[Result] = []
         """What the next commands end with; a command without a result goes on."""
+        self.now = 0.0
+        """Since NOW, for tests in which time passes by itself."""
+        self.wait: float | None = None
+        """Of the last plan of those tests."""
+
+    @property
+    def clock(self) -> datetime:
+        return at(self.now)
+
+    def pod_of(self, name: str) -> Object | None:
+        return self.children.get(ObjectRef(PODS, "default", name))
+
+    def pods_of_job(self) -> dict[str, Object]:
+        return {ref.name: pod for ref, pod in self.children.items() if ref.type == PODS}
 
     # ---- scalers --------------------------------------------------------------------------------
 
@@ -195,6 +209,10 @@ class ElasticWorld(World):
                 self.scalers.setdefault(ref_of(type_, made), made)
             case _:
                 super()._act(action)
+                if isinstance(action, Create) and action.type == PODS:
+                    ref = ref_of(PODS, action.object)
+                    stamp = {"creationTimestamp": rfc3339(self._planned_at)}
+                    self.children[ref] = merged(self.children[ref], {"metadata": stamp})
 
     def settle(self, now: datetime = NOW) -> Self:
         for _ in range(30):
