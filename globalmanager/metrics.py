@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.engine.job_values import JobValues
 from globalmanager.engine.metrics import EngineMetrics
-from globalmanager.rest.metrics import RestMetrics
+from globalmanager.rest.server import RestMetrics
 
 
 class Metrics:

@@ -22,9 +22,8 @@ from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialLost, Credentials
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Link, default_delays
 from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics

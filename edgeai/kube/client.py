@@ -17,7 +17,6 @@ import msgspec
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import Uid
 from edgeai.kube import errors, execution
-from edgeai.kube.guard import Guard
 from edgeai.kube.lines import lines_of, log_lines
 from edgeai.kube.objects import Form, NotReadable, Page, Unreadable, decode, items_of, read
 from edgeai.kube.rate import Share
@@ -25,6 +24,7 @@ from edgeai.kube.sender import (
     ApiRequest,
     Check,
     ClientSettings,
+    Guard,
     RequestHook,
     Sender,
     new_policy,

@@ -9,7 +9,7 @@ import asyncio
 import http
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 import msgspec
@@ -17,7 +17,6 @@ import msgspec
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError, Unavailable
 from edgeai.kube import errors, execution
-from edgeai.kube.guard import Guard, Shut
 from edgeai.kube.rate import Share, SharedRate
 from edgeai.kube.remedies import OF_A_PROCESS, Remedies
 from edgeai.kube.slots import Slots
@@ -31,6 +30,21 @@ request."""
 Check = Callable[[], None]
 """Function that the client calls immediately before it sends a request, after the wait for the
 rate. When the function raises an exception, the client does not send the request."""
+
+
+class Shut(Exception):
+    """The guard permits no write now."""
+
+
+class Guard(Protocol):
+    """Decides for each write whether the client may send the write, and how long it may take."""
+
+    def passage(self) -> AbstractAsyncContextManager[None]:
+        """A context that the client enters immediately before it sends a write, and leaves after
+        the answer.
+
+        Raises: Shut, at the start, or during a write when the guard withdraws the permission
+        """
 
 
 def no_check() -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from common.clock import SYSTEM_CLOCK, Clock, loop_time
-from edgeai.kube.guard import Shut
+from edgeai.kube.sender import Shut
 
 
 class Fence:

@@ -10,14 +10,15 @@ from typing import Final
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from prometheus_client import Counter, Gauge
 
 from common.http_connections import BoundedConnections, BoundedListener, server_logger
 from common.logs import get_logger
+from common.metric_table import MetricTable, Row
 from common.ratelimit import WaitingRoom
 from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.rest.errors import answer_errors, error_answer, forbid_caching
-from globalmanager.rest.metrics import RestMetrics
 from globalmanager.rest.routes import Route
 
 log = get_logger(__name__)
@@ -28,6 +29,23 @@ MAX_HEADERS: Final = 64
 MAX_FORM_BYTES: Final = 16 * 1024
 KEEPALIVE_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 3.0
+
+
+class RestMetrics(MetricTable):
+    """All metrics of the REST server; one instance for each registry."""
+
+    connections = Row(Gauge, "edgeai_rest_connections", "Open connections of the REST API")
+    connections_cut = Row(
+        Counter,
+        "edgeai_rest_connections_cut",
+        "Connections of the REST API that ended because there was no room, or because their "
+        "address opened too many",
+    )
+    requests_delayed = Row(
+        Counter,
+        "edgeai_rest_requests_delayed",
+        "Requests that waited, because their address sent too many",
+    )
 
 
 class RestLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,20 +10,64 @@ that sends without pause costs a bounded number of commits. A final state does n
 import asyncio
 import contextlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
-from common.clock import LoopClock
+from common.clock import Clock, LoopClock
 from common.ratelimit import TokenBucket
 from common.wire import TERMINAL
 from edgeai.errors import Overloaded, Unavailable
 from edgeai.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import (
+    MAX_WORKER_PROCESSES,
+    MaySpeak,
+    WorkerMessage,
+    may_always_speak,
+)
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
-from localcontroller.workers.speakers import Speakers, WorkerKey
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker while the node is busy
 EARLY_COMMITS_PER_S: Final = 50  # of the node, within the interval of the worker
 MAX_WAITING_PROCESSES: Final = 32  # of one worker, with messages that share a commit
+
+
+SPEAKS_WITHIN_S: Final = 900.0  # a process that was silent for this time has ended
+MAX_SPEAKERS: Final = 2 * MAX_WORKER_PROCESSES  # of one worker; the ledger refuses some of them
+
+WorkerKey = tuple[Uid, WorkerName]
+
+
+class Speakers:
+    """Knows which processes of a worker may still send a message.
+
+    The ledger settles the counts of a process that may not speak any more, and of no other process:
+    a process that speaks after its settlement would count twice. The knowledge is in memory, so
+    after a start each process may still speak.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_s = clock.elapsed()
+        # The last message of each process, by instance. The worker that spoke last is at the end.
+        self._last_s: OrderedDict[WorkerKey, dict[str, float]] = OrderedDict()
+
+    def note(self, worker: WorkerKey, instances: Iterable[str]) -> MaySpeak:
+        """Note that these processes have sent a message. Returns: which processes may speak"""
+        now = self._clock.elapsed()
+        since_s = now - SPEAKS_WITHIN_S
+        last_s = self._last_s.pop(worker, {})
+        spoke = {instance: at for instance, at in last_s.items() if at >= since_s}
+        for instance in instances:
+            spoke.pop(instance, None)
+            spoke[instance] = now  # at the end, so the first one was silent for the longest time
+        while len(spoke) > MAX_SPEAKERS:
+            del spoke[next(iter(spoke))]
+        self._last_s[worker] = spoke
+        while all(at < since_s for at in next(iter(self._last_s.values())).values()):
+            self._last_s.popitem(last=False)
+        if since_s < self._started_s:
+            return may_always_speak
+        return frozenset(spoke).__contains__
 
 
 class Intake:

@@ -14,8 +14,7 @@ from edgeai.ids import WorkerName
 from localcontroller.app import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
-from localcontroller.link.addresses import Addresses
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Link, default_delays
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
-from localcontroller.workers.speakers import SPEAKS_WITHIN_S
+from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
 from tests.simulation.rules import WEIGHTS, Rules

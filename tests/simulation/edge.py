@@ -11,9 +11,8 @@ from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import WorkerMessage
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import Presented
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Link, default_delays
 from localcontroller.metrics import Metrics
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from localcontroller.ledger.attempts import WorkerMessage
-from localcontroller.workers.speakers import SPEAKS_WITHIN_S
+from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.driver import quiet_python
 from tests.simulation.world import VirtualTime

@@ -17,10 +17,9 @@ from common.logs import get_logger
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
 from edgeai.errors import Overloaded
-from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace, Toll
+from globalmanager.edge.door.admission import AddressBuckets, Lobby, LobbyPlace, Toll, Turnstile
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.tls import ServerTls, reason_of
-from globalmanager.edge.door.turnstile import Turnstile
 
 log = get_logger(__name__)
 

@@ -27,12 +27,12 @@ from globalmanager.edge.door.admission import (
     AdmissionLimits,
     FreeHandshakes,
     Lobby,
+    Turnstile,
     retry_after,
 )
 from globalmanager.edge.door.connection import CLOSE_TIMEOUT_S, EdgeConnection
 from globalmanager.edge.door.entrance import Entrance, TlsGate
 from globalmanager.edge.door.tls import ServerTls, peer_certificate
-from globalmanager.edge.door.turnstile import Turnstile
 from globalmanager.edge.identity.handshake import (
     NODE_HEADER,
     Authenticator,

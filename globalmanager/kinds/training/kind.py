@@ -10,8 +10,8 @@ from edgeai.api.resources import Object, ResourceType
 from edgeai.api.schemas import Column, Scale
 from globalmanager.contract import Kind, Suspension, UpdateRule
 from globalmanager.kinds.shared.constraints import Constraint, keywords, validations
+from globalmanager.kinds.shared.job_conditions import outcomes
 from globalmanager.kinds.shared.job_plan import event_reason
-from globalmanager.kinds.shared.outcomes import outcomes
 from globalmanager.kinds.training import gangs
 from globalmanager.kinds.training.changes import FOLLOWS, OWNS
 from globalmanager.kinds.training.edge_plan import plan_across_edge

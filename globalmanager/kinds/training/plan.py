@@ -24,9 +24,9 @@ from globalmanager.kinds.shared.job_conditions import ENDS, Conditions, State
 from globalmanager.kinds.shared.job_faults import stall_suspension
 from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
-from globalmanager.kinds.training import changes, defaults, gangs, snapshot, stalls
+from globalmanager.kinds.training import changes, gangs, snapshot, stalls
 from globalmanager.kinds.training import history as histories
-from globalmanager.kinds.training.framework import Counts, KubeflowJob
+from globalmanager.kinds.training.framework import Counts, KubeflowJob, readable_policy
 from globalmanager.kinds.training.history import Failure
 from globalmanager.kinds.training.snapshot import Snapshot
 
@@ -244,7 +244,7 @@ def _suspended(job: Snapshot) -> Plan:
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     spec: KubeflowJob | None = observed.spec
-    policy = spec.policy if spec is not None else defaults.readable_policy(observed.object)
+    policy = spec.policy if spec is not None else readable_policy(observed.object)
     ttl_s = policy.ttl_seconds_after_finished
     # The wait is part of the plan, so the deletion needs no event of another object. Upstream a job
     # once went seven hours late (kubeflow/training-operator#1533).

@@ -11,7 +11,7 @@ from common import clock
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotLeading
-from edgeai.kube.guard import Shut
+from edgeai.kube.sender import Shut
 from globalmanager.ha.fence import Fence
 from tests.globalmanager.scripted_api import ScriptedApi
 from tests.support.clock import Clock

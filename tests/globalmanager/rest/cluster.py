@@ -29,8 +29,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
-from globalmanager.rest.metrics import RestMetrics
-from globalmanager.rest.server import RestLimits, RestServer
+from globalmanager.rest.server import RestLimits, RestMetrics, RestServer
 from globalmanager.rest.streams import StreamLimits
 from tests.support.clock import Clock
 

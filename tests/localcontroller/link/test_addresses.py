@@ -9,8 +9,7 @@ import pytest
 from common import wire
 from edgeai.backoff import Backoff
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.addresses import Addresses
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.localcontroller.builders import TIMING

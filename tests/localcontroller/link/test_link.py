@@ -17,11 +17,10 @@ from edgeai.backoff import Backoff
 from edgeai.ids import WorkerName
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
 from localcontroller.link.edge_session import Welcomed
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import (
     FILES_S,
     MAX_RETRY_AFTER_S,

@@ -20,9 +20,8 @@ import pytest
 from common.wire import AUDIENCE
 from localcontroller.app import HttpServer, lost_credential
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialLost, Credentials
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Link
 from localcontroller.metrics import Metrics
 from localcontroller.rest import StatusApi

@@ -9,9 +9,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from common.relay.carrier import StreamRefused
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import Presented
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.relay_link import RelayLink
 from tests.localcontroller.builders import TIMING
 from tests.support.tasks import beside

@@ -17,9 +17,8 @@ from edgeai.ids import NodeName
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
 from globalmanager.edge.identity.certificates import CertificateAuthenticator
 from localcontroller.ledger.ledger import Ledger
-from localcontroller.link.addresses import Addresses
 from localcontroller.link.credentials import CredentialError, Credentials
-from localcontroller.link.endpoint import Endpoint
+from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import Delays, Link
 from localcontroller.metrics import Metrics
 from tests.globalmanager.edge.door.test_tls import reviewed

@@ -1,7 +1,7 @@
 """Which processes of a worker may still speak."""
 
 from edgeai.ids import Uid, WorkerName
-from localcontroller.workers.speakers import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers, WorkerKey
+from localcontroller.workers.intake import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers, WorkerKey
 from tests.support.clock import Clock
 
 DIGITS: WorkerKey = (Uid("u1"), WorkerName("digits"))

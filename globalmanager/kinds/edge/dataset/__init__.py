@@ -5,8 +5,7 @@ from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.dataset.assignments import assignments
 from globalmanager.kinds.edge.dataset.fold import DatasetFold
-from globalmanager.kinds.edge.dataset.plan import plan
-from globalmanager.kinds.edge.dataset.spec import read, references
+from globalmanager.kinds.edge.dataset.plan import plan, read, references
 
 KIND = Kind(
     definition=DEFINITION,

@@ -1,5 +1,5 @@
-"""Plans a Dataset: says whether the node has counted the samples and whether the node is in
-contact.
+"""Reads the spec of a Dataset, and plans the Dataset: says whether the node has counted the samples
+and whether the node is in contact.
 
 The engine plans again when the Dataset, its Node or the contact to the node has changed. Pure and
 total.
@@ -11,15 +11,32 @@ from typing import Final
 
 from edgeai.api.dataset import DatasetSpec
 from edgeai.api.objects import is_being_deleted
+from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.specs import check_object_name, parse_spec
 from edgeai.api.status import WAITING, Finding, Truth, mapping, worker_entries
 from edgeai.ids import NodeName, WorkerName
-from globalmanager.contract import Observed, Plan
-from globalmanager.kinds.edge import references
+from globalmanager.contract import Job, Observed, Plan
+from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.shared import contacts, status, storage
 
 COUNTED: Final = "Counted"
 
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
+
+
+def read(object_: Object) -> DatasetSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, DatasetSpec)
+    storage.check_url(spec.url)
+    # The node is the address of the assignment: without one, nobody would count.
+    check_object_name(spec.node_name, "spec.nodeName", "Node")
+    return spec
+
+
+def references(job: Job) -> frozenset[ObjectRef]:
+    """The Node that the spec names. Empty while the spec is not accepted."""
+    spec: DatasetSpec | None = job.spec
+    return frozenset({refs.node_ref(spec.node_name)} if spec else ())
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -41,10 +58,10 @@ def _findings(observed: Observed) -> tuple[Finding, ...]:
     # A change of the prefixes takes effect without an edit of the Dataset.
     fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
     if fault is not None:
-        return status.rejected(fault), references.UNRESOLVED
+        return status.rejected(fault), refs.UNRESOLVED
     spec: DatasetSpec = observed.spec
-    obstacle = references.missing_node(observed, spec.node_name, "spec.nodeName")
-    resolved = references.resolved([obstacle] if obstacle else [])
+    obstacle = refs.missing_node(observed, spec.node_name, "spec.nodeName")
+    resolved = refs.resolved([obstacle] if obstacle else [])
     return status.accepted(), resolved, _counted(observed, spec.node_name)
 
 

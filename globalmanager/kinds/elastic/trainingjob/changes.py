@@ -13,7 +13,7 @@ from edgeai.api.status import mapping
 from edgeai.api.training import CleanPods
 from globalmanager.contract import Action, Annotate, Create, Observed
 from globalmanager.kinds.elastic.trainingjob import hosts, launcher, snapshot, workers
-from globalmanager.kinds.elastic.trainingjob.host_list import HostList
+from globalmanager.kinds.elastic.trainingjob.hosts import HostList
 from globalmanager.kinds.elastic.trainingjob.launcher import OWNS
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
 from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot

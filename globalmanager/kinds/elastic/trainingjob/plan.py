@@ -31,7 +31,7 @@ from globalmanager.kinds.elastic.trainingjob import (
     stall,
     workers,
 )
-from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
+from globalmanager.kinds.elastic.trainingjob.hosts import HostList, next_list
 from globalmanager.kinds.elastic.trainingjob.replacement import Replacement
 from globalmanager.kinds.elastic.trainingjob.scalers import Scaling
 from globalmanager.kinds.elastic.trainingjob.scaling_step import StepInputs

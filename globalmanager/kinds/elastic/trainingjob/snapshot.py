@@ -21,7 +21,7 @@ from globalmanager.kinds.elastic.trainingjob.states import JobState, Launcher
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import MAX_RESTARTS, attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions
-from globalmanager.kinds.shared.outcomes import outcomes as of_all_kinds
+from globalmanager.kinds.shared.job_conditions import outcomes as of_all_kinds
 from globalmanager.kinds.shared.silent_nodes import has_quota
 
 KIND: Final = "TrainingJob"

@@ -9,8 +9,8 @@ from edgeai.api.pytorchjob import MASTER, WORKER, ElasticPolicy, PyTorchJobSpec
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, parse_spec, shown
 from globalmanager.kinds.shared.constraints import Constraint, JobForm, check, check_form
-from globalmanager.kinds.training import defaults, validation
-from globalmanager.kinds.training.framework import KubeflowJob
+from globalmanager.kinds.training import validation
+from globalmanager.kinds.training.framework import KubeflowJob, replicas_of
 from globalmanager.kinds.training.pytorchjob import elasticity
 from globalmanager.kinds.training.pytorchjob.framework import PYTORCH
 
@@ -28,7 +28,7 @@ def read(object_: Object) -> KubeflowJob:
         spec = msgspec.structs.replace(spec, nproc_per_node=str(spec.nproc_per_node))
     forms = spec.pytorch_replica_specs
     check(JobForm(object_, spec, forms), CONSTRAINTS)
-    replicas = defaults.replicas_of(PYTORCH, forms)
+    replicas = replicas_of(PYTORCH, forms)
     job = KubeflowJob(framework=PYTORCH, replicas=replicas, policy=spec.run_policy, spec=spec)
     elastic, not_elastic = elasticity.elastic_of(object_, job), elasticity.fault(object_, job)
     return msgspec.structs.replace(

@@ -10,8 +10,8 @@ from edgeai.api.specs import InvalidSpec, parse_spec
 from edgeai.api.tfjob import SuccessPolicy, TFJobSpec
 from edgeai.api.training import CleanPods, ReplicaForm
 from globalmanager.kinds.shared.constraints import Constraint, JobForm, check, check_form
-from globalmanager.kinds.training import defaults, validation
-from globalmanager.kinds.training.framework import Framework, KubeflowJob
+from globalmanager.kinds.training import validation
+from globalmanager.kinds.training.framework import Framework, KubeflowJob, replicas_of
 from globalmanager.kinds.training.tfjob import profiles
 from globalmanager.kinds.training.tfjob.cluster import MAX_BYTES, WORKER
 
@@ -29,7 +29,7 @@ def read(object_: Object) -> KubeflowJob:
     # v1alpha2 has this field at the top of the spec, and the API server stores every job as v1.
     if policy.clean_pod_policy is None:
         policy = msgspec.structs.replace(policy, clean_pod_policy=spec.clean_pod_policy)
-    replicas = defaults.replicas_of(framework, forms)
+    replicas = replicas_of(framework, forms)
     return KubeflowJob(
         framework=framework,
         replicas=replicas,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from globalmanager.edge.door.turnstile import Turnstile
+from globalmanager.edge.door.admission import Turnstile
 
 
 async def enter_all(turnstile: Turnstile, count: int) -> tuple[list[asyncio.Task[int]], list[int]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from globalmanager.kinds.elastic.trainingjob import files
-from globalmanager.kinds.elastic.trainingjob.host_list import HostList, next_list
+from globalmanager.kinds.elastic.trainingjob.hosts import HostList, next_list
 from tests.support.runtimes import INSTALL_S, python_with
 from tests.support.world import at
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from globalmanager.kinds.shared.outcomes import outcomes
+from globalmanager.kinds.shared.job_conditions import outcomes
 from globalmanager.kinds.training.pytorchjob import KIND
 from tests.globalmanager.kinds.training.samples import ended, pytorch_spec
 from tests.support.world import World, at, job, merged

@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.api.training import RestartPolicy
 from globalmanager.kinds.training.framework import Replicas
-from globalmanager.kinds.training.requests import requests_of
+from globalmanager.kinds.training.gangs import requests_of
 
 
 def replicas(type_: str, count: int, *resources: Any) -> Replicas:

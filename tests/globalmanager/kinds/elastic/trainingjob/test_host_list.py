@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.kinds.elastic.trainingjob.host_list import READ_S, HostList, next_list
+from globalmanager.kinds.elastic.trainingjob.hosts import READ_S, HostList, next_list
 from tests.support.world import at
 
 LONG_AGO: Final = at(-1000)
