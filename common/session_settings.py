@@ -1,29 +1,21 @@
 """The settings that GlobalManager and LocalController both have: of a session, and of traces."""
 
-from typing import Annotated
-
 import msgspec
 
 from common.session import Timing
-from common.settings import Setting
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    session_opening_s: Annotated[float, Setting("longest handshake of a session, seconds")] = 10.0
-    session_beat_s: Annotated[
-        float, Setting("longest pause between two frames to the other side, seconds")
-    ] = 15.0
-    session_silence_s: Annotated[
-        float, Setting("time without a frame after which the other side counts as gone, seconds")
-    ] = 40.0
+    session_opening_s: float = 10.0
+    """longest handshake of a session, seconds"""
+    session_beat_s: float = 15.0
+    """longest pause between two frames to the other side, seconds"""
+    session_silence_s: float = 40.0
+    """time without a frame after which the other side counts as gone, seconds"""
 
-    traces_endpoint: Annotated[
-        str,
-        Setting(
-            "URL of an OpenTelemetry collector, http://HOST:4318, that receives a trace of each "
-            "task; empty: none"
-        ),
-    ] = ""
+    traces_endpoint: str = ""
+    """URL of an OpenTelemetry collector, http://HOST:4318, that receives a trace of each task;
+    empty: none"""
 
     @property
     def timing(self) -> Timing:

@@ -1,8 +1,8 @@
 """Reads a component's settings: flags > environment > YAML file > default.
 
-A component declares its settings as the fields of one frozen msgspec.Struct. Each field is
-Annotated with a Setting, which gives the meaning of the field, and the name of its environment
-variable if this name is not EDGEAI_<FIELD>. The struct defines the flags (`edge_address` →
+A component declares its settings as the fields of one frozen msgspec.Struct. The text below a field
+is its meaning, with the unit. A field is Annotated with Env if the name of its environment variable
+is not EDGEAI_<FIELD>. The struct defines the flags (`edge_address` →
 `--edge-address`), the YAML keys (`edgeAddress`), `--help` and docs/configuration.md. An unknown
 flag or key is an error that suggests the most similar known name.
 
@@ -11,13 +11,17 @@ items, a map as comma-separated `key=value`.
 """
 
 import argparse
+import ast
 import difflib
+import inspect
 import ipaddress
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, NoReturn, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,11 +33,10 @@ CONFIG_FLAG: Final = "--config"
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """The meaning of one setting. `help` is its text in --help, and includes the unit."""
+class Env(msgspec.Struct, frozen=True):
+    """The name of a setting's environment variable."""
 
-    help: str
-    env: str = ""
+    name: str
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -42,15 +45,17 @@ class Field(msgspec.Struct, frozen=True):
     name: str  # name of the struct's field, for example edge_address
     type: Any
     default: Any  # msgspec.NODEFAULT: the setting is required
-    setting: Setting
+    env: str
+    owner: type[msgspec.Struct]
+
+    @property
+    def help(self) -> str:
+        """The meaning of the setting. Read from the source, so not at each start of a process."""
+        return _meanings(self.owner)[self.name]
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
-
-    @property
-    def env(self) -> str:
-        return self.setting.env or "EDGEAI_" + self.name.upper()
 
     @property
     def key(self) -> str:
@@ -81,16 +86,30 @@ def _without_none(type_: Any) -> Any:
 
 def fields_of(type_: type[msgspec.Struct]) -> tuple[Field, ...]:
     hints = typing.get_type_hints(type_, include_extras=True)
-    return tuple(_field(info, hints[info.name]) for info in msgspec.structs.fields(type_))
+    return tuple(_field(type_, info, hints[info.name]) for info in msgspec.structs.fields(type_))
 
 
-def _field(info: msgspec.structs.FieldInfo, hint: Any) -> Field:
-    plain, *extras = get_args(hint)
-    setting = next(extra for extra in extras if isinstance(extra, Setting))
+def _field(owner: type[msgspec.Struct], info: msgspec.structs.FieldInfo, hint: Any) -> Field:
+    env = f"EDGEAI_{info.name.upper()}"
+    if get_origin(hint) is Annotated:
+        hint, env = hint.__origin__, hint.__metadata__[0].name
     default = info.default
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()
-    return Field(info.name, plain, default, setting)
+    return Field(info.name, hint, default, env, owner)
+
+
+@cache
+def _meanings(type_: type[msgspec.Struct]) -> dict[str, str]:
+    """Field -> its text."""
+    texts: dict[str, str] = {}
+    for class_ in type_.__mro__[: -len(msgspec.Struct.__mro__)]:
+        (definition,) = ast.parse(inspect.getsource(class_)).body
+        for statements in pairwise(getattr(definition, "body", ())):
+            match statements:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def load(
@@ -120,7 +139,7 @@ def load(
         if field.is_required and field.name not in values:
             raise SettingsError(
                 f"flag {field.flag}",
-                f"is required: {field.setting.help} (or set {field.env}, or {field.key} in the "
+                f"is required: {field.help} (or set {field.env}, or {field.key} in the "
                 "configuration file)",
             )
     return type_(**values)
@@ -144,15 +163,20 @@ def _parse_flags(
         epilog="Each flag may also be given in the environment or the configuration file.",
     )
     parser.add_argument(CONFIG_FLAG, metavar="PATH", help="YAML file with settings")
+    is_help = not {"-h", "--help"}.isdisjoint(argv)
     for field in fields:
-        default = "required" if field.is_required else f"default: {field.default!s}"
-        text = f"{field.setting.help} [{field.env}; {default}]".replace("%", "%%")
+        text = _help(field) if is_help else None
         parser.add_argument(field.flag, dest=field.name, metavar="VALUE", help=text)
     values, unknown = parser.parse_known_args(list(argv))
     if unknown:
         names = [field.flag for field in fields] + [CONFIG_FLAG]
         raise SettingsError(f"flag {unknown[0]}", "is unknown" + suggest(unknown[0], names))
     return dict(vars(values))
+
+
+def _help(field: Field) -> str:
+    default = "required" if field.is_required else f"default: {field.default!s}"
+    return f"{field.help} [{field.env}; {default}]".replace("%", "%%")
 
 
 def suggest(word: str, names: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ def table(title: str, settings: type[msgspec.Struct]) -> str:
     rows = [
         f"| `{field.flag}` | `{field.env}` | `{field.key}` | {_cell(field.type_text())} | "
         f"{'**required**' if field.is_required else _code(field.default)} | "
-        f"{_cell(field.setting.help)} |"
+        f"{_cell(field.help)} |"
         for field in fields_of(settings)
     ]
     head = [

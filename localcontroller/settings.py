@@ -12,114 +12,73 @@ from urllib.parse import urlsplit
 from common.logs import LogLevel
 from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
-from common.settings import Setting, is_loopback, split_address
+from common.settings import Env, is_loopback, split_address
 from edgeai.errors import SettingsError
 from edgeai.ids import is_subdomain
 
 
 class Settings(SessionSettings, frozen=True, kw_only=True):
-    node_name: Annotated[str, Setting("name of this Kubernetes Node", env="NODENAME")]
-    global_manager: Annotated[
-        str,
-        Setting(
-            "address of the GlobalManager: wss://HOST:PORT or HOST:PORT; ws:// with "
-            "--edge-plaintext allow; several, with commas between them, where replicas have "
-            "addresses of their own",
-            env="GM_ADDRESS",
-        ),
-    ]
-    state_dir: Annotated[Path, Setting("directory of the ledger; survives restarts")] = Path(
-        "/var/lib/edgeai"
-    )
-    worker_address: Annotated[str, Setting("HOST:PORT where workers report")] = "127.0.0.1:9100"
-    status_address: Annotated[
-        str, Setting("HOST:PORT of the read-only REST API, on loopback only")
-    ] = "127.0.0.1:9101"
-    token_file: Annotated[
-        Path | None, Setting("file with the bearer token for the GlobalManager")
-    ] = None
-    ca_file: Annotated[
-        Path | None, Setting("PEM file of the CA of a wss:// GlobalManager; default: the system's")
-    ] = None
-    client_certificate: Annotated[
-        Path | None, Setting("PEM file of the client certificate for a wss:// GlobalManager")
-    ] = None
-    client_key: Annotated[Path | None, Setting("PEM file of the client certificate's key")] = None
-    edge_plaintext: Annotated[
-        Literal["refuse", "allow"],
-        Setting("allow: ws:// without TLS, on loopback or up to a proxy that speaks TLS"),
-    ] = "refuse"
-    log_level: Annotated[LogLevel, Setting("least severe level that is logged")] = "info"
-    pods_api: Annotated[
-        str,
-        Setting(
-            "URL of the cluster API or KubeEdge's MetaServer to watch pods, with rights to get, "
-            "list and watch them; empty: off"
-        ),
-    ] = ""
-    pods_token_file: Annotated[Path | None, Setting("file with the bearer token of pods-api")] = (
-        None
-    )
-    pods_ca_file: Annotated[Path | None, Setting("PEM file of the CA of pods-api")] = None
-    data_root: Annotated[
-        Path | None,
-        Setting(
-            "where the node's root, or the part of it that holds Datasets, is mounted; default: "
-            "paths are this process's own",
-            env="ROOTFS_MOUNT_DIR",
-        ),
-    ] = None
-    node_path_prefixes: Annotated[
-        tuple[str, ...],
-        Setting(
-            "directories of a node below which Datasets may be; system "
-            "directories, hidden ones and /home/USER only where a prefix names them; *: all"
-        ),
-    ] = DEFAULT_PREFIXES
-    dataset_networks: Annotated[
-        tuple[str, ...],
-        Setting(
-            "networks such as 127.0.0.0/8 from which http Datasets may come although their "
-            "addresses are refused otherwise: loopback, link-local, metadata of a cloud"
-        ),
-    ] = ()
-    credentials_dir: Annotated[
-        Path | None,
-        Setting(
-            "directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …, or "
-            "NAMESPACE.CREDENTIALNAME.ACCESS_KEY_ID, …"
-        ),
-    ] = None
-    dataset_poll_s: Annotated[
-        float, Setting("period of the checks of each Dataset for changes, seconds")
-    ] = 60.0
-    worker_silence_factor: Annotated[
-        float,
-        Setting("number of missed heartbeat intervals after which a worker counts as lost"),
-    ] = 3.0
-    ledger_max_bytes: Annotated[int, Setting("largest size of the ledger file, bytes")] = (
-        64 * 1024 * 1024
-    )
-    ledger_reserve_bytes: Annotated[
-        int, Setting("disk space kept aside so that final states fit on a full disk, bytes")
-    ] = 1024 * 1024
-    reconnect_min_s: Annotated[float, Setting("cap of the first reconnect delay, seconds")] = 1.0
-    reconnect_max_s: Annotated[float, Setting("cap of every reconnect delay, seconds")] = 60.0
-    credential_check_s: Annotated[
-        float,
-        Setting(
-            "period of the checks of token and client certificate, seconds; a new session uses "
-            "replaced ones within one more period"
-        ),
-    ] = 30.0
-    credential_lost_s: Annotated[
-        float,
-        Setting(
-            "the process ends when a credential file has been missing, or has the token of another "
-            "pod, or an expired one that is rejected, for this time, and the GlobalManager is in "
-            "reach, seconds; a restarted container then mounts its files again"
-        ),
-    ] = 300.0
+    node_name: Annotated[str, Env("NODENAME")]
+    """name of this Kubernetes Node"""
+    global_manager: Annotated[str, Env("GM_ADDRESS")]
+    """address of the GlobalManager: wss://HOST:PORT or HOST:PORT; ws:// with --edge-plaintext
+    allow; several, with commas between them, where replicas have addresses of their own"""
+    state_dir: Path = Path("/var/lib/edgeai")
+    """directory of the ledger; survives restarts"""
+    worker_address: str = "127.0.0.1:9100"
+    """HOST:PORT where workers report"""
+    status_address: str = "127.0.0.1:9101"
+    """HOST:PORT of the read-only REST API, on loopback only"""
+    token_file: Path | None = None
+    """file with the bearer token for the GlobalManager"""
+    ca_file: Path | None = None
+    """PEM file of the CA of a wss:// GlobalManager; default: the system's"""
+    client_certificate: Path | None = None
+    """PEM file of the client certificate for a wss:// GlobalManager"""
+    client_key: Path | None = None
+    """PEM file of the client certificate's key"""
+    edge_plaintext: Literal["refuse", "allow"] = "refuse"
+    """allow: ws:// without TLS, on loopback or up to a proxy that speaks TLS"""
+    log_level: LogLevel = "info"
+    """least severe level that is logged"""
+    pods_api: str = ""
+    """URL of the cluster API or KubeEdge's MetaServer to watch pods, with rights to get, list and
+    watch them; empty: off"""
+    pods_token_file: Path | None = None
+    """file with the bearer token of pods-api"""
+    pods_ca_file: Path | None = None
+    """PEM file of the CA of pods-api"""
+    data_root: Annotated[Path | None, Env("ROOTFS_MOUNT_DIR")] = None
+    """where the node's root, or the part of it that holds Datasets, is mounted; default: paths are
+    this process's own"""
+    node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
+    """directories of a node below which Datasets may be; system directories, hidden ones and
+    /home/USER only where a prefix names them; *: all"""
+    dataset_networks: tuple[str, ...] = ()
+    """networks such as 127.0.0.0/8 from which http Datasets may come although their addresses are
+    refused otherwise: loopback, link-local, metadata of a cloud"""
+    credentials_dir: Path | None = None
+    """directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …, or
+    NAMESPACE.CREDENTIALNAME.ACCESS_KEY_ID, …"""
+    dataset_poll_s: float = 60.0
+    """period of the checks of each Dataset for changes, seconds"""
+    worker_silence_factor: float = 3.0
+    """number of missed heartbeat intervals after which a worker counts as lost"""
+    ledger_max_bytes: int = 64 * 1024 * 1024
+    """largest size of the ledger file, bytes"""
+    ledger_reserve_bytes: int = 1024 * 1024
+    """disk space kept aside so that final states fit on a full disk, bytes"""
+    reconnect_min_s: float = 1.0
+    """cap of the first reconnect delay, seconds"""
+    reconnect_max_s: float = 60.0
+    """cap of every reconnect delay, seconds"""
+    credential_check_s: float = 30.0
+    """period of the checks of token and client certificate, seconds; a new session uses replaced
+    ones within one more period"""
+    credential_lost_s: float = 300.0
+    """the process ends when a credential file has been missing, or has the token of another pod, or
+    an expired one that is rejected, for this time, and the GlobalManager is in reach, seconds; a
+    restarted container then mounts its files again"""
 
     @property
     def global_manager_urls(self) -> tuple[str, ...]:

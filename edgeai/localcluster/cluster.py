@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from common.logs import get_logger
-from common.settings import Setting
+from common.settings import Env
 from common.tasks import TaskGroup
 from edgeai.errors import SettingsError
 from edgeai.localcluster.api.server import Server, serve
@@ -62,38 +62,20 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the command line and of the environment."""
 
-    state_dir: Annotated[
-        Path, Setting("directory of the cluster's objects and pods", env="LOCALCLUSTER_STATE_DIR")
-    ]
-    nodes: Annotated[
-        tuple[str, ...],
-        Setting(
-            'names of the nodes; one that begins with "cloud" is a cloud node',
-            env="LOCALCLUSTER_NODES",
-        ),
-    ] = ("cloud0", "edge0", "edge1")
-    pod_env: Annotated[
-        dict[str, str],
-        Setting("environment variables of every container", env="LOCALCLUSTER_POD_ENV"),
-    ] = {}
-    isolated_nodes: Annotated[
-        tuple[str, ...],
-        Setting(
-            "nodes whose pods reach only each other and --openings; needs root",
-            env="LOCALCLUSTER_ISOLATED_NODES",
-        ),
-    ] = ()
-    openings: Annotated[
-        tuple[str, ...],
-        Setting(
-            "what isolated nodes reach: SERVICE.NAMESPACE:PORT or ADDRESS:PORT",
-            env="LOCALCLUSTER_OPENINGS",
-        ),
-    ] = ()
+    state_dir: Annotated[Path, Env("LOCALCLUSTER_STATE_DIR")]
+    """directory of the cluster's objects and pods"""
+    nodes: Annotated[tuple[str, ...], Env("LOCALCLUSTER_NODES")] = ("cloud0", "edge0", "edge1")
+    """names of the nodes; one that begins with "cloud" is a cloud node"""
+    pod_env: Annotated[dict[str, str], Env("LOCALCLUSTER_POD_ENV")] = {}
+    """environment variables of every container"""
+    isolated_nodes: Annotated[tuple[str, ...], Env("LOCALCLUSTER_ISOLATED_NODES")] = ()
+    """nodes whose pods reach only each other and --openings; needs root"""
+    openings: Annotated[tuple[str, ...], Env("LOCALCLUSTER_OPENINGS")] = ()
+    """what isolated nodes reach: SERVICE.NAMESPACE:PORT or ADDRESS:PORT"""
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Setting("least severe message that is logged", env="LOCALCLUSTER_LOG_LEVEL"),
+        Literal["debug", "info", "warning", "error"], Env("LOCALCLUSTER_LOG_LEVEL")
     ] = "info"
+    """least severe message that is logged"""
 
 
 class Cluster:

@@ -6,19 +6,27 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from common.settings import Setting, fields_of, load, split_address
+from common.settings import Env, fields_of, load, split_address
 from edgeai.errors import SettingsError
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    node_name: Annotated[str, Setting("name of the node", env="NODENAME")]
-    qps: Annotated[float, Setting("requests per second")] = 200.0
-    verbose: Annotated[bool, Setting("say more")] = False
-    level: Annotated[Literal["debug", "info"], Setting("least level")] = "info"
-    state_dir: Annotated[Path, Setting("where state is kept")] = Path("/var/lib/edgeai")
-    ca_file: Annotated[Path | None, Setting("PEM file of a CA")] = None
-    images: Annotated[dict[str, str], Setting("image by framework")] = {}
-    groups: Annotated[tuple[str, ...], Setting("API groups")] = ("edgeai.io",)
+    node_name: Annotated[str, Env("NODENAME")]
+    """name of the node"""
+    qps: float = 200.0
+    """requests per second"""
+    verbose: bool = False
+    """say more"""
+    level: Literal["debug", "info"] = "info"
+    """least level"""
+    state_dir: Path = Path("/var/lib/edgeai")
+    """where state is kept"""
+    ca_file: Path | None = None
+    """PEM file of a CA"""
+    images: dict[str, str] = {}
+    """image by framework"""
+    groups: tuple[str, ...] = ("edgeai.io",)
+    """API groups"""
 
 
 def read(*argv: str, env: dict[str, str] | None = None) -> Sample:
