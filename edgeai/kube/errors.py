@@ -21,8 +21,8 @@ The text of an exception names the verb, the object, the server's own message an
 remedy. The text never contains a body.
 """
 
-import http
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -189,7 +189,7 @@ def from_answer(
         status = Status()
     remedy = _remedy(code, body, remedies)
     # A Kubernetes API answers plain text for a group that it does not have.
-    if not (remedy or status.message or code == http.HTTPStatus.NOT_FOUND):
+    if not (remedy or status.message or code == HTTPStatus.NOT_FOUND):
         remedy = remedies.no_api
     message = status.message or f"HTTP {code} without a Status"
     return from_status(
@@ -225,16 +225,16 @@ def from_status(
 
 
 def _remedy(code: int, body: bytes, remedies: Remedies) -> str:
-    if code == http.HTTPStatus.UNAUTHORIZED:
+    if code == HTTPStatus.UNAUTHORIZED:
         return remedies.unauthorized
-    if code == http.HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
+    if code == HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
         return remedies.plain_http
     return ""
 
 
 def _is_missing_right(status: Status) -> bool:
     """Whether RBAC forbade the request. A quota or an admission plugin also forbids requests."""
-    return status.code == http.HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
+    return status.code == HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
 
 
 def _class_of(status: Status) -> type[ApiError]:

@@ -6,9 +6,9 @@ the warnings of the API server.
 """
 
 import asyncio
-import http
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
@@ -219,7 +219,7 @@ class Sender:
                     async with self.policy.transport.websocket(
                         request.path, query=query, protocol=protocol
                     ) as socket:
-                        report(http.HTTPStatus.SWITCHING_PROTOCOLS)
+                        report(HTTPStatus.SWITCHING_PROTOCOLS)
                         deadline.reschedule(None)
                         yield socket
                 except HandshakeRefused as refused:

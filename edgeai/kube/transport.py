@@ -6,10 +6,10 @@
 import asyncio
 import contextlib
 import copy
-import http
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -276,7 +276,7 @@ async def _check_handshake(
 ) -> aiohttp.ClientResponse:
     """Raises HandshakeRefused also for a redirect, which aiohttp would follow."""
     response = await handler(request)
-    if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS:
+    if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
         return response
     async with response:
         body = await response.content.read(_MAX_REFUSAL_BYTES)

@@ -6,10 +6,10 @@ it creates and deletes objects only for a job that the API has confirmed (see ow
 """
 
 import asyncio
-import http
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from common import logs
@@ -105,7 +105,7 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
         case Invalid() | Forbidden() | TooLarge():
             reason = type(error).__name__
             return Refusal(reason, f"{error}; {_REMEDIES[reason]}")
-        case ApiError(code=http.HTTPStatus.BAD_REQUEST):  # a field has the wrong type
+        case ApiError(code=HTTPStatus.BAD_REQUEST):  # a field has the wrong type
             return Refusal("Invalid", f"{error}; {_REMEDIES['Invalid']}")
     return None
 

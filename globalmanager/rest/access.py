@@ -10,9 +10,9 @@ that a stranger with many false tokens costs the Kubernetes API little.
 import asyncio
 import contextlib
 import hashlib
-import http
 from collections.abc import AsyncIterator, Collection, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -115,7 +115,7 @@ async def is_allowed(
     try:
         await access.check(request, caller, reading)
     except RequestError as error:
-        if error.status != http.HTTPStatus.FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         return False
     return True
@@ -162,7 +162,7 @@ def _check_host(request: web.Request) -> None:
             f"Host {request.host[:64]!r}: with --http-auth none only names of loopback are "
             "answered; use 127.0.0.1 or localhost"
         )
-        raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+        raise RequestError(HTTPStatus.FORBIDDEN, problem)
 
 
 class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,7 +270,7 @@ class KubernetesAccess:
             raise _unavailable(error) from error
         if not may_do:
             message = f"User {caller.username!r} cannot {reading}"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, message)
+            raise RequestError(HTTPStatus.FORBIDDEN, message)
 
     async def _ask_right(self, caller: Caller, spec: Object) -> Answer[bool]:
         self._rights_asked.take(caller.username, self._clock.elapsed())
@@ -300,22 +300,18 @@ def _check_form(token: str) -> None:
 
 def _unauthorized(reason: str) -> RequestError:
     message = f"{reason}: send a token of the Kubernetes API, `Authorization: Bearer <token>`"
-    return RequestError(
-        http.HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"}
-    )
+    return RequestError(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _unavailable(error: Unavailable) -> RequestError:
     if isinstance(error, Overloaded):
         message = "too many callers are being checked now"
-        return RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, message)
-    return RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, f"callers cannot be checked: {error}")
+        return RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+    return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"callers cannot be checked: {error}")
 
 
 def check_names(*names: str) -> None:
     """Raises: RequestError for a name that no object can have, before anybody is asked about it"""
     for name in names:
         if not is_subdomain(name):
-            raise RequestError(
-                http.HTTPStatus.NOT_FOUND, f"{name[:64]!r} is not a valid object name"
-            )
+            raise RequestError(HTTPStatus.NOT_FOUND, f"{name[:64]!r} is not a valid object name")

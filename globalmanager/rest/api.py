@@ -4,9 +4,9 @@ app builds the Api and gives the Api's routes to the server. Only `access` may w
 Kubernetes API.
 """
 
-import http
 from collections.abc import Collection, Iterable
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -51,14 +51,14 @@ _PAGE: Final = (
 )
 _LIST: Final = (_PLURAL, _GROUP, *_PAGE)
 _NO_ACCESS: Final = (
-    http.HTTPStatus.UNAUTHORIZED,
-    http.HTTPStatus.FORBIDDEN,
-    http.HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
 )
-_NOT_READY: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE,)
+_NOT_READY: Final = (HTTPStatus.SERVICE_UNAVAILABLE,)
 _FAILURES: Final = (*_NO_ACCESS, *_NOT_READY)
-_NOT_FOUND: Final = (http.HTTPStatus.NOT_FOUND, *_FAILURES)
-_LISTED: Final = (http.HTTPStatus.BAD_REQUEST, *_NOT_FOUND)
+_NOT_FOUND: Final = (HTTPStatus.NOT_FOUND, *_FAILURES)
+_LISTED: Final = (HTTPStatus.BAD_REQUEST, *_NOT_FOUND)
 
 
 class ObjectCache(Protocol):
@@ -91,6 +91,13 @@ class Replica(Protocol):
 
     def health(self) -> Health:
         """The answer of /readyz."""
+
+
+def require_populated(replica: Replica) -> None:
+    """Raises: RequestError"""
+    if not replica.is_populated():
+        problem = "the caches are not filled yet; /readyz says what is missing"
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, problem)
 
 
 class Api:
@@ -154,7 +161,7 @@ class Api:
         await self._access.check(request, caller, Reading("list", NODES))
         types = await listable(self._access, request, caller, self._types)
         sees_tasks = len(types) == len(self._types)
-        self._require_populated()
+        require_populated(self._replica)
         nodes_by_name = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
         names = nodes_by_name.keys() | self._contacts.by_node().keys()
@@ -217,7 +224,7 @@ class Api:
             check_names(namespace)
         for type_ in types:
             await self._access.check(request, caller, Reading("list", type_, namespace))
-        self._require_populated()
+        require_populated(self._replica)
         keys = (
             ObjectKey(metadata.get("namespace", ""), metadata["name"], type_.group)
             for type_ in types
@@ -242,15 +249,13 @@ class Api:
         check_names(namespace, name)
         for type_ in types:
             await self._access.check(request, caller, Reading("get", type_, namespace, name))
-            self._require_populated()
+            require_populated(self._replica)
             object_ = self._cache.get(ObjectRef(type_, namespace, name))
             if object_ is not None:
                 return object_
         groups = ", ".join(type_.group for type_ in types)
-        raise RequestError(
-            http.HTTPStatus.NOT_FOUND,
-            f"{types[0].plural} {namespace}/{name}: no such object in {groups}",
-        )
+        problem = f"{types[0].plural} {namespace}/{name}: no such object in {groups}"
+        raise RequestError(HTTPStatus.NOT_FOUND, problem)
 
     def _types_of(self, request: web.Request) -> list[ResourceType]:
         """The types that the path and the query parameter `group` name, in the order of the search.
@@ -266,17 +271,8 @@ class Api:
             return types
         resources = ", ".join(sorted(str(type_) for type_ in self._types))
         requested = plural if group is None else f"{plural}.{group}"
-        raise RequestError(
-            http.HTTPStatus.NOT_FOUND,
-            f"{requested}: not served here; the served types are {resources}",
-        )
-
-    def _require_populated(self) -> None:
-        if not self._replica.is_populated():
-            raise RequestError(
-                http.HTTPStatus.SERVICE_UNAVAILABLE,
-                "the caches are not filled yet; /readyz says what is missing",
-            )
+        problem = f"{requested}: not served here; the served types are {resources}"
+        raise RequestError(HTTPStatus.NOT_FOUND, problem)
 
     # ---- the process ----
 

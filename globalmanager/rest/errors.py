@@ -1,7 +1,7 @@
 """Turns every failure of a REST request into an answer with an ErrorView."""
 
-import http
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +16,7 @@ from globalmanager.rest.views import ErrorView
 
 log = get_logger(__name__)
 
-_PASSING: Final = (http.HTTPStatus.SERVICE_UNAVAILABLE, http.HTTPStatus.TOO_MANY_REQUESTS)
+_PASSING: Final = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class RequestError(EdgeAIError):
@@ -24,7 +24,7 @@ class RequestError(EdgeAIError):
 
     def __init__(
         self,
-        status: http.HTTPStatus,
+        status: HTTPStatus,
         message: str,
         *,
         headers: Mapping[str, str] = MappingProxyType({}),
@@ -48,7 +48,7 @@ def answer_to(error: RequestError, response: web.Response) -> web.Response:
 
 def reason_of(status: int) -> str:
     """The reason of an HTTP status in one word, as in the Kubernetes API: 404 -> NotFound."""
-    return http.HTTPStatus(status).phrase.title().replace(" ", "")
+    return HTTPStatus(status).phrase.title().replace(" ", "")
 
 
 @web.middleware

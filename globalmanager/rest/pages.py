@@ -8,8 +8,8 @@ pages repeat or hide no other object.
 import base64
 import binascii
 import heapq
-import http
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -49,7 +49,7 @@ class Window(NamedTuple, Generic[K]):
         limit, continue_ = request.query.get("limit", ""), request.query.get("continue", "")
         if limit and not (limit.isdecimal() and len(limit) <= 9):
             problem = f"limit: {limit[:64]!r} is not a number of items"
-            raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
+            raise RequestError(HTTPStatus.BAD_REQUEST, problem)
         count = min(int(limit or 0), MAX_LIMIT)
         return cls(count or None, _decoded(continue_, key_type) if continue_ else None)
 
@@ -80,4 +80,4 @@ def _decoded(text: str, key_type: type[K]) -> K:
         return msgspec.json.decode(raw, type=key_type)
     except (binascii.Error, msgspec.DecodeError, UnicodeError) as error:
         problem = "continue: no value of an earlier page; list again without it"
-        raise RequestError(http.HTTPStatus.BAD_REQUEST, problem) from error
+        raise RequestError(HTTPStatus.BAD_REQUEST, problem) from error

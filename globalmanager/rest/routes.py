@@ -2,9 +2,9 @@
 describes them with the types of their answers.
 """
 
-import http
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ class Route(msgspec.Struct, frozen=True):
     handler: Handler
     answer: type
     parameters: tuple[Parameter, ...] = ()
-    failures: tuple[http.HTTPStatus, ...] = ()
+    failures: tuple[HTTPStatus, ...] = ()
     failure: type | None = None
     method: str = "GET"
 

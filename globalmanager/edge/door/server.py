@@ -7,8 +7,8 @@ the credentials of live sessions.
 
 import asyncio
 import functools
-import http
 import socket
+from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -278,7 +278,7 @@ class EdgeServer:
         """
         connection = cast(EdgeConnection, websocket)
         if request.path == HEALTH_PATH:
-            return connection.respond(http.HTTPStatus.OK, "ok\n")
+            return connection.respond(HTTPStatus.OK, "ok\n")
         refusal = self._check_admission(connection, request)
         if refusal is None:
             await self._turnstile.enter()
@@ -291,13 +291,13 @@ class EdgeServer:
         """Check all conditions that do not depend on the node. Returns: a refusal, or None"""
         if request.path != SESSION_PATH:
             return connection.respond(
-                http.HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
+                HTTPStatus.NOT_FOUND, f"nothing here; sessions are at {SESSION_PATH}\n"
             )
         offers = set(SUBPROTOCOLS) & set(offered_subprotocols(request))
         if not offers:
             required = " or ".join(SUBPROTOCOLS)
             return connection.respond(
-                http.HTTPStatus.BAD_REQUEST, f"subprotocol {required} is required\n"
+                HTTPStatus.BAD_REQUEST, f"subprotocol {required} is required\n"
             )
         is_session, replica = wire.SUBPROTOCOL in offers, self._replica
         is_ready = replica.can_open_sessions() if is_session else replica.can_serve_edges()
@@ -312,7 +312,7 @@ class EdgeServer:
         for name in (AUTHORIZATION, NODE_HEADER):
             if len(request.headers.get_all(name)) > 1:
                 return connection.respond(
-                    http.HTTPStatus.BAD_REQUEST, f"header {name} came more than once\n"
+                    HTTPStatus.BAD_REQUEST, f"header {name} came more than once\n"
                 )
         return None
 
@@ -350,12 +350,12 @@ def offered_subprotocols(request: Request) -> list[str]:
 
 
 def unauthorized(connection: ServerConnection) -> Response:
-    response = connection.respond(http.HTTPStatus.UNAUTHORIZED, "unauthorized\n")
+    response = connection.respond(HTTPStatus.UNAUTHORIZED, "unauthorized\n")
     response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
 def unavailable(connection: ServerConnection, retry_after_s: str) -> Response:
-    response = connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "try again later\n")
+    response = connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "try again later\n")
     response.headers["Retry-After"] = retry_after_s
     return response

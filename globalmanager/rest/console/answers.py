@@ -1,6 +1,6 @@
 """What asks, a page, its stream or a part of it, and where answers lead."""
 
-import http
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -52,12 +52,12 @@ def to_login(request: web.Request) -> web.Response:
         return web.Response(text=text, content_type="text/event-stream")
     if is_part(request):
         headers = {"HX-Redirect": address}
-        return web.Response(status=http.HTTPStatus.UNAUTHORIZED, headers=headers)
+        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers=headers)
     return see(address)
 
 
 def see(path: str) -> web.Response:
-    return web.Response(status=http.HTTPStatus.SEE_OTHER, headers={"Location": path})
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
@@ -65,7 +65,7 @@ async def send_file(request: web.Request) -> web.StreamResponse:
     name = request.match_info["name"]
     file = theme().files.get(name)
     if file is None:
-        raise RequestError(http.HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
+        raise RequestError(HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
     return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
 
 
@@ -73,4 +73,4 @@ async def refuse_unknown(request: web.Request) -> web.StreamResponse:
     """No page has this address. Programs get JSON, as from all of REST."""
     if "text/html" not in request.headers.get("Accept", ""):
         raise web.HTTPNotFound
-    raise RequestError(http.HTTPStatus.NOT_FOUND, f"{request.path[:200]}: no such page")
+    raise RequestError(HTTPStatus.NOT_FOUND, f"{request.path[:200]}: no such page")

@@ -6,8 +6,8 @@ may load little: a rate of its own, so many objects, and so many Events of each.
 """
 
 import asyncio
-import http
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -113,7 +113,7 @@ class Events:
         except TimeoutError:
             notes.append("The Kubernetes API did not answer in time; these events are not all.")
         except RequestError as error:
-            if error.status == http.HTTPStatus.UNAUTHORIZED and not visit.is_by_proxy:
+            if error.status == HTTPStatus.UNAUTHORIZED and not visit.is_by_proxy:
                 raise  # to the login; a proxy logs in again by itself
             notes.append(_told(error, ref.namespace))
         rows = [_row(event) for event in all_events]
@@ -129,7 +129,7 @@ class Events:
         try:
             events, is_more = await self._callers_api.events(token, namespace, uid, limits.read)
         except RequestError as error:
-            if error.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise
             return [], [f"Events of {name} cannot be read: {error.message}"]
         newest = sorted(events, key=_last, reverse=True)[: limits.events]
@@ -148,7 +148,7 @@ class Events:
 
 
 def _told(error: RequestError, namespace: str) -> str:
-    if error.status == http.HTTPStatus.FORBIDDEN:
+    if error.status == HTTPStatus.FORBIDDEN:
         return (
             f"You may not list events in the namespace {namespace}: ask for the right list events."
         )

@@ -3,9 +3,9 @@
 A page answers a browser with HTML, and an EventSource at the same address with its changes.
 """
 
-import http
 from collections.abc import Collection
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -137,7 +137,7 @@ class Console:
         try:
             response = await handler(request)
         except RequestError as error:
-            if error.status == http.HTTPStatus.UNAUTHORIZED:
+            if error.status == HTTPStatus.UNAUTHORIZED:
                 response = to_login(request)
                 self._logins.end(request, response)
             else:
@@ -225,7 +225,7 @@ class Console:
             viewer = visit.caller.tenant or request.remote or ""
             return await self._live.send(request, key, render, viewer=viewer, for_s=for_s)
         except Overloaded as error:
-            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
     async def _show_events(self, request: web.Request) -> web.StreamResponse:
         """The Events of a job: a part for the job's open page, or a page of its own."""
@@ -252,7 +252,7 @@ class Console:
         ref, job = self._job(request, visit.sight)
         if self._past is None:
             problem = "no Prometheus is configured: set --console-prometheus-url"
-            raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
+            raise RequestError(HTTPStatus.NOT_FOUND, problem)
         curve = await self._past.curve(visit.caller.tenant, ref, job)
         return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
 
@@ -280,7 +280,7 @@ class Console:
         check_origin(request)
         visit = await self._visits.of(request)
         if visit.session is None:
-            raise RequestError(http.HTTPStatus.FORBIDDEN, "log in to change something")
+            raise RequestError(HTTPStatus.FORBIDDEN, "log in to change something")
         form = await request.post()
         self._logins.check_form(visit.session, str(form.get("form_key", "")))
         ref, job = self._job(request, visit.sight)
@@ -288,11 +288,11 @@ class Console:
         verb = VERBS.get(action)
         kind = self._kinds.get(ref.type)
         if verb is None or kind is None or not uid:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
         if uid != job["metadata"].get("uid"):
             problem = f"{ref} was deleted and created again after its page was loaded"
             remedy = "nothing was changed; load its page again"
-            raise RequestError(http.HTTPStatus.CONFLICT, f"{problem}: {remedy}")
+            raise RequestError(HTTPStatus.CONFLICT, f"{problem}: {remedy}")
         reading = Reading(verb, ref.type, ref.namespace, ref.name)
         await self._reviews.check(request, visit.caller, reading)
         token = visit.session.token
@@ -326,15 +326,15 @@ class Console:
         token, next_ = str(form.get("token", "")).strip(), str(form.get("next", "/"))
         try:
             if not token:
-                raise RequestError(http.HTTPStatus.UNAUTHORIZED, "the field is empty")
+                raise RequestError(HTTPStatus.UNAUTHORIZED, "the field is empty")
             await self._reviews.identify(request, token)
         except RequestError as error:
-            if error.status != http.HTTPStatus.UNAUTHORIZED:
+            if error.status != HTTPStatus.UNAUTHORIZED:
                 raise
             problem, _, _ = error.message.partition(": send a token")
             return self._html(
                 *(request, "login.html"),
-                status=http.HTTPStatus.FORBIDDEN,
+                status=HTTPStatus.FORBIDDEN,
                 title="Log in",
                 next=local_path(next_),
                 problem=problem,
@@ -348,7 +348,7 @@ class Console:
         await self._reviews.identify(request)
         if not is_from_this_machine(request):
             problem = "codes are for a console on this machine: log in with the token"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+            raise RequestError(HTTPStatus.FORBIDDEN, problem)
         token = bearer_token(request.headers.get("Authorization", ""))
         return web.Response(text=self._logins.new_code(token), content_type="text/plain")
 
@@ -357,7 +357,7 @@ class Console:
         token = self._logins.token_of(code) if is_from_this_machine(request) else ""
         if not token:
             problem = "the code was used before or has expired: run `edgeai open` again"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+            raise RequestError(HTTPStatus.FORBIDDEN, problem)
         response = see("/")
         self._logins.begin(request, response, token)
         return response

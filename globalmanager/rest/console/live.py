@@ -8,10 +8,10 @@ and nobody else. A browser that reads slowly gets the newest state alone.
 
 import asyncio
 import contextlib
-import http
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -67,7 +67,7 @@ class PageRate:
             self._buckets.bucket(request.remote or "", now).reserve(now)
         except Overloaded as error:
             problem = "too many pages from your address: wait a few seconds, then reload"
-            raise RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, problem) from error
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, problem) from error
 
 
 class _Channel:

@@ -9,9 +9,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-import http
 import os
 import secrets
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -69,7 +69,7 @@ class Logins:
                 f"the token has {len(token)} characters, and a session at most "
                 f"{MAX_COOKIE_TOKEN_CHARS}: use `kubectl create token` for a shorter one"
             )
-            raise RequestError(http.HTTPStatus.BAD_REQUEST, problem)
+            raise RequestError(HTTPStatus.BAD_REQUEST, problem)
         session = Session(secrets.token_hex(8), token, self._clock.utcnow().timestamp() + SESSION_S)
         is_secure = is_https(request)
         response.set_cookie(
@@ -103,7 +103,7 @@ class Logins:
         """Raises: RequestError"""
         if not hmac.compare_digest(self.form_key(session).encode(), value.encode()):
             problem = "the form belongs to another session: load its page again"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+            raise RequestError(HTTPStatus.FORBIDDEN, problem)
 
     # ---- `edgeai open` ----
 
@@ -148,7 +148,7 @@ class Logins:
         """Raises: RequestError before the key is known"""
         if not self._key:
             problem = "the GlobalManager starts and cannot check logins yet; /readyz says why"
-            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, problem)
         return self._key
 
 
@@ -181,7 +181,7 @@ def check_origin(request: web.Request) -> None:
     is_own = host == request.host and is_safe if origin else site in ("", *_OWN_SITES)
     if not is_own:
         problem = f"the form was sent by another site, {origin or site}"
-        raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+        raise RequestError(HTTPStatus.FORBIDDEN, problem)
 
 
 _OWN_SITES: Final = ("same-origin", "none")

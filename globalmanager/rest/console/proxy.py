@@ -9,8 +9,8 @@ count: another person may have left the session in this browser.
 """
 
 import hashlib
-import http
 import re
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -49,7 +49,7 @@ class ProxyLogin:
         if len(values) > 1:
             problem = f"the header {self._header} is there {len(values)} times"
             remedy = "let the proxy remove that of the browser"
-            raise RequestError(http.HTTPStatus.BAD_REQUEST, f"{problem}: {remedy}")
+            raise RequestError(HTTPStatus.BAD_REQUEST, f"{problem}: {remedy}")
         value = "".join(values).strip()
         scheme, _, token = value.partition(" ")
         return token.strip() if scheme.lower() == "bearer" else value
@@ -61,12 +61,12 @@ class ProxyLogin:
         try:
             caller = await reviews.identify(request, token)
         except RequestError as error:
-            if error.status != http.HTTPStatus.UNAUTHORIZED:
+            if error.status != HTTPStatus.UNAUTHORIZED:
                 raise
             # Not the page of the login: a token that is pasted there would not count.
             problem = f"the Kubernetes API does not accept the token in {self._header}"
             remedy = "log in at the proxy again"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, f"{problem}: {remedy}") from None
+            raise RequestError(HTTPStatus.FORBIDDEN, f"{problem}: {remedy}") from None
         # The proxy renews the token meanwhile, and the forms of an open page stay good.
         identity = msgspec.json.encode([caller.username, caller.uid])
         id_ = f"of the proxy {hashlib.sha256(identity).hexdigest()}"
@@ -76,4 +76,4 @@ class ProxyLogin:
         """Raises: RequestError where the proxy would log the caller in again"""
         if self.token_of(request):
             problem = "the proxy before the console has logged you in: log out there"
-            raise RequestError(http.HTTPStatus.FORBIDDEN, problem)
+            raise RequestError(HTTPStatus.FORBIDDEN, problem)

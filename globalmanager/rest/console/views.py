@@ -2,9 +2,9 @@
 for the caches that the board reads.
 """
 
-import http
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -135,7 +135,7 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
     row = board.node(sight, NodeName(name))
     if row is None:
         raise RequestError(
-            http.HTTPStatus.NOT_FOUND, f"node {name}: no such node, or you may not see it"
+            HTTPStatus.NOT_FOUND, f"node {name}: no such node, or you may not see it"
         )
     workers = [
         (job, worker)
@@ -161,7 +161,7 @@ def job_of(board: Board, sight: Sight, address: PageAddress) -> tuple[ObjectRef,
     object_ = None if ref is None else board.job(sight, ref)
     if ref is None or object_ is None:
         problem = f"{address.path['type']} {namespace}/{name}: no such job, or you may not see it"
-        raise RequestError(http.HTTPStatus.NOT_FOUND, problem)
+        raise RequestError(HTTPStatus.NOT_FOUND, problem)
     return ref, object_
 
 

@@ -1,6 +1,6 @@
 """The caller of a console request, and what the caller may see."""
 
-import http
+from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
@@ -8,7 +8,7 @@ from aiohttp import web
 from edgeai.api.resources import NODES, PODS, ResourceType
 from edgeai.ids import is_subdomain
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
-from globalmanager.rest.api import Replica
+from globalmanager.rest.api import Replica, require_populated
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
@@ -66,9 +66,7 @@ class Visits:
             caller = await self._access.identify(request, "")
         else:
             caller = await self._reviews.identify(request, session.token)
-        if not self._replica.is_populated():
-            problem = "the caches are not filled yet; /readyz says what is missing"
-            raise RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        require_populated(self._replica)
         return Visit(caller, session, await self._sight(request, caller), bool(token))
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
@@ -83,9 +81,7 @@ class Visits:
         """
         namespace = request.query.get("namespace", "")
         if namespace and not is_subdomain(namespace):
-            raise RequestError(
-                http.HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is not a valid namespace"
-            )
+            raise RequestError(HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is not a valid namespace")
         sees_nodes = await self._may(request, caller, Reading("list", NODES))
         types = await self._types(request, caller, namespace)
         if not types and not namespace:
