@@ -73,6 +73,11 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
     return rfc3339(now) if is_due else None
 
 
+def is_new(observed: Observed) -> bool:
+    """Whether the job has never started."""
+    return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
+
+
 # ---- pods ---------------------------------------------------------------------------------------
 
 

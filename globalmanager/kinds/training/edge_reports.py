@@ -40,7 +40,6 @@ MAX_WORKERS_BYTES: Final = 512 * 1024
 _MAX_REASON_BYTES: Final = 256
 _MAX_DETAIL_BYTES: Final = {POD_UID: 64, POD_CREATED_AT: 40, EXIT_CODES: 512}
 _MAX_ID_CHARS: Final = 64
-_ESCAPED_BY_THE_API: Final = b"<>&"  # Kubernetes stores each of these bytes as six bytes
 _CODE: Final = re.compile(r"([a-z0-9-]{1,63})=([0-9]{1,3})\Z")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS
 from edgeai.api.specs import InvalidSpec
-from edgeai.api.status import MAX_MESSAGE_CHARS, Truth, left_s, mapping, parse_time
+from edgeai.api.status import MAX_MESSAGE_CHARS, Truth, left_s, mapping
 from edgeai.api.training import CleanPods, RestartScope
 from edgeai.faults import pod_faults
 from edgeai.faults.summary import OPERATOR
@@ -51,7 +51,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         conditions.events.append(_manager_kept(observed))
     spec: KubeflowJob | None = observed.spec
     error = observed.invalid if spec is None else spec.framework.fault(observed)
-    if spec is not None and _is_new(observed):
+    if spec is not None and lifecycle.is_new(observed):
         error = error or spec.start_fault
     if spec is None or error is not None:
         assert error is not None  # a job has either a spec or the reason why it has none
@@ -68,7 +68,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     edit.
     """
     recorded, kind, name = status.status_of(observed), observed.type.kind, observed.ref.name
-    if _is_new(observed):
+    if lifecycle.is_new(observed):
         message = f"{kind} {name} has failed because the spec is invalid: {error}"
         conditions.set(State.FAILED, message, cause="FailedValidation")
         return written_plan(observed, conditions, {"completionTime": rfc3339(now)}, now)
@@ -79,11 +79,6 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
     ]
     event = Event(Severity.WARNING, f"{kind}FailedValidation", message)
     return Plan(status={"observedGeneration": observed.generation}, events=(event,))
-
-
-def _is_new(observed: Observed) -> bool:
-    """Whether the job has never started."""
-    return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
 
 
 def is_ours(observed: Observed) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec
-from edgeai.api.status import MAX_MESSAGE_CHARS, mapping, parse_time
+from edgeai.api.status import MAX_MESSAGE_CHARS, mapping
 from edgeai.api.training import CleanPods, RestartPolicy
 from edgeai.api.trainingjob import AttachMode, JobRestartPolicy
 from edgeai.faults.faults import job_fault
@@ -33,11 +33,6 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 INVALID_SPEC: Final = "InvalidSpec"
 """Reason of the condition Stalled after an edit that makes the spec of a started job wrong."""
-
-
-def is_new(observed: Observed) -> bool:
-    """Whether the job has never started."""
-    return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
 
 
 def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:

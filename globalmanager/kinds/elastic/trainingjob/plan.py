@@ -71,7 +71,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if state in ENDS:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
-    is_new = invalid.is_new(observed)
+    is_new = lifecycle.is_new(observed)
     # Of a job that has started, other numbers of workers only ask for a scaler, which names the
     # fault.
     fault = observed.invalid or (observed.spec.start_fault if is_new else None)
