@@ -2,7 +2,7 @@
 
 The machine reads the whole situation each time and nothing of what happened before but the present
 state, so a job goes on from any state after a restart of the GlobalManager.
-docs/kinds/trainingjob.md has a diagram of TRANSITIONS.
+docs/kinds/trainingjob.md has a diagram of the states; a test compares it with `_AFTER`.
 """
 
 import enum
@@ -151,52 +151,3 @@ _AFTER: Final[Mapping[JobState, Callable[[MachineInputs], JobState | None]]] = {
     JobState.SCALING: _after_scaling,
     JobState.RESTARTING: _after_restarting,
 }
-
-TRANSITIONS: Final[Mapping[JobState, Mapping[JobState, str]]] = {
-    JobState.NEW: {JobState.CREATED: "the GlobalManager sees the job"},
-    JobState.CREATED: {
-        JobState.WORKERS_CREATED: "all workers have a pod",
-        JobState.FAILED: "too many workers have failed",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.WORKERS_CREATED: {
-        JobState.WORKERS_READY: "enough workers are ready",
-        JobState.FAILED: "too many workers have failed",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.WORKERS_READY: {
-        JobState.LAUNCHER_CREATED: "the launcher has a pod",
-        JobState.WORKERS_CREATED: "a worker is lost before the launcher starts",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.LAUNCHER_CREATED: {
-        JobState.RUNNING: "the launcher runs",
-        JobState.RESTARTING: "the launcher fails or is lost",
-        JobState.FAILED: "the launcher fails for good",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.RUNNING: {
-        JobState.SUCCEEDED: "the launcher succeeds",
-        JobState.SCALING: "a scaler begins",
-        JobState.RESTARTING: "the launcher fails or is lost",
-        JobState.FAILED: "the launcher fails for good",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.SCALING: {
-        JobState.RUNNING: "the scaler is done",
-        JobState.SUCCEEDED: "the launcher succeeds",
-        JobState.RESTARTING: "the launcher fails or is lost",
-        JobState.FAILED: "the launcher fails for good",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.RESTARTING: {
-        JobState.RUNNING: "the new launcher runs",
-        JobState.RESTARTING: "the new launcher fails too",
-        JobState.FAILED: "the launcher fails for good, or too many workers have failed",
-        JobState.SUSPENDED: "suspended",
-    },
-    JobState.SUSPENDED: {JobState.CREATED: "resumed"},
-}
-"""State -> the states that can follow it, and why, for docs and tests; `_AFTER` decides. SUCCEEDED
-and FAILED are final.
-"""
