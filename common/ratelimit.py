@@ -1,8 +1,7 @@
 """Token buckets limit the rate of requests in the long run, and the size of a burst.
 
-In the GlobalManager, the Kubernetes client and the event recorder wait until a request may pass.
-The edge server refuses a request that would have to wait. `acquire` and `hold_for` use the clock of
-the running event loop; `reserve` and `hold` take the time as an argument.
+`acquire` waits until a request may pass, and uses the clock of the running event loop. `reserve`
+takes the time as an argument.
 """
 
 import asyncio
@@ -43,7 +42,6 @@ class TokenBucket:
         self._part = part
         self._tokens = float(burst)  # below 0 when requests wait: each of them has a token already
         self._filled_at = -math.inf
-        self._held_until = -math.inf
 
     def reserve(self, now: float, tokens: float = 1.0) -> float:
         """Take one token, or as many as the request costs. Returns: seconds to wait before the
@@ -55,8 +53,7 @@ class TokenBucket:
             growth = (now - self._filled_at) * self._qps
             self._tokens = min(float(self._burst), self._tokens + growth)
         self._filled_at = now
-        owed_s = max(0.0, (tokens - self._tokens) / self._qps)
-        wait_s = max(owed_s, self._held_until - now)
+        wait_s = max(0.0, (tokens - self._tokens) / self._qps)
         if wait_s > self._max_wait_s:
             raise Overloaded(self._part, wait_s)
         self._tokens -= tokens
@@ -65,24 +62,17 @@ class TokenBucket:
     def is_full(self, now: float) -> bool:
         """Whether the bucket lets a whole burst pass at `now`, as a new bucket does."""
         tokens = (now - self._filled_at) * self._qps
-        return self._tokens + tokens >= self._burst and self._held_until <= now
+        return self._tokens + tokens >= self._burst
 
     def give_back(self) -> None:
         """Return one token, because its request turned out to cost nothing."""
         self._tokens = min(float(self._burst), self._tokens + 1.0)
-
-    def hold(self, now: float, seconds: float) -> None:
-        """Let no request pass for `seconds`, because the server answered with Retry-After."""
-        self._held_until = max(self._held_until, now + seconds)
 
     async def acquire(self) -> None:
         """Wait until one request may pass. Raises: Overloaded"""
         wait_s = self.reserve(asyncio.get_running_loop().time())
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-
-    def hold_for(self, seconds: float) -> None:
-        self.hold(asyncio.get_running_loop().time(), seconds)
 
 
 class TokenBuckets:

@@ -6,7 +6,7 @@ this process without waiting for the watch.
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.errors import EdgeAIError
@@ -30,10 +30,6 @@ class Live:
     def __init__(self, client: KubeClient, cached: CacheOf) -> None:
         self._client = client
         self._cached = cached
-
-    def through(self, client: KubeClient) -> Self:
-        """A copy that sends its requests with `client` and updates the same cache."""
-        return type(self)(client, self._cached)
 
     async def get(self, ref: ObjectRef, *, uid: str = "") -> Object:
         """The object as the API has it now.

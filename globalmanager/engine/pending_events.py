@@ -15,7 +15,9 @@ from edgeai.api.resources import Object, ObjectRef
 from globalmanager.contract import Event
 
 MAX_WAITING: Final = 1000
-MAX_OBJECTS: Final = 10_000  # an Event takes 2 KiB, and 6 KiB at most
+MAX_OBJECTS: Final = 10_000
+"""When more objects wait, the Event that would be sent next is dropped. An Event takes 2 KiB, and 6
+KiB at most."""
 
 
 class Subject(NamedTuple):
@@ -52,14 +54,11 @@ class PendingEvents:
     """Waiting Events by object. Objects take turns, so an object with many Events delays no other
     object for long.
 
-    Args:
-        max_waiting: largest number of Events, as long as an object has more than one
-        max_objects: largest number of objects. When more wait, the Event that would be sent next is
-            dropped
+    Args: max_waiting: largest number of Events, as long as an object has more than one
     """
 
-    def __init__(self, *, max_waiting: int = MAX_WAITING, max_objects: int = MAX_OBJECTS) -> None:
-        self._max_waiting, self._max_objects = max_waiting, max_objects
+    def __init__(self, *, max_waiting: int = MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
         self._objects: OrderedDict[Subject, _Waiting] = OrderedDict()  # whose turn it is, first
         self._crowded: OrderedDict[Subject, None] = OrderedDict()  # objects with several Events
         self._size = 0
@@ -110,7 +109,7 @@ class PendingEvents:
         if self._crowded:
             crowded = newest if newest in self._crowded else next(iter(self._crowded))
             return self._thin_out(crowded)
-        if len(self._objects) <= self._max_objects:
+        if len(self._objects) <= MAX_OBJECTS:
             return 0
         oldest = next(iter(self._objects))
         self._remove(oldest, next(iter(self._objects[oldest])))

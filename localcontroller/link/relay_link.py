@@ -13,7 +13,7 @@ from websockets.exceptions import WebSocketException
 from common import wire
 from common.logs import get_logger
 from common.relay import frames
-from common.relay.carrier import Carrier, CarrierTiming, StreamRefused
+from common.relay.carrier import Carrier, StreamRefused
 from common.relay.frames import Refusal
 from common.relay.session import Budget, RelaySession
 from common.session import Timing
@@ -38,14 +38,12 @@ class RelayLink:
         *,
         timing: Timing,
         max_streams: int,
-        carrier_timing: CarrierTiming = CarrierTiming(),  # noqa: B008 - frozen
         idle_s: float = IDLE_S,
     ) -> None:
         self._endpoint = endpoint
         self.is_allowed = False  # a session with the GlobalManager is open
         self._timing = timing
         self._max_streams = max_streams
-        self._carrier_timing = carrier_timing
         self._idle_s = idle_s
         self._budget = Budget(WINDOWS_BYTES)
         self._backoff = Backoff(base_s=0.5, max_s=10.0, floor_s=0.1)
@@ -122,4 +120,4 @@ class RelayLink:
         )
         log.info("relay open")
         self._backoff.reset()
-        return Carrier(websocket, session, timing=self._carrier_timing, max_empty_s=self._idle_s)
+        return Carrier(websocket, session, max_empty_s=self._idle_s)

@@ -45,13 +45,6 @@ def test_no_second_sees_more_than_burst_plus_rate(gaps: list[float]) -> None:
         assert sum(start <= at < start + 1 for at in used) <= 26
 
 
-def test_nothing_passes_while_held() -> None:
-    bucket = TokenBucket(qps=10, burst=3)
-    bucket.hold(0.0, 5.0)
-    assert bucket.reserve(1.0) == 4.0
-    assert bucket.reserve(5.0) == 0.0
-
-
 def test_who_would_wait_too_long_is_turned_away_without_a_token() -> None:
     bucket = TokenBucket(qps=1, burst=1, max_wait_s=2.0)
     waits = [bucket.reserve(0.0) for _ in range(3)]
@@ -91,6 +84,3 @@ def test_a_bucket_is_full_when_it_would_let_a_new_burst_pass() -> None:
     bucket.reserve(0.0)
     assert not bucket.is_full(0.5)
     assert bucket.is_full(1.0)
-    bucket.hold(1.0, 5.0)
-    assert not bucket.is_full(5.0)
-    assert bucket.is_full(6.0)

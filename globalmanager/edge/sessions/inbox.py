@@ -266,8 +266,8 @@ class Inbox:
 
     def _merge(self, older: Entry, newer: Entry) -> Entry:
         """Join two entries of one worker. Receipts of sessions that have ended are dropped."""
-        self._discount(older)
-        self._discount(newer)
+        self._count(older, -1)
+        self._count(newer, -1)
         newest = older if is_stale_after(older.report, newer.report) else newer
         report = msgspec.structs.replace(newest.report, replaces=newer.report.replaces)
         live = tuple(r for r in older.receipts + newer.receipts if r.sender.is_live)
@@ -282,9 +282,6 @@ class Inbox:
                 del self._reports_of[receipt.sender.node]
         self._reports += sign * len(entry.receipts)
         self._size_bytes += sign * entry.size_bytes
-
-    def _discount(self, entry: Entry) -> None:
-        self._count(entry, -1)
 
     def _schedule(self, mailbox: Mailbox) -> None:
         """Queue the mailbox now, or when its pause and its backoff are over. A mailbox whose writer
@@ -419,7 +416,7 @@ class Inbox:
         mailbox.retry_at_s = loop_time() + delay_s
 
     def _conclude(self, key: WorkerKey, entry: Entry, outcome: Done | Refused | Dropped) -> None:
-        self._discount(entry)
+        self._count(entry, -1)
         name = type(outcome).__name__.lower()
         reason = "" if isinstance(outcome, Done) else outcome.reason
         if reason:

@@ -20,7 +20,7 @@ from common import wire
 from common.clock import loop_time
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
-from common.relay.carrier import Carrier, CarrierTiming
+from common.relay.carrier import Carrier
 from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
 from common.relay.session import Budget, RelaySession, StreamWanted
 from common.relay.stream_socket import StreamSocket
@@ -79,7 +79,6 @@ class Relays:
         cluster_domain: str,
         metrics: EdgeMetrics,
         timing: Timing = Timing(),  # noqa: B008 - frozen
-        carrier_timing: CarrierTiming = CarrierTiming(),  # noqa: B008 - frozen
         limits: RelayLimits = RelayLimits(),  # noqa: B008 - frozen
     ) -> None:
         self._desired = desired
@@ -87,7 +86,6 @@ class Relays:
         self._suffixes = ("", ".svc", f".svc.{cluster_domain or DEFAULT_DOMAIN}")
         self._metrics = metrics
         self._timing = timing
-        self._carrier_timing = carrier_timing
         self._limits = limits
         self._budget = Budget(limits.windows_bytes)
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
@@ -115,7 +113,6 @@ class Relays:
         carrier = Carrier(
             websocket,
             session,
-            timing=self._carrier_timing,
             on_wanted=functools.partial(self._on_wanted, node),
             frames=frames,
         )
