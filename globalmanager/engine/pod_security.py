@@ -105,20 +105,24 @@ class _Pod:
         self.specs = [self.spec]
         self.context = self.spec.at("securityContext")
         self.sysctls = list(self.context.entries("sysctls"))
+        self.volumes = list(self.spec.entries("volumes"))
         self.containers = [
             container
             for kind in ("initContainers", "containers", "ephemeralContainers")
             for container in self.spec.entries(kind)
         ]
+        self.ports = [port for container in self.containers for port in container.entries("ports")]
         self.contexts = [container.at("securityContext") for container in self.containers]
         self.all_contexts = [self.context, *self.contexts]
         self.is_windows = self.spec.at("os").content.get("name") == "windows"
+        self.linux_contexts = [] if self.is_windows else self.contexts
 
 
 _Check = Callable[[_Pod], Iterator[Violation]]
 _Parts = Callable[[_Pod], Iterable[_Part]]
 _ALL_CONTEXTS: Final[_Parts] = attrgetter("all_contexts")
 _CONTEXTS: Final[_Parts] = attrgetter("contexts")
+_LINUX_CONTEXTS: Final[_Parts] = attrgetter("linux_contexts")
 _SPECS: Final[_Parts] = attrgetter("specs")
 
 
@@ -129,20 +133,29 @@ def _must_be_one_of(part: _Part, key: str, allowed: Collection[str]) -> Iterator
         yield part.against(key, f"must not be {shown(str(value))}; {_either(allowed)}")
 
 
-def _untrue(parts: _Parts, key: str, *at: str) -> _Check:
-    """The check of a field in each of these parts. Args: at: the path to the field's map"""
+def _only(parts: _Parts, key: str, values: Collection[Any], problem: str, *at: str) -> _Check:
+    """The check of a field in each of these parts.
+
+    Args:
+        values: those that are allowed
+        at: the path to the field's map
+    """
 
     def check(pod: _Pod) -> Iterator[Violation]:
         for part in parts(pod):
             place = part.at(*at)
-            if place.content.get(key) not in (None, False):
-                yield place.against(key, "must not be true")
+            if place.content.get(key) not in values:
+                yield place.against(key, problem)
 
     return check
 
 
+def _untrue(parts: _Parts, key: str, *at: str) -> _Check:
+    return _only(parts, key, (None, False), "must not be true", *at)
+
+
 def _one_of(parts: _Parts, key: str, allowed: Collection[str], *at: str) -> _Check:
-    """As `_untrue`, of a field that has one of the allowed values."""
+    """As `_only`, and the problem names the allowed values. Nothing and "" are allowed."""
 
     def check(pod: _Pod) -> Iterator[Violation]:
         for part in parts(pod):
@@ -221,19 +234,6 @@ def _added(context: _Part, allowed: Collection[str]) -> Iterator[Violation]:
         yield capabilities.against("add", f"must not have {names}; {_either(allowed)}")
 
 
-def _host_paths(pod: _Pod) -> Iterator[Violation]:
-    for volume in pod.spec.entries("volumes"):
-        if volume.content.get("hostPath") is not None:
-            yield volume.against("hostPath", "must not mount a directory of the node")
-
-
-def _host_ports(pod: _Pod) -> Iterator[Violation]:
-    for container in pod.containers:
-        for port in container.entries("ports"):
-            if port.content.get("hostPort") not in (None, 0):
-                yield port.against("hostPort", "must not be set")
-
-
 def _probe_hosts(pod: _Pod) -> Iterator[Violation]:
     for container in pod.containers:
         for handler in _HANDLERS:
@@ -263,8 +263,8 @@ _BASELINE: Final[tuple[_Check, ...]] = (
     *(_untrue(_SPECS, key) for key in ("hostNetwork", "hostPID", "hostIPC")),
     _untrue(_CONTEXTS, "privileged"),
     _added_capabilities,
-    _host_paths,
-    _host_ports,
+    _only(attrgetter("volumes"), "hostPath", (None,), "must not mount a directory of the node"),
+    _only(attrgetter("ports"), "hostPort", (None, 0), "must not be set"),
     _probe_hosts,
     _apparmor,
     _one_of(_ALL_CONTEXTS, "type", _PROFILES, "appArmorProfile"),
@@ -290,18 +290,12 @@ _VOLUMES: Final = (
 
 
 def _volume_types(pod: _Pod) -> Iterator[Violation]:
-    for volume in pod.spec.entries("volumes"):
+    for volume in pod.volumes:
         for source, value in volume.content.items():
             # The baseline has told a hostPath already.
             is_other = source not in ("name", "hostPath", *_VOLUMES)
             if is_other and value is not None:
                 yield volume.against(source, f"must not be used; {_either(_VOLUMES)}")
-
-
-def _privilege_escalation(pod: _Pod) -> Iterator[Violation]:
-    for context in () if pod.is_windows else pod.contexts:
-        if context.content.get("allowPrivilegeEscalation") is not False:
-            yield context.against("allowPrivilegeEscalation", "must be false")
 
 
 def _run_as_non_root(pod: _Pod) -> Iterator[Violation]:
@@ -332,7 +326,7 @@ def _seccomp_is_set(pod: _Pod) -> Iterator[Violation]:
 
 
 def _dropped_capabilities(pod: _Pod) -> Iterator[Violation]:
-    for context in () if pod.is_windows else pod.contexts:
+    for context in pod.linux_contexts:
         capabilities = context.at("capabilities")
         drops = capabilities.content.get("drop")
         if not isinstance(drops, list) or "ALL" not in drops:
@@ -342,7 +336,7 @@ def _dropped_capabilities(pod: _Pod) -> Iterator[Violation]:
 
 _RESTRICTED: Final[tuple[_Check, ...]] = (
     _volume_types,
-    _privilege_escalation,
+    _only(_LINUX_CONTEXTS, "allowPrivilegeEscalation", (False,), "must be false"),
     _run_as_non_root,
     _run_as_user,
     _seccomp_is_set,

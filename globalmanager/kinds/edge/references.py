@@ -73,7 +73,7 @@ def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
         if ref.type.kind not in ("Model", "Dataset"):
             continue
         try:
-            names = storage.secrets([_source(ref, object_)])
+            names = storage.secrets([_source(object_)])
         # The plan of the job names the fault of the Model. This function only says what to read.
         except InvalidSpec:
             continue
@@ -162,7 +162,7 @@ def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | No
     except InvalidSpec as error:
         return Missing("PathNotAllowed", f"{subject}: {error}")
     # A pod without the Secret could not read the bucket.
-    for name in storage.secrets([_source(ref, data)]):
+    for name in storage.secrets([_source(data)]):
         return missing_secret(observed, name, f"credentialName of {subject}")
     return None
 
@@ -226,12 +226,12 @@ def dataset_samples(observed: Observed, name: str) -> int | None:
 
 
 def _used(observed: Observed, ref: ObjectRef, env: str) -> storage.Source:
-    source = _source(ref, observed.references[ref])
+    source = _source(observed.references[ref])
     endpoint = bucket_endpoint(observed, source.credential)
     return msgspec.structs.replace(source, env=env, endpoint=endpoint)
 
 
-def _source(ref: ObjectRef, object_: Object) -> storage.Source:
+def _source(object_: Object) -> storage.Source:
     """Raises: InvalidSpec"""
     data = _data_of(object_)
     return storage.Source(env="", url=data.url, credential=data.credential_name)
