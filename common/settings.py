@@ -11,21 +11,18 @@ items, a map as comma-separated `key=value`.
 """
 
 import argparse
-import ast
 import difflib
-import inspect
 import ipaddress
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
+from common.field_texts import field_texts
 from edgeai.errors import SettingsError
 
 CONFIG_FLAG: Final = "--config"
@@ -51,7 +48,7 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def help(self) -> str:
         """The meaning of the setting. Read from the source, so not at each start of a process."""
-        return _meanings(self.owner)[self.name]
+        return field_texts(self.owner.__mro__).get(self.name, "")
 
     @property
     def flag(self) -> str:
@@ -97,19 +94,6 @@ def _field(owner: type[msgspec.Struct], info: msgspec.structs.FieldInfo, hint: A
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()
     return Field(info.name, hint, default, env, owner)
-
-
-@cache
-def _meanings(type_: type[msgspec.Struct]) -> dict[str, str]:
-    """Field -> its text."""
-    texts: dict[str, str] = {}
-    for class_ in type_.__mro__[: -len(msgspec.Struct.__mro__)]:
-        (definition,) = ast.parse(inspect.getsource(class_)).body
-        for statements in pairwise(getattr(definition, "body", ())):
-            match statements:
-                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    texts[name] = " ".join(text.split())
-    return texts
 
 
 def load(

@@ -18,72 +18,37 @@ _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class EngineMetrics(MetricTable):
     """All metrics of one engine; one instance for each registry."""
 
-    reconciles = Row(
-        Counter,
-        "edgeai_reconciles_total",
-        "Reconciliations by kind and result: ok, conflict, deposed, refused, unavailable, bug",
-        ("kind", "result"),
-    )
-    duration = Row(
-        Histogram,
-        "edgeai_reconcile_duration_seconds",
-        "Time from taking a job resource from the queue until it was dealt with",
-        ("kind",),
-    )
-    retries = Row(
-        Counter,
-        "edgeai_reconcile_retries_total",
-        "Reconciliations that were put off for a backoff",
-        ("kind",),
-    )
-    queue_depth = Row(Gauge, "edgeai_queue_depth", "Job resources that wait to be reconciled")
-    queue_oldest_s = Row(
-        Gauge,
-        "edgeai_queue_oldest_seconds",
-        "Time for which the job resource that is reconciled next has waited; 0 if none waits",
-    )
-    leading = Row(Gauge, "edgeai_leading", "1 while this replica is the one that reconciles")
-    epoch = Row(
-        Gauge, "edgeai_epoch", "Highest epoch seen: grows when another replica begins to lead"
-    )
-    stale_s = Row(
-        Gauge,
-        "edgeai_informer_stale_seconds",
-        "Time since an informer lost contact with the Kubernetes API; 0 while it has it",
-        ("resource", "selector"),
-    )
-    set_aside = Row(
-        Gauge,
-        "edgeai_objects_set_aside",
-        "Objects that cannot be read (too deep, too large, of odd form); others go on",
-        ("resource", "selector"),
-    )
-    events_dropped = Row(
-        Counter,
-        "edgeai_events_dropped_total",
-        "Kubernetes Events that were not recorded, since too many waited or none could be sent",
-    )
-    executions = Row(
-        Counter,
-        "edgeai_executions_total",
-        "Commands in pods by kind of the job and result: Succeeded, Failed (exit code not 0), "
-        "PodGone, ContainerNotRunning, Forbidden, Timeout, Refused, Cancelled, Bug",
-        ("kind", "result"),
-    )
-    executing = Row(Gauge, "edgeai_executions_running", "Commands that run in pods now")
-    requests = Row(
-        Counter,
-        "edgeai_kubernetes_requests_total",
-        "Requests to the Kubernetes API by verb and HTTP code (none: no answer)",
-        ("verb", "code"),
-    )
+    reconciles = Row(Counter, "edgeai_reconciles_total", ("kind", "result"))
+    """Reconciliations by kind and result: ok, conflict, deposed, refused, unavailable, bug"""
+    duration = Row(Histogram, "edgeai_reconcile_duration_seconds", ("kind",))
+    """Time from taking a job resource from the queue until it was dealt with"""
+    retries = Row(Counter, "edgeai_reconcile_retries_total", ("kind",))
+    """Reconciliations that were put off for a backoff"""
+    queue_depth = Row(Gauge, "edgeai_queue_depth")
+    """Job resources that wait to be reconciled"""
+    queue_oldest_s = Row(Gauge, "edgeai_queue_oldest_seconds")
+    """Time for which the job resource that is reconciled next has waited; 0 if none waits"""
+    leading = Row(Gauge, "edgeai_leading")
+    """1 while this replica is the one that reconciles"""
+    epoch = Row(Gauge, "edgeai_epoch")
+    """Highest epoch seen: grows when another replica begins to lead"""
+    stale_s = Row(Gauge, "edgeai_informer_stale_seconds", ("resource", "selector"))
+    """Time since an informer lost contact with the Kubernetes API; 0 while it has it"""
+    set_aside = Row(Gauge, "edgeai_objects_set_aside", ("resource", "selector"))
+    """Objects that cannot be read (too deep, too large, of odd form); others go on"""
+    events_dropped = Row(Counter, "edgeai_events_dropped_total")
+    """Kubernetes Events that were not recorded, since too many waited or none could be sent"""
+    executions = Row(Counter, "edgeai_executions_total", ("kind", "result"))
+    """Commands in pods by kind of the job and result: Succeeded, Failed (exit code not 0), PodGone,
+    ContainerNotRunning, Forbidden, Timeout, Refused, Cancelled, Bug"""
+    executing = Row(Gauge, "edgeai_executions_running")
+    """Commands that run in pods now"""
+    requests = Row(Counter, "edgeai_kubernetes_requests_total", ("verb", "code"))
+    """Requests to the Kubernetes API by verb and HTTP code (none: no answer)"""
     request_duration = Row(
-        Histogram,
-        "edgeai_kubernetes_request_duration_seconds",
-        "Time until the Kubernetes API began to answer",
-        ("verb",),
-        buckets=_REQUEST_BUCKETS,
+        Histogram, "edgeai_kubernetes_request_duration_seconds", ("verb",), buckets=_REQUEST_BUCKETS
     )
+    """Time until the Kubernetes API began to answer"""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.jobs = JobMetrics(registry)

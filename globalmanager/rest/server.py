@@ -34,18 +34,13 @@ STOP_TIMEOUT_S: Final = 3.0
 class RestMetrics(MetricTable):
     """All metrics of the REST server; one instance for each registry."""
 
-    connections = Row(Gauge, "edgeai_rest_connections", "Open connections of the REST API")
-    connections_cut = Row(
-        Counter,
-        "edgeai_rest_connections_cut",
-        "Connections of the REST API that ended because there was no room, or because their "
-        "address opened too many",
-    )
-    requests_delayed = Row(
-        Counter,
-        "edgeai_rest_requests_delayed",
-        "Requests that waited, because their address sent too many",
-    )
+    connections = Row(Gauge, "edgeai_rest_connections")
+    """Open connections of the REST API"""
+    connections_cut = Row(Counter, "edgeai_rest_connections_cut")
+    """Connections of the REST API that ended because there was no room, or because their address
+    opened too many"""
+    requests_delayed = Row(Counter, "edgeai_rest_requests_delayed")
+    """Requests that waited, because their address sent too many"""
 
 
 class RestLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -116,6 +116,8 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         read("--help")
     text = capsys.readouterr().out
     assert all(field.flag in text and field.env in text for field in fields_of(Sample))
+    words = " ".join(text.split())
+    assert all(field.help and field.help in words for field in fields_of(Sample))
 
 
 @pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:65536", "host:-1", "host:a"])
