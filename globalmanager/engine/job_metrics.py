@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from common.metric_table import MetricTable, Row
 from edgeai.api.resources import PODS, Object, ResourceType
 from edgeai.api.status import condition_of
 from edgeai.faults.faults import STALLED
@@ -37,17 +38,19 @@ _CHILDREN: Final = {
 }
 
 
-class JobMetrics:
+class JobMetrics(MetricTable):
     """The metrics about jobs of all kinds; one instance for each registry."""
 
+    _outcomes = Row(Counter, "edgeai_job_outcomes_total", ("kind", "outcome"))
+    """What this process has written into jobs: created, running, restarted, suspended, stalled,
+    successful, failed"""
+    _failed_pods = Row(Counter, "failed_pods_total")
+    """Pods of training jobs that have failed"""
+    _stalled = Row(Gauge, "edgeai_jobs_stalled", ("cause",))
+    """Jobs with the condition Stalled, by the cause of their first fault"""
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._outcomes = Counter(
-            "edgeai_job_outcomes_total",
-            "What this process has written into jobs: created, running, restarted, suspended, "
-            "stalled, successful, failed",
-            ("kind", "outcome"),
-            registry=registry,
-        )
+        super().__init__(registry)
         self._jobs = {
             outcome: Counter(
                 f"training_operator_jobs_{outcome}_total", text, _LABELS, registry=registry
@@ -61,15 +64,6 @@ class JobMetrics:
             }
             for what, text in _CHILDREN.items()
         }
-        self._failed_pods = Counter(
-            "failed_pods_total", "Pods of training jobs that have failed", registry=registry
-        )
-        self._stalled = Gauge(
-            "edgeai_jobs_stalled",
-            "Jobs with the condition Stalled, by the cause of their first fault",
-            ("cause",),
-            registry=registry,
-        )
         for cause in Cause:
             self._stalled.labels(cause.name.lower())
         self._namespaces: set[str] = set()
