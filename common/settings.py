@@ -220,6 +220,11 @@ def _decode_path(type_: type, value: Any) -> Any:
     return Path(value).expanduser()
 
 
+def flag_error(name: str, problem: str) -> SettingsError:
+    """Args: name: of the struct's field, for example edge_address"""
+    return SettingsError(f"flag --{name.replace('_', '-')}", problem)
+
+
 def split_address(text: str, source: str) -> tuple[str, int]:
     """Split "host:port" or "[v6]:port" into (host, port). Raises: SettingsError naming `source`"""
     host, colon, port = text.rpartition(":")

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from common.logs import LogLevel
 from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
-from common.settings import Env, is_loopback, split_address
-from edgeai.errors import SettingsError
+from common.settings import Env, flag_error, is_loopback, split_address
 from edgeai.ids import is_subdomain
 
 
@@ -103,20 +102,18 @@ _POSITIVE = (
 def check(settings: Settings) -> None:
     """Raises: SettingsError, which names the first setting that cannot work."""
     if not is_subdomain(settings.node_name):
-        raise _settings_error(
-            "node_name", f"{settings.node_name!r} is not an RFC 1123 name of a Node"
-        )
+        raise flag_error("node_name", f"{settings.node_name!r} is not an RFC 1123 name of a Node")
     urls = settings.global_manager_urls
     for url in urls:
         _check_url("global_manager", url, ("ws", "wss"))
     if len({urlsplit(url).scheme for url in urls}) > 1:
-        raise _settings_error("global_manager", "mixes ws:// and wss://; use wss:// for all")
+        raise flag_error("global_manager", "mixes ws:// and wss://; use wss:// for all")
     if settings.pods_api:
         _check_url("pods_api", settings.pods_api, ("http", "https"))
     split_address(settings.worker_address, "flag --worker-address")
     host, _ = split_address(settings.status_address, "flag --status-address")
     if not is_loopback(host):
-        raise _settings_error(
+        raise flag_error(
             "status_address", f"{host!r} is not a loopback address; use 127.0.0.1 or ::1"
         )
     _check_numbers(settings)
@@ -126,32 +123,32 @@ def check(settings: Settings) -> None:
 
 def _check_tls(settings: Settings) -> None:
     if (settings.client_certificate is None) != (settings.client_key is None):
-        raise _settings_error("client_certificate", "and --client-key must be given together")
+        raise flag_error("client_certificate", "and --client-key must be given together")
     if urlsplit(settings.global_manager_urls[0]).scheme == "wss":
         return
     if settings.edge_plaintext == "refuse":
-        raise _settings_error(
+        raise flag_error(
             "global_manager",
             "ws:// would carry the credential in clear; use wss://HOST:PORT, or say "
             "--edge-plaintext allow",
         )
     if settings.client_certificate is not None:
-        raise _settings_error("client_certificate", "has no effect with ws://; use wss://HOST:PORT")
+        raise flag_error("client_certificate", "has no effect with ws://; use wss://HOST:PORT")
 
 
 def _check_numbers(settings: Settings) -> None:
     for name in _POSITIVE:
         value = getattr(settings, name)
         if not 0 < value < float("inf"):
-            raise _settings_error(name, f"{value} must be positive and finite")
+            raise flag_error(name, f"{value} must be positive and finite")
     if settings.session_silence_s <= settings.session_beat_s:
-        raise _settings_error("session_silence_s", "must be longer than --session-beat-s")
+        raise flag_error("session_silence_s", "must be longer than --session-beat-s")
     if settings.reconnect_max_s < settings.reconnect_min_s:
-        raise _settings_error("reconnect_max_s", "must not be below --reconnect-min-s")
+        raise flag_error("reconnect_max_s", "must not be below --reconnect-min-s")
     if settings.ledger_max_bytes < MIN_LEDGER_BYTES:
-        raise _settings_error("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
+        raise flag_error("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
     if settings.ledger_reserve_bytes < 0:
-        raise _settings_error("ledger_reserve_bytes", "must not be negative")
+        raise flag_error("ledger_reserve_bytes", "must not be negative")
 
 
 def _check_networks(settings: Settings) -> None:
@@ -159,9 +156,7 @@ def _check_networks(settings: Settings) -> None:
         try:
             ipaddress.ip_network(text)
         except ValueError as error:
-            raise _settings_error(
-                "dataset_networks", f"{error}; expected e.g. 10.0.0.0/8"
-            ) from error
+            raise flag_error("dataset_networks", f"{error}; expected e.g. 10.0.0.0/8") from error
 
 
 def _with_scheme(address: str) -> str:
@@ -174,12 +169,8 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError for a wrong port
     except ValueError as error:
-        raise _settings_error(name, f"{url!r} is no URL: {error}; expected {expected}") from error
+        raise flag_error(name, f"{url!r} is no URL: {error}; expected {expected}") from error
     if parts.scheme not in schemes or not parts.hostname:
-        raise _settings_error(name, f"{url!r} is no {expected}")
+        raise flag_error(name, f"{url!r} is no {expected}")
     if parts.username or parts.password or parts.fragment:
-        raise _settings_error(name, "must carry neither credentials nor a fragment")
-
-
-def _settings_error(name: str, problem: str) -> SettingsError:
-    return SettingsError(f"flag --{name.replace('_', '-')}", problem)
+        raise flag_error(name, "must carry neither credentials nor a fragment")

@@ -9,7 +9,7 @@ from typing import assert_never
 from urllib.parse import urlsplit
 
 from common import wire
-from edgeai.errors import SettingsError
+from common.settings import flag_error
 from edgeai.ids import is_subdomain
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.tls import ServerTls, TlsFiles
@@ -35,7 +35,7 @@ class DoorConfiguration:
         self._account = service_account(settings.edge_service_account)
         self._tokens = _token_table(settings)
         if not 0 < settings.edge_review_s < float("inf"):
-            raise _wrong("edge_review_s", "must be positive and finite")
+            raise flag_error("edge_review_s", "must be positive and finite")
         files = tls_files(settings)
         self.tls = None if files is None else ServerTls(files)
         """TLS of the edge port. None when the edge port speaks plain ws."""
@@ -72,16 +72,16 @@ def tls_files(settings: Settings) -> TlsFiles | None:
     """
     certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
     if bool(certificate) != bool(key):
-        raise _wrong("edge_tls_certificate", "and --edge-tls-key must be given together")
+        raise flag_error("edge_tls_certificate", "and --edge-tls-key must be given together")
     mutual = settings.edge_auth == "mtls"
     if mutual != bool(settings.edge_client_ca):
-        raise _wrong("edge_client_ca", "and --edge-auth mtls must be given together")
+        raise flag_error("edge_client_ca", "and --edge-auth mtls must be given together")
     if settings.edge_plaintext == "allow":
         if certificate or mutual:
-            raise _wrong("edge_plaintext", "allow contradicts TLS; leave one of them out")
+            raise flag_error("edge_plaintext", "allow contradicts TLS; leave one of them out")
         return None
     if not certificate:
-        raise _wrong(
+        raise flag_error(
             "edge_tls_certificate",
             "is required, with --edge-tls-key; only on loopback or behind a proxy that ends TLS "
             "say --edge-plaintext allow instead",
@@ -94,7 +94,7 @@ def service_account(text: str) -> ServiceAccount:
     """The ServiceAccount in a setting like "namespace/name". Raises: SettingsError"""
     namespace, _, name = text.partition("/")
     if not (is_subdomain(namespace) and is_subdomain(name)):
-        raise _wrong("edge_service_account", f"{text!r} is no NAMESPACE/NAME")
+        raise flag_error("edge_service_account", f"{text!r} is no NAMESPACE/NAME")
     return ServiceAccount(namespace, name)
 
 
@@ -109,9 +109,9 @@ def _check_url(url: str, schemes: tuple[str, ...]) -> None:
         is_address = False
     if not is_address or parts.username or parts.fragment:
         expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
-        raise _wrong("edge_url", f"{url!r} is no {expected}")
+        raise flag_error("edge_url", f"{url!r} is no {expected}")
     if len(url.encode()) > wire.MAX_REASON_BYTES:
-        raise _wrong("edge_url", f"is longer than {wire.MAX_REASON_BYTES} bytes")
+        raise flag_error("edge_url", f"is longer than {wire.MAX_REASON_BYTES} bytes")
 
 
 def _limits(settings: Settings) -> AdmissionLimits:
@@ -129,12 +129,8 @@ def _token_table(settings: Settings) -> TokenAuthenticator | None:
     if settings.edge_auth != "token":
         return None
     if not settings.edge_token_file:
-        raise _wrong(
+        raise flag_error(
             "edge_token_file",
             "is required with --edge-auth token: a file of lines `<node> <sha256 of its token>`",
         )
     return TokenAuthenticator(Path(settings.edge_token_file))
-
-
-def _wrong(name: str, problem: str) -> SettingsError:
-    return SettingsError(f"flag --{name.replace('_', '-')}", problem)
