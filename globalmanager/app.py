@@ -38,6 +38,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
+from globalmanager.rest.console.visits import Visits
 from globalmanager.rest.server import RestServer
 from globalmanager.rootkey import get_root_key
 from globalmanager.settings import Settings
@@ -117,18 +118,18 @@ class Manager:
         api = self._api(access, metrics)
         metrics.job_values.show(engine.jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
-        console = Console(
+        visits = Visits(
             access=access,
             reviews=reviews,
             logins=self._logins,
             proxy=ProxyLogin(settings.console_token_header),
-            kinds=KINDS,
-            callers_api=KubeCallersApi(callers),
-            past=past_of(settings),
             board=self._board(relays),
-            live=self._live,
+            kinds=KINDS,
             replica=self._core,
-            version=VERSION,
+        )
+        callers_api, past = KubeCallersApi(callers), past_of(settings)
+        console = Console(
+            visits, live=self._live, callers_api=callers_api, past=past, version=VERSION
         )
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),

@@ -3,7 +3,6 @@
 A page answers a browser with HTML, and an EventSource at the same address with its changes.
 """
 
-from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,10 +14,8 @@ from common.logs import get_logger
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
-from globalmanager.contract import Kind
 from globalmanager.edge.identity.handshake import bearer_token
-from globalmanager.rest.access import Access, Reading
-from globalmanager.rest.api import Replica
+from globalmanager.rest.access import Reading
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import (
     VERBS,
@@ -39,12 +36,11 @@ from globalmanager.rest.console.answers import (
     send_file,
     to_login,
 )
-from globalmanager.rest.console.board import Board, Sight, path_of
+from globalmanager.rest.console.board import Sight, path_of
 from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
-from globalmanager.rest.console.login import Logins, check_origin, is_from_this_machine, local_path
+from globalmanager.rest.console.login import check_origin, is_from_this_machine, local_path
 from globalmanager.rest.console.past import Past
-from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to
@@ -68,53 +64,31 @@ class Console:
     """The pages of one GlobalManager.
 
     Args:
-        access: decides what a caller sees
-        reviews: says who shows a token, and what the caller may change
-        logins: the sessions
-        proxy: the login by a header
-        kinds: the kinds of the jobs
+        visits: knows the callers, their sessions and the rows that they may see
         callers_api: makes changes with the caller's token
         past: knows the curves of jobs from before; None: nobody does
-        board: the rows
-        replica: says whether the caches are complete
     """
 
     def __init__(
         self,
+        visits: Visits,
         *,
-        access: Access,
-        reviews: Access,
-        logins: Logins,
-        proxy: ProxyLogin,
-        board: Board,
         live: Live,
-        kinds: Collection[Kind],
         callers_api: CallersApi,
         past: Past | None,
-        replica: Replica,
         version: str,
     ) -> None:
-        self._visits = Visits(
-            access=access,
-            reviews=reviews,
-            logins=logins,
-            proxy=proxy,
-            board=board,
-            podless=frozenset(
-                type_ for kind in kinds if not kind.owns for type_ in kind.definition.types
-            ),
-            replica=replica,
-        )
-        self._reviews = reviews
-        self._logins = logins
-        self._proxy = proxy
-        self._kinds = {type_: kind for kind in kinds for type_ in kind.definition.types}
+        self._visits = visits
+        self._reviews = visits.reviews
+        self._logins = visits.logins
+        self._proxy = visits.proxy
+        self._board = visits.board
+        self._kinds = visits.kinds
         self._callers_api = callers_api
         self._past = past
-        self._board = board
         self._live = live
         self._version = version
-        self._events = Events(callers_api, board)
+        self._events = Events(callers_api, visits.board)
         self._rate = PageRate()
         self.routes = (
             *(self._route(path, partial(self._page, view)) for path, view in PAGES.items()),

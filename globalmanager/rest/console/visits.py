@@ -1,5 +1,6 @@
 """The caller of a console request, and what the caller may see."""
 
+from collections.abc import Collection
 from http import HTTPStatus
 
 import msgspec
@@ -7,6 +8,7 @@ from aiohttp import web
 
 from edgeai.api.resources import NODES, PODS, ResourceType
 from edgeai.ids import is_subdomain
+from globalmanager.contract import Kind
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
 from globalmanager.rest.api import Replica, require_populated
 from globalmanager.rest.console.board import Board, Sight
@@ -33,7 +35,7 @@ class Visits:
         logins: the sessions
         proxy: the login by a header
         board: knows the types of jobs
-        podless: types of jobs that have no pods
+        kinds: the kinds of the jobs
         replica: says whether the caches are complete
     """
 
@@ -45,34 +47,34 @@ class Visits:
         logins: Logins,
         proxy: ProxyLogin,
         board: Board,
-        podless: frozenset[ResourceType],
+        kinds: Collection[Kind],
         replica: Replica,
     ) -> None:
         self._access = access
-        self._reviews = reviews
-        self._logins = logins
-        self._proxy = proxy
-        self._board = board
-        self._podless = podless
+        self.reviews = reviews
+        self.logins = logins
+        self.proxy = proxy
+        self.board = board
+        self.kinds = {type_: kind for kind in kinds for type_ in kind.definition.types}
         self._replica = replica
 
     async def of(self, request: web.Request) -> Visit:
         """Raises: RequestError"""
-        token = self._proxy.token_of(request)
-        session = None if token else self._logins.session_of(request)
+        token = self.proxy.token_of(request)
+        session = None if token else self.logins.session_of(request)
         if token:
-            caller, session = await self._proxy.visitor(self._reviews, request, token)
+            caller, session = await self.proxy.visitor(self.reviews, request, token)
         elif session is None:
             caller = await self._access.identify(request, "")
         else:
-            caller = await self._reviews.identify(request, session.token)
+            caller = await self.reviews.identify(request, session.token)
         require_populated(self._replica)
         return Visit(caller, session, await self._sight(request, caller), bool(token))
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
         """Whether the caller's token may do this. Without a session there is no token."""
         return visit.session is not None and await is_allowed(
-            self._reviews, request, visit.caller, reading
+            self.reviews, request, visit.caller, reading
         )
 
     async def _sight(self, request: web.Request, caller: Caller) -> Sight:
@@ -87,17 +89,18 @@ class Visits:
         if not types and not namespace:
             namespace = caller.namespace
             types = await self._types(request, caller, namespace) if namespace else frozenset()
-        is_whole = not namespace and len(types) == len(self._board.types)
+        is_whole = not namespace and len(types) == len(self.board.types)
         sees_pods = await self._sees_pods(request, caller, Sight(namespace, types, sees_nodes))
         return Sight(namespace, types, sees_nodes, is_whole, sees_pods)
 
     async def _sees_pods(self, request: web.Request, caller: Caller, sight: Sight) -> bool:
         """Whether the page of a job may show all of the job's pods."""
         namespace = request.match_info.get("namespace", "")
-        type_ = self._board.type_of(request.match_info.get("type", ""))
-        if type_ not in sight.types or sight.namespace not in ("", namespace):
+        type_ = self.board.type_of(request.match_info.get("type", ""))
+        if type_ is None or type_ not in sight.types or sight.namespace not in ("", namespace):
             return False
-        if type_ in self._podless:
+        kind = self.kinds.get(type_)
+        if kind is not None and not kind.owns:
             return True
         is_name = is_subdomain(namespace)
         return is_name and await self._may(request, caller, Reading("list", PODS, namespace))
@@ -105,7 +108,7 @@ class Visits:
     async def _types(
         self, request: web.Request, caller: Caller, namespace: str
     ) -> frozenset[ResourceType]:
-        return await listable(self._access, request, caller, self._board.types, namespace)
+        return await listable(self._access, request, caller, self.board.types, namespace)
 
     async def _may(self, request: web.Request, caller: Caller, reading: Reading) -> bool:
         return await is_allowed(self._access, request, caller, reading)

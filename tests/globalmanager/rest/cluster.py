@@ -29,6 +29,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
+from globalmanager.rest.console.visits import Visits
 from globalmanager.rest.server import RestLimits, RestMetrics, RestServer
 from globalmanager.rest.streams import StreamLimits
 from tests.support.clock import Clock
@@ -208,17 +209,20 @@ class RestSide:
         )
         self.logins, self.live = Logins(clock=self.clock), Live()
         self.logins.use_key(b"key of the cluster")
-        self.console = Console(
+        visits = Visits(
             access=self.access,
             reviews=self.access,
-            kinds=KINDS,
-            callers_api=callers_api or NoChanges(),
-            past=past,
             logins=self.logins,
             proxy=ProxyLogin(token_header),
             board=board_of(self.cluster, self.sessions, relays=self.relays, contacts=self.contacts),
-            live=self.live,
+            kinds=KINDS,
             replica=self,
+        )
+        self.console = Console(
+            visits,
+            live=self.live,
+            callers_api=callers_api or NoChanges(),
+            past=past,
             version="1.2.3",
         )
         self.server = RestServer(
