@@ -14,7 +14,6 @@ import queue
 import threading
 from typing import Any, Final
 
-from edgeai.errors import SettingsError
 from edgeai.worker import estimator as estimators
 from edgeai.worker import tensors
 from edgeai.worker.bounded_server import BoundedHandler, BoundedServer, RequestRefused, ServerLimits
@@ -45,7 +44,12 @@ class BigModelService:
     ) -> None:
         self._environment = environment or from_environ(os.environ)
         self._model = _Model(estimator)
-        self._server = _listen(self._environment.big_model_bind, limits or ServerLimits())
+        self._server = _Server.listen(
+            self._environment.big_model_bind,
+            _Handler,
+            limits or ServerLimits(),
+            variables="BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT",
+        )
         self._server.model = self._model
         # A signal handler may call put(), but not Event.set(): the main thread may hold its lock.
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -60,17 +64,10 @@ class BigModelService:
         serve() handles signals only in the main thread.
         Raises: the errors of the estimator's load()
         """
-        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
-        accepting.start()
-        try:
-            with handling_stop_signals(self._on_signal):
-                self._model.load(self._environment.model_url)
-                log.info("big model is served: address=%s:%d", *self.address)
-                log.info("stopping: reason=%s", self._stop_requests.get())
-        finally:
-            if not self._server.stop():
-                log.warning("stopped although requests were under way: the grace is over")
-            accepting.join()
+        with self._server.accepting(), handling_stop_signals(self._on_signal):
+            self._model.load(self._environment.model_url)
+            log.info("big model is served: address=%s:%d", *self.address)
+            log.info("stopping: reason=%s", self._stop_requests.get())
 
     def stop(self) -> None:
         """Make serve() return. Callable from any thread."""
@@ -155,17 +152,6 @@ class _Handler(BoundedHandler):
         except ValueError:
             return DEFAULT_WAIT_S
         return min(wait_s, DEFAULT_WAIT_S) if math.isfinite(wait_s) and wait_s > 0 else 0.0
-
-
-def _listen(address: Address, limits: ServerLimits) -> _Server:
-    try:
-        return _Server(address, _Handler, limits)
-    except OSError as error:
-        raise SettingsError(
-            "environment variables BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT",
-            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
-            "set them to an address of this machine and a free port",
-        ) from error
 
 
 def describe(error: Exception) -> str:

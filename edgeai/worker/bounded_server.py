@@ -5,6 +5,7 @@ and each wait for space to send, has a deadline. When all connections are in use
 the place of an idle one (see edgeai.connections).
 """
 
+import contextlib
 import http.server
 import io
 import json
@@ -13,12 +14,13 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Self, cast
 
 import msgspec
 
 from edgeai.connections import Connections, Stage
+from edgeai.errors import SettingsError
 from edgeai.worker.deadline import Deadline, DeadlineSocket
 from edgeai.worker.environment import Address
 
@@ -77,6 +79,28 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.is_stopping = False
         super().__init__((address.host, address.port), handler)
 
+    @classmethod
+    def listen(
+        cls,
+        address: Address,
+        handler: type["BoundedHandler"],
+        limits: ServerLimits,
+        *,
+        variables: str,
+    ) -> Self:
+        """Begin to listen on an address that these environment variables have set.
+
+        Raises: SettingsError
+        """
+        try:
+            return cls(address, handler, limits)
+        except OSError as error:
+            raise SettingsError(
+                f"environment variables {variables}",
+                f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
+                "set them to an address of this machine and a free port",
+            ) from error
+
     @property
     def address(self) -> Address:
         """The address of the server. For port 0 it has the port that the system chose."""
@@ -85,6 +109,18 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def accept(self) -> None:
         self.serve_forever(poll_interval=ACCEPT_POLL_S)
+
+    @contextlib.contextmanager
+    def accepting(self) -> Iterator[None]:
+        """Serve in a thread of its own within the `with` block, and then stop."""
+        thread = threading.Thread(target=self.accept, name="edgeai-http", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            if not self.stop():
+                log.warning("stopped although requests were under way: the grace is over")
+            thread.join()
 
     def stop(self) -> bool:
         """Accept no more connections, end idle connections, and wait for requests in progress.

@@ -9,6 +9,7 @@ hard, as in Sedna. A sample whose prediction contains NaN is hard, because the e
 usable answer.
 """
 
+import inspect
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -136,12 +137,8 @@ ALGORITHMS: Final[Mapping[str, Callable[..., HardExampleMining]]] = {
     for algorithm in (Threshold, CrossEntropy, IBT, Random, CloudOnly, EdgeOnly)
 }
 PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
-    "Threshold": frozenset({"threshold"}),
-    "CrossEntropy": frozenset({"threshold_cross_entropy"}),
-    "IBT": frozenset({"threshold_img", "threshold_box"}),
-    "Random": frozenset({"random_ratio", "seed"}),
-    "CloudOnly": frozenset(),
-    "EdgeOnly": frozenset(),
+    name: frozenset(inspect.signature(algorithm).parameters)
+    for name, algorithm in ALGORITHMS.items()
 }
 
 

@@ -4,7 +4,6 @@ The methods have the same names as in Sedna's estimators.
 """
 
 import logging
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 
 from edgeai.errors import SettingsError
+from edgeai.worker.federated.files import NewFile
 from edgeai.worker.federated.layout import Weights
 from edgeai.worker.tensors import Array
 
@@ -78,12 +78,8 @@ def save_model(weights: Weights, estimator: FederatedEstimator | None, url: str)
 def _save_archive(weights: Weights, path: Path) -> None:
     arrays = weights if isinstance(weights, Mapping) else dict(_numbered(weights))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
+    with NewFile(path) as file:
         _write_archive(file, arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _write_archive(file: BinaryIO, arrays: Mapping[str, Array]) -> None:

@@ -6,7 +6,6 @@ on with the round that it finds in the directory. At the end the aggregator remo
 except a record that the federation is over. An aggregator that finds this record ends at once.
 """
 
-import contextlib
 import hmac
 import logging
 import math
@@ -14,7 +13,6 @@ import os
 import queue
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -100,7 +98,9 @@ class AggregationServer:
         store = _open(self._environment, encoding or Encoding())
         participants = Participants(self._environment.participants_file)
         self._aggregator = Aggregator(store, algorithm, settings, participants=participants)
-        self._server = _listen(self._environment.bind, limits)
+        self._server = _Server.listen(
+            self._environment.bind, _Handler, limits, variables="AGG_BIND_IP, AGG_BIND_PORT"
+        )
         self._server.aggregator = self._aggregator
         self._server.secret = self._environment.secret.value
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -122,7 +122,7 @@ class AggregationServer:
                 return True
             allow_open_files(self._limits.max_connections + MAX_PARTICIPANTS + 100)
             self._seed()  # first: without a seed, a participant gives the weights
-            with self._accepting():
+            with self._server.accepting():
                 log.info("aggregator listens: address=%s:%d", *self.address)
                 if self._run_rounds() and self._deliver_result():
                     self._conclude()
@@ -132,16 +132,6 @@ class AggregationServer:
     def stop(self) -> None:
         """Make serve() return. Callable from any thread."""
         self._stop_requests.put("stop() was called")
-
-    @contextlib.contextmanager
-    def _accepting(self) -> Iterator[None]:
-        accepting = threading.Thread(target=self._server.accept, name="edgeai-http", daemon=True)
-        accepting.start()
-        try:
-            yield
-        finally:
-            self._server.stop()
-            accepting.join()
 
     def _seed(self) -> None:
         url = self._environment.pretrained_model_url
@@ -213,17 +203,6 @@ def _open(environment: FederationEnvironment, encoding: Encoding) -> RoundStore:
             "environment variable FEDERATION_STATE_DIR",
             f"{environment.state_dir} cannot be used: {error}; set it to a directory that can be "
             "written to, or empty it to begin anew",
-        ) from error
-
-
-def _listen(address: Address, limits: ServerLimits) -> "_Server":
-    try:
-        return _Server(address, _Handler, limits)
-    except OSError as error:
-        raise SettingsError(
-            "environment variables AGG_BIND_IP, AGG_BIND_PORT",
-            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; "
-            "set them to an address of this machine and a free port",
         ) from error
 
 
