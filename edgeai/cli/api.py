@@ -5,6 +5,7 @@ the client of the GlobalManager, and of commands for a real cluster. Each reques
 connection, because the command sends few requests.
 """
 
+import contextlib
 import http.client
 import json
 import time
@@ -104,33 +105,18 @@ class Api:
         Raises: ApiError; TimeoutError when the log gets no line for `silence_s` seconds
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true"
-        connection = http.client.HTTPConnection(self._address, timeout=silence_s)
-        try:
-            connection.request("GET", path, headers=self._headers())
-            response = connection.getresponse()
+        with self._sent("GET", path, timeout_s=silence_s) as response:
             if response.status != http.client.OK:
                 raise ApiError("GET", path, response.status, response.read(1000).decode())
             while line := response.readline():
                 yield line.decode(errors="replace").rstrip("\n")
-        finally:
-            connection.close()
 
     def log(self, namespace: str, pod: str) -> list[str]:
         """All lines of the log of the pod's container; [] if no container of the pod has run."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE_S)
-        try:
-            connection.request("GET", path, headers=self._headers())
-            response = connection.getresponse()
+        with self._reachable(), self._sent("GET", path) as response:
             body = response.read().decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
-        finally:
-            connection.close()
         return body.splitlines() if response.status == http.client.OK else []
-
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
 
     def _request(
         self,
@@ -139,20 +125,39 @@ class Api:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE_S)
-        try:
-            data = None if body is None else json.dumps(body)
-            headers = self._headers() | {"Content-Type": content_type}
-            connection.request(method, path, body=data, headers=headers)
-            response = connection.getresponse()
+        data = None if body is None else json.dumps(body)
+        with self._reachable(), self._sent(method, path, data, content_type) as response:
             answer: Object = json.loads(response.read() or b"{}")
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
-        finally:
-            connection.close()
         if response.status >= http.client.BAD_REQUEST:
             raise ApiError(method, path, response.status, answer.get("message", ""))
         return answer
+
+    @contextlib.contextmanager
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        data: str | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout_s: float = DEADLINE_S,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a request. Raises: OSError, HTTPException"""
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+        with contextlib.closing(connection):
+            connection.request(
+                method, path, body=data, headers=headers | {"Content-Type": content_type}
+            )
+            yield connection.getresponse()
+
+    @contextlib.contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """Raises: ApiUnreachable for an API that does not answer as an API does"""
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiUnreachable(self.url, str(error) or type(error).__name__) from error
 
 
 _CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "CustomResourceDefinition"})

@@ -15,8 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from edgeai.api.resources import NAMESPACES, NODES, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.cli.credentials.certificates import Pair, issue_server, new_authority, problem_of
-from edgeai.cli.credentials.errors import CredentialsError
-from edgeai.cli.credentials.node_files import NodeFiles, Say
+from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles, Say
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.cli.doctor.parts import CONTROLLER

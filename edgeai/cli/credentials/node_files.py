@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from edgeai.cli.credentials.certificates import Pair, issue_node, node_problem_of
-from edgeai.cli.credentials.errors import CredentialsError
+from edgeai.errors import EdgeAIError
 
 Say = Callable[[str], None]
 """Prints one line for the user."""
 
 PLACE: Final = "/etc/edgeai/node"
+
+
+class CredentialsError(EdgeAIError):
+    """A credential cannot be made. The text says why, and what to do. What was made stays, and the
+    same command goes on from there.
+    """
 
 
 class NodeFiles:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from edgeai.cli.doctor.certificates import certificates
-from edgeai.cli.doctor.definitions import definitions
+from edgeai.cli.doctor.definitions import definitions, kubernetes
 from edgeai.cli.doctor.edges import edges
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import files
 from edgeai.cli.doctor.finding import INSTALL, Finding, NotAllowed, Note
-from edgeai.cli.doctor.kubernetes import kubernetes
 from edgeai.cli.doctor.managers import clocks, leader, managers, rights
 from edgeai.cli.doctor.node_certificates import node_certificates
 from edgeai.kube.remedies import OF_A_COMMAND

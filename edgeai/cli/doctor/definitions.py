@@ -1,14 +1,28 @@
-"""Whether the API server serves the resources of edgeai, with all their fields."""
+"""Whether edgeai supports the API server, and that serves edgeai's resources, with all fields."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from edgeai.api.resources import Object
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import INSTALL, Note, readable
 from edgeai.kube.remedies import UPGRADE
+from edgeai.kube.user import Version
 from globalmanager.kinds import KINDS
 from globalmanager.manifests import crds
+
+OLDEST: Final = Version(1, 30)
+
+
+def kubernetes(facts: Facts) -> Iterator[Note]:
+    version = facts.version
+    if version is None or version.major == 0:  # as builds without a release tell
+        yield "ok", "the API server does not report its version"
+    elif version < OLDEST:
+        message = f"Kubernetes {version} is older than {OLDEST}, the oldest that edgeai supports"
+        yield "error", message, "upgrade the cluster"
+    else:
+        yield "ok", f"Kubernetes {version}"
 
 
 def definitions(facts: Facts) -> Iterator[Note]:

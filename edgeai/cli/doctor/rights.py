@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from edgeai.api.resources import Object
 from edgeai.kube.client import KubeClient
-from edgeai.kube.errors import Forbidden, NotFound
+from edgeai.kube.errors import Forbidden
 from globalmanager.manifests.rbac import ACCOUNT, base_rules, group_rules, namespace_rules
 from globalmanager.tokenreviews import ACCESS_REVIEWS
 
-Denied = tuple[str, ...] | Forbidden | None
-"""The rights that are missing, in words; an error where the caller may not ask; None where the API
-reviews no rights, as that of the local cluster."""
+Denied = tuple[str, ...] | Forbidden
+"""The rights that are missing, in words; an error where the caller may not ask."""
 
 _AT_ONCE: Final = 16  # reviews that are under way
 
@@ -37,8 +36,6 @@ async def denied(client: KubeClient, namespace: str, groups: Iterable[str]) -> D
     try:
         first = await is_allowed(reviews[0])  # shows alone whether the caller may ask at all
         allowed = [first, *await asyncio.gather(*map(is_allowed, reviews[1:]))]
-    except NotFound:
-        return None
     except Forbidden as error:
         return error
     pairs = zip(reviews, allowed, strict=True)

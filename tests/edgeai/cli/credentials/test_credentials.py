@@ -20,7 +20,7 @@ from edgeai.cli.credentials.certificates import (
     problem_of,
 )
 from edgeai.cli.credentials.credentials import AUTHORITY, CLIENT_CA, LABEL, TLS, TOKENS, Credentials
-from edgeai.cli.credentials.errors import CredentialsError
+from edgeai.cli.credentials.node_files import CredentialsError
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.kube.client import KubeClient

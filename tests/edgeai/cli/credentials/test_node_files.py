@@ -13,8 +13,7 @@ from edgeai.cli.credentials.certificates import (
     new_authority,
     node_problem_of,
 )
-from edgeai.cli.credentials.errors import CredentialsError
-from edgeai.cli.credentials.node_files import NodeFiles
+from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = new_authority(NOW)
