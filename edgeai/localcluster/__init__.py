@@ -14,7 +14,7 @@ The cluster differs from Kubernetes on purpose:
   another manager, and a field that a later apply leaves out stays.
 - Objects of built-in kinds are checked only where the controllers, the kubelet and the clients
   here depend on a field. Unknown fields of built-in kinds are kept, even with `--validate=strict`,
-  and `kubectl explain` knows only the top fields. Custom resources are pruned, defaulted and
+  and `kubectl explain` knows only their metadata. Custom resources are pruned, defaulted and
   validated by their schema, in the keywords that edgeai's own definitions use; other keywords and
   CEL rules (x-kubernetes-validations) are not evaluated.
 - The versions of a CRD differ by name only (conversion strategy None), and the API must serve the
@@ -55,7 +55,7 @@ The cluster differs from Kubernetes on purpose:
   with a port number of its own, does not find the port. PET_RDZV_CONF gets `is_host`, because
   torchrun takes every loopback address for its own.
 - No attach, port-forward, cp or top; no TLS, also in probes; no gRPC probes, no startup
-  probes; no events.k8s.io.
+  probes; no events.k8s.io; no logs since a time.
 - The API refuses bodies of YAML and of protobuf (415). `kubectl create configmap`, `create secret`
   and the like send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
   `kubectl apply -f -` takes.

@@ -174,13 +174,6 @@ def test_unknown_fields_are_an_error_in_every_way_to_write(space: Space) -> None
     assert space.get("widgets", "one") == made
 
 
-def test_a_repeated_field_is_an_error_when_strict(space: Space) -> None:
-    text = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
-    answer = space.post("configmaps", text, fieldValidation="Strict")
-    assert answer.refusal == (400, "BadRequest")
-    assert "x" in answer.body["message"]
-
-
 # Scale
 
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from edgeai.localcluster.api import commands, requests, tables
-from edgeai.localcluster.api.requests import Body, Options, Target
+from edgeai.localcluster.api.requests import Options, Target
 from edgeai.localcluster.api.streams import stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
@@ -41,7 +41,7 @@ class Call(NamedTuple):
         """Resource, namespace and name of the object that the path names."""
         return self.target.resource, self.target.namespace, self.target.name
 
-    async def body(self) -> Body:
+    async def body(self) -> Any:
         content_type = self.request.headers.get("Content-Type", "")
         return requests.decode(await self.request.read(), content_type)
 
@@ -175,7 +175,6 @@ class API:
             follow=options.flag("follow"),
             previous=options.flag("previous"),
             tail_lines=options.number("tailLines"),
-            since_s=options.number("sinceSeconds"),
             timestamps=options.flag("timestamps"),
         )
         return await stream_log(call.request, self.log_source(query))
@@ -214,35 +213,33 @@ class API:
     # Verbs that write objects
 
     async def _create(self, call: Call) -> web.StreamResponse:
-        body = await call.body()
-        object_ = _with_name_of_path(call.target, body.content)
-        warnings = _warnings(call, object_, body)
+        object_ = _with_name_of_path(call.target, await call.body())
+        warnings = _warnings(call, object_)
         object_ = self._store.create(call.resource, object_, dry_run=call.options.dry_run)
         return self._answer(call, object_, status=201, warnings=warnings)
 
     async def _update(self, call: Call) -> web.StreamResponse:
-        body = await call.body()
-        return self._replace(call, _with_name_of_path(call.target, body.content), body)
+        return self._replace(call, _with_name_of_path(call.target, await call.body()))
 
     async def _patch(self, call: Call) -> web.StreamResponse:
         resource, subresource = call.resource, call.target.subresource
         patch_type = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
         if patch_type is PatchType.APPLY and not call.options.text("fieldManager"):
             raise errors.invalid_options("Patch", _NO_FIELD_MANAGER)
-        body = await call.body()
+        patch = await call.body()
         try:
             current = self._store.get(*call.key)
         except errors.NotFound:
             if patch_type is not PatchType.APPLY or subresource:
                 raise
             return await self._create(call)
-        patched = patches.apply(patch_type, current, body.content, custom=resource.custom)
+        patched = patches.apply(patch_type, current, patch, custom=resource.custom)
         patched = strategy.as_update(resource, current, patched, subresource)
-        return self._replace(call, _with_name_of_path(call.target, patched), body)
+        return self._replace(call, _with_name_of_path(call.target, patched))
 
-    def _replace(self, call: Call, object_: Object, body: Body) -> web.Response:
-        """Answer with the stored object after an update. Args: body: of the request"""
-        warnings = _warnings(call, object_, body)
+    def _replace(self, call: Call, object_: Object) -> web.Response:
+        """Answer with the stored object after an update."""
+        warnings = _warnings(call, object_)
         updated = self._store.update(
             call.resource,
             object_,
@@ -274,7 +271,7 @@ class API:
 
     async def _scale(self, call: Call) -> web.StreamResponse:
         resource = call.resource
-        content = (await call.body()).content
+        content = await call.body()
         object_ = self._store.get(*call.key)
         if call.request.method == "PATCH":
             kind = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
@@ -354,7 +351,7 @@ def _no_kubelet(call: Call) -> errors.NotFound:
 async def _delete_options(call: Call) -> dict[str, Any]:
     """The arguments of Store.delete that a client sends in the body or in the query."""
     options = call.options
-    content = (await call.body()).content if await call.request.read() else {}
+    content = await call.body() if await call.request.read() else {}
     if not isinstance(content, dict):
         raise errors.BadRequest("the body must be a DeleteOptions object")
     grace_s = content.get("gracePeriodSeconds", options.number("gracePeriodSeconds"))
@@ -393,8 +390,8 @@ def _with_name_of_path(target: Target, content: Any) -> Object:
     return {**content, "metadata": metadata}
 
 
-def _warnings(call: Call, object_: Object, body: Body) -> list[str]:
-    """Warnings about the unknown and the repeated fields of a request body.
+def _warnings(call: Call, object_: Object) -> list[str]:
+    """Warnings about the unknown fields of an object.
 
     Raises: errors.BadRequest if the client asked for fieldValidation=Strict
     """
@@ -403,7 +400,6 @@ def _warnings(call: Call, object_: Object, body: Body) -> list[str]:
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)
     faults = [f'unknown field "{field}"' for field in unknown]
-    faults += [f'duplicate field "{field}"' for field in body.duplicates]
     mode = call.options.field_validation
     if faults and mode == "Strict":
         raise errors.BadRequest(

@@ -1,7 +1,7 @@
 """The OpenAPI documents that kubectl reads for create, apply, replace and explain.
 
-Pure. The document of a custom resource has its whole schema. The document of a built-in kind has
-only the top fields. The API does not use these documents to check objects.
+Pure. The document of a custom resource has its whole schema, that of a built-in kind only the
+metadata. The API does not use these documents to check objects.
 """
 
 import hashlib
@@ -30,13 +30,6 @@ _WRITE_PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
     for name in ("dryRun", "fieldManager", "fieldValidation")
 ]
-_BUILTIN_FIELDS = {
-    "configmaps": ("data", "binaryData", "immutable"),
-    "secrets": ("data", "stringData", "type", "immutable"),
-    "serviceaccounts": ("secrets", "imagePullSecrets", "automountServiceAccountToken"),
-    "events": ("involvedObject", "reason", "message", "type", "count", "source"),
-    "endpoints": ("subsets",),
-}
 
 
 def index(resources: Iterable[Resource]) -> Object:
@@ -91,7 +84,7 @@ def _name(resource: Resource) -> str:
 
 
 def _schema(resource: Resource) -> Object:
-    schema = dict(resource.schema) if resource.schema else _builtin_schema(resource)
+    schema = resource.schema or {"x-kubernetes-preserve-unknown-fields": True}
     properties = _TOP_FIELDS | (schema.get("properties") or {})
     properties["metadata"] = {
         "description": "Standard object metadata.",
@@ -102,16 +95,6 @@ def _schema(resource: Resource) -> Object:
         "type": "object",
         "properties": properties,
         "x-kubernetes-group-version-kind": [_group_version_kind(resource)],
-    }
-
-
-def _builtin_schema(resource: Resource) -> Object:
-    names = _BUILTIN_FIELDS.get(resource.plural, ("spec",))
-    names += ("status",) if resource.status else ()
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "description": f"{resource.kind} ({resource.group_version}), a built-in kind.",
-        "properties": {name: free | {"description": f"{name} of the object."} for name in names},
     }
 
 

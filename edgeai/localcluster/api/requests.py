@@ -4,7 +4,6 @@ Pure. It raises errors.BadRequest, errors.NotFound or errors.UnsupportedMediaTyp
 error names the expected value.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +13,7 @@ import msgspec
 from edgeai.localcluster.objects import errors, selectors
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.registry import Registry
-from edgeai.localcluster.objects.resources import Object, Resource
+from edgeai.localcluster.objects.resources import Resource
 
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _ALSO_JSON = ("", "application/octet-stream", "text/plain", PatchType.APPLY)
@@ -106,7 +105,7 @@ class Options:
 
     @property
     def field_validation(self) -> str:
-        """How strictly the API checks unknown and repeated fields: Ignore, Warn or Strict.
+        """How strictly the API checks unknown fields: Ignore, Warn or Strict.
 
         Raises: errors.BadRequest for any other value
         """
@@ -128,14 +127,7 @@ def is_dry_run(value: Any, verb: str) -> bool:
     raise errors.invalid_options(verb, errors.unsupported("dryRun", value, ("All",)))
 
 
-class Body(msgspec.Struct, frozen=True):
-    """A decoded request body, and the keys that occur twice in one map of the body."""
-
-    content: Any
-    duplicates: list[str]
-
-
-def decode(body: bytes, content_type: str) -> Body:
+def decode(body: bytes, content_type: str) -> Any:
     """Decode a request body, which is JSON, also that of a server-side apply.
 
     Raises: errors.BadRequest, errors.UnsupportedMediaType
@@ -145,7 +137,10 @@ def decode(body: bytes, content_type: str) -> Body:
         raise errors.UnsupportedMediaType(_NO_PROTOBUF)
     is_json = media_type.startswith("application/") and media_type.endswith("json")
     if is_json or media_type in _ALSO_JSON:
-        return _decode_json(body)
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise errors.BadRequest(f"the body is not valid JSON: {error}") from error
     raise errors.UnsupportedMediaType(
         f'the body of the request was in an unknown format - "{media_type}";'
         " accepted: application/json"
@@ -165,24 +160,3 @@ def patch_type(content_type: str, resource: Resource) -> PatchType:
             f'the patch was in an unknown format - "{media_type}"; accepted: {", ".join(types)}'
         )
     return PatchType(media_type)
-
-
-def _decode_json(body: bytes) -> Body:
-    duplicates: list[str] = []
-
-    def build(pairs: list[tuple[str, Any]]) -> Object:
-        object_ = dict(pairs)
-        if len(object_) < len(pairs):
-            names = [name for name, _ in pairs]
-            duplicates.extend(sorted({name for name in names if names.count(name) > 1}))
-        return object_
-
-    try:
-        content = json.loads(body, object_pairs_hook=build, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise errors.BadRequest(f"the body is not valid JSON: {error}") from error
-    return Body(content, duplicates)
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")

@@ -190,7 +190,7 @@ class _RequestHandler:
 
     async def _reviewed(self, request: web.Request, path: str) -> web.Response:
         body = decode(await request.read(), request.headers.get("Content-Type", ""))
-        response = _json(self._answered(path, body.content))
+        response = _json(self._answered(path, body))
         response.set_status(http.HTTPStatus.CREATED)
         return response
 

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -122,7 +121,6 @@ async def read_log(
             start of the cluster
     Raises: FileNotFoundError when the run has no log
     """
-    since = times.utc_now() - timedelta(seconds=query.since_s) if query.since_s else None
     with contextlib.ExitStack() as stack:
         opened = [_open(rotated(path)), _open(path)]
         files = [stack.enter_context(file) for file in opened if file]
@@ -132,8 +130,7 @@ async def read_log(
         if query.tail_lines is not None:
             lines = iter(_tail(lines, query.tail_lines))
         for line in lines:
-            if _is_wanted(line, since):
-                yield _formatted(line, timestamps=query.timestamps)
+            yield _formatted(line, timestamps=query.timestamps)
         if query.follow:
             async for line in _follow(path, opened[1], writer):
                 yield _formatted(line, timestamps=query.timestamps)
@@ -195,10 +192,6 @@ def _is_same(path: Path, file: BinaryIO) -> bool:
 
 def _is_partial(line: bytes) -> bool:
     return line.split(b" ", 2)[1:2] == [b"P"]
-
-
-def _is_wanted(line: bytes, since: datetime | None) -> bool:
-    return since is None or times.parse(line.split(b" ", 1)[0].decode()) >= since
 
 
 def _formatted(line: bytes, *, timestamps: bool) -> bytes:

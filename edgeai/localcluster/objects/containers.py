@@ -5,7 +5,7 @@ first, so a query names only a container of the pod's spec.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -31,20 +31,16 @@ class LogQuery(ContainerQuery, frozen=True, kw_only=True):
     previous: bool = False
     """Read the log of the run before the last restart."""
     tail_lines: int | None = None
-    since_s: float | None = None
-    """Yield only lines of the last `since_s` seconds."""
     timestamps: bool = False
     """Begin each line with its time (RFC 3339)."""
 
 
-class LogSource(Protocol):
-    """Yields the text of a log. A piece of text may end in the middle of a line.
+LogSource = Callable[[LogQuery], AsyncIterator[bytes]]
+"""Yields the text of a log. A piece of text may end in the middle of a line.
 
-    Before the first piece, the source may raise errors.NotFound, or errors.BadRequest for a
-    container that has not started. The reader closes the iterator when the client disconnects.
-    """
-
-    def __call__(self, query: LogQuery) -> AsyncIterator[bytes]: ...
+Before the first piece, the source may raise errors.NotFound, or errors.BadRequest for a container
+that has not started. The reader closes the iterator when the client disconnects.
+"""
 
 
 class ExecQuery(ContainerQuery, frozen=True, kw_only=True):
@@ -72,10 +68,8 @@ class Execution(Protocol):
         """The exit code; 128 + the signal's number if a signal ended the command."""
 
 
-class ExecTarget(Protocol):
-    """Starts a command.
+ExecTarget = Callable[[ExecQuery], Awaitable[Execution]]
+"""Starts a command.
 
-    Raises: errors.NotFound when the container does not run; CannotExecute
-    """
-
-    async def __call__(self, query: ExecQuery) -> Execution: ...
+Raises: errors.NotFound when the container does not run; CannotExecute
+"""
