@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from edgeai import extras
-from edgeai.cli import interrupts, options, output, system
+from edgeai.cli import interrupts, options, system
 from edgeai.cli.credentials.commands import credentials
 from edgeai.cli.jobs import commands as job_commands
 from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
@@ -308,7 +308,7 @@ def main() -> None:
     interrupts.exit_on_signals()
     _print_warnings()
     try:
-        with output.checked():
+        with options.checked_output():
             app()
     except (EdgeAIError, ClusterError) as error:
         # The text may be of a server, a plugin or a tenant. Only our own lines end.

@@ -3,15 +3,19 @@
 The command line of `edgeai` imports this module, so it imports late what loads slowly.
 """
 
+import contextlib
 import enum
+import errno
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
 
+from edgeai.errors import EdgeAIError
 from edgeai.kubeconfig import default_state_dir
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNLIMITED_WIDTH: Final = 10_000
+_FAILURES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Output(enum.StrEnum):
@@ -82,3 +87,26 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
     """Args: is_line: in one line, for a stream of them"""
     text = msgspec.json.encode(value)
     typer.echo(text if is_line else msgspec.json.format(text, indent=2))
+
+
+class NotWritten(EdgeAIError):
+    pass
+
+
+@contextlib.contextmanager
+def checked_output() -> Iterator[None]:
+    """Raises: NotWritten when the standard output is closed or full"""
+    if sys.stdout is None:
+        _give_up("is closed")
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FAILURES or error.filename is not None:
+            raise
+        _give_up(f"cannot be written: {error.strerror}")
+
+
+def _give_up(problem: str) -> None:
+    """Raises: NotWritten. What is left in the buffer goes nowhere, so nothing fails at the end."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    raise NotWritten(f"the standard output {problem}")

@@ -7,27 +7,29 @@ alone, the federated model and a centralised model. Before it prints its outcome
 everything that it started.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from edgeai.cli import system
-from edgeai.cli.api import Object
+from edgeai.cli.api import Api, Object
 from edgeai.cli.options import Output
-from edgeai.demo import rounds, stage
+from edgeai.demo import stage
 from edgeai.demo.digits import CLASSES
-from edgeai.demo.faults import EdgeLine, Fault, cut, kill
+from edgeai.demo.faults import EdgeLine, Fault, Status, cut, kill, round_of
 from edgeai.demo.federated_learning import data
 from edgeai.demo.federated_learning.aggregator import ROUNDS
 from edgeai.demo.federated_learning.compare import Figures, compare
 from edgeai.demo.federated_learning.data import Part
 from edgeai.demo.federated_learning.files import EDGES, model_file
 from edgeai.demo.federated_learning.manifests import Placement, objects
-from edgeai.demo.stage import NAMESPACE, Stage
+from edgeai.demo.stage import NAMESPACE, DemoFailed, Look, Stage
 
 JOB: Final = "digits"
 TRAINING_S: Final = 0.25  # length of a round's training, slow enough for a user to watch
@@ -82,7 +84,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
             Fault(killed, kill(running.api, killed, at_round=KILL_AT)),
             Fault(cut_off, cut(line, cut_off, at_round=CUT_AT)),
         ]
-        object_ = rounds.watch(on, running.api, job, faults)
+        object_ = _watch(on, running.api, job, faults)
         figures = compare(parts, model_file(on.files))
         on.console.print(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
         on.console.print(comparison(figures, parts))
@@ -114,6 +116,88 @@ def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
     if line is not None:
         line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
     return [*others, job]
+
+
+class _Course:
+    """The accuracy of each round that the demo has seen."""
+
+    def __init__(self) -> None:
+        self._by_round: dict[int, float] = {}
+
+    def note(self, status: Status) -> None:
+        metrics = {entry["key"]: entry["value"] for entry in status.get("metrics") or ()}
+        if "accuracy" in metrics:
+            self._by_round[round_of(status)] = float(metrics["accuracy"])
+
+    def __str__(self) -> str:
+        """A bar chart with one character for each round. A higher bar means more accuracy.
+
+        A round without a known accuracy repeats the bar of the previous round.
+        """
+        shares, last = [], 0.0
+        for number in range(1, max(self._by_round, default=0) + 1):
+            last = self._by_round.get(number, last)
+            shares.append(last)
+        return stage.bars(shares)
+
+    @property
+    def latest(self) -> str:
+        if not self._by_round:
+            return "-"
+        return f"{self._by_round[max(self._by_round)]:.3f}"
+
+
+def _watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
+    """Show the job and run the faults, until the job has ended.
+
+    Returns: the CR of the ended job
+    Raises: DemoFailed when the job fails or gets stuck, or when a trainer did not recover
+    """
+    course = _Course()
+
+    def look(object_: Object) -> Look:
+        status = object_.get("status") or {}
+        course.note(status)
+        for fault in faults:
+            fault.tell(status)
+        has_ended = status.get("phase") in ("Succeeded", "Failed")
+        return Look(_view(status, course, faults), progress=status, has_ended=has_ended)
+
+    object_ = stage.watch(on, api, job, look)
+    _require_good_end(object_["status"], faults)
+    return object_
+
+
+def _require_good_end(status: Status, faults: Sequence[Fault]) -> None:
+    if status["phase"] != "Succeeded":
+        raise DemoFailed(f"the job failed: {status.get('conditions')}")
+    for fault in faults:
+        if not fault.is_recovered:
+            raise DemoFailed(f"{fault.worker} did not come back: {fault.state}")
+
+
+def _view(status: Status, course: _Course, faults: Sequence[Fault]) -> Group:
+    head = Text.assemble(
+        ("CR: ", "cyan"),
+        f"phase {status.get('phase', '-'):<10} round {round_of(status):>2}",
+        f"/{status.get('rounds') or '-'}  accuracy {course.latest}",
+    )
+    table = Table("TRAINER", "ROUND", "IMAGES", "ACCURACY", "SENT", "FAULT", box=None)
+    befallen = {fault.worker: fault.state for fault in faults}
+    for name, entry in sorted((status.get("workers") or {}).items()):
+        table.add_row(name, *_figures(entry), befallen.get(name, ""))
+    return Group(head, Text(str(course), style="green"), table)
+
+
+def _figures(entry: dict[str, Any]) -> tuple[str, ...]:
+    info = entry.get("taskInfo") or {}
+    accuracy = info.get("metrics.accuracy")
+    return (
+        str(info.get("currentRound", "-")),
+        str(info.get("sampleCount", "-")),
+        "-" if accuracy is None else f"{accuracy:.3f}",
+        f"{info.get('sentBytes', 0) / 1024:.0f} KiB",
+    )
 
 
 def images(parts: Mapping[str, Part]) -> Table:

@@ -4,16 +4,16 @@ The client's Accept header chooses the form. kubectl shows a Table, whose column
 constant `_BUILTINS` names. kubectl shows columns of priority 1 only with `-o wide`.
 """
 
+import functools
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from edgeai import times
-from edgeai.localcluster.api import jsonpath
 from edgeai.localcluster.objects.resources import Column, Object, Resource
 from edgeai.times import Clock
 
@@ -132,9 +132,9 @@ _Printed = tuple[Column, Callable[[Object], Any]]
 def _columns(resource: Resource) -> list[_Printed]:
     priority = 1 if resource.plural == "events" else 0
     name = Column("Name", "string", "", "name", "Unique within a namespace.", priority)
-    custom = [(column, partial(_first, column.json_path)) for column in resource.columns]
+    custom = [(column, functools.partial(_first, column.json_path)) for column in resource.columns]
     return [
-        (name, partial(_first, ".metadata.name")),
+        (name, functools.partial(_first, ".metadata.name")),
         *(custom or _BUILTINS.get(resource.group_resource, (_AGE,))),
     ]
 
@@ -157,24 +157,79 @@ def _cell(column: Column, value: Callable[[Object], Any], object_: Object, now: 
 
 def _first(path: str, object_: Object) -> Any:
     """The first value at a path; None if the object has no such value."""
-    return next(iter(jsonpath.find(path, object_)), None)
+    return next(iter(values_at(path, object_)), None)
+
+
+# The values of columns
+
+_STEP = re.compile(
+    r"""
+      \.(?P<field>[^.\[\]\\]+)
+    | \[(?P<star>\*)\]
+    | \[(?P<last>-1:)\]
+    | \[\?\(@\.(?P<key>\w+)=="(?P<value>[^"]*)"\)\]
+    """,
+    re.VERBOSE,
+)
+
+
+def values_at(path: str, document: Any) -> list[Any]:
+    """All values at a JSONPath, in the order of the document.
+
+    Of Kubernetes' JSONPath the function knows what edgeai's own definitions use: `.spec.size`,
+    `.parts[*].name`, `.status.conditions[-1:].type`, `.conditions[?(@.type=="Ready")].status`.
+
+    Returns: an empty list if the document has no such value or the path is not supported
+    """
+    steps = _steps(path)
+    values = [document] if steps else []
+    for step in steps:
+        values = [part for value in values for part in _parts(step, value)]
+    return values
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(path: str) -> tuple[re.Match[str], ...]:
+    """The steps of a path; an empty tuple if the path is not supported."""
+    steps, position = [], 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            return ()
+        steps.append(match)
+        position = match.end()
+    return tuple(steps)
+
+
+def _parts(step: re.Match[str], value: Any) -> list[Any]:
+    """The values one step below `value`."""
+    items = value if isinstance(value, list) else []
+    if step["star"]:
+        return items
+    if step["last"]:
+        return items[-1:]
+    if step["key"]:
+        maps = (item for item in items if isinstance(item, dict))
+        return [item for item in maps if item.get(step["key"]) == step["value"]]
+    name = step["field"]
+    return [value[name]] if isinstance(value, dict) and name in value else []
 
 
 # The columns of built-in kinds
 
 
 def _joined(path: str, object_: Object) -> str:
-    return ",".join(map(str, jsonpath.find(path, object_))) or "<none>"
+    return ",".join(map(str, values_at(path, object_))) or "<none>"
 
 
 def _text(name: str, value: str | Callable[[Object], str], *, wide: bool = False) -> _Printed:
     """A column with text. Args: value: JSONPath of the text, or a function"""
-    function = partial(_joined, value) if isinstance(value, str) else value
+    function = functools.partial(_joined, value) if isinstance(value, str) else value
     return Column(name, "string", "", priority=int(wide)), function
 
 
 def _date(name: str, path: str) -> _Printed:
-    return Column(name, "date", path), partial(_first, path)
+    return Column(name, "date", path), functools.partial(_first, path)
 
 
 def _containers(pod: Object) -> list[Object]:
@@ -254,6 +309,7 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
         _text("IP", ".status.podIP", wide=True),
         _text("Node", ".spec.nodeName", wide=True),
     ),
+    "endpoints": (_text("Endpoints", ".subsets[*].addresses[*].ip"), _AGE),
     "services": (
         _text("Type", ".spec.type"),
         _text("Cluster-IP", ".spec.clusterIP"),

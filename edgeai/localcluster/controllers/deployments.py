@@ -168,11 +168,9 @@ def deployment_status(
         "availableReplicas": ready,
         "unavailableReplicas": max(0, replicas - ready),
     }
-    is_complete = (len(groups.new), len(alive), ready) == (replicas, replicas, replicas)
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = [
         _available_condition(available=ready >= replicas),
-        _progressing_condition(deployment, old.get("Progressing"), complete=is_complete),
         *([_failure_condition(refusal, old.get("ReplicaFailure"))] if refusal else []),
     ]
     return {
@@ -200,23 +198,6 @@ def _available_condition(*, available: bool) -> Object:
 def _failure_condition(refusal: str, old: Object | None) -> Object:
     """While refusals continue, the first message stays, because each message names another pod."""
     return _condition("ReplicaFailure", "FailedCreate", old["message"] if old else refusal)
-
-
-def _progressing_condition(deployment: Object, old: Object | None, *, complete: bool) -> Object:
-    type_, name = "Progressing", deployment["metadata"]["name"]
-    if complete:
-        message = f'Deployment "{name}" has successfully progressed.'
-        return _condition(type_, "NewReplicaSetAvailable", message)
-    # This rollout was complete before. A pod that fails later does not make a new rollout.
-    if old and old["reason"] == "NewReplicaSetAvailable" and not _is_rolling(deployment):
-        return _condition(type_, old["reason"], old["message"])
-    return _condition(type_, "ReplicaSetUpdated", f'Deployment "{name}" is progressing.')
-
-
-def _is_rolling(deployment: Object) -> bool:
-    """Whether the Deployment's spec is newer than its status."""
-    status = deployment.get("status") or {}
-    return bool(status.get("observedGeneration") != deployment["metadata"]["generation"])
 
 
 def _dated(condition: Object, old: Object | None, now: datetime) -> Object:

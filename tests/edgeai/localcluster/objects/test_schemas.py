@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgeai.localcluster.api import jsonpath
+from edgeai.localcluster.api.tables import values_at
 from edgeai.localcluster.objects import schemas
 from edgeai.localcluster.objects.resources import Object
 
@@ -250,4 +250,4 @@ PATHS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_jsonpath_of_printer_columns(path: str) -> None:
-    assert jsonpath.find(path, DOCUMENT) == PATHS[path]
+    assert values_at(path, DOCUMENT) == PATHS[path]
