@@ -25,12 +25,7 @@ from edgeai.localcluster.controllers.scheduler import Scheduler
 from edgeai.localcluster.errors import ClusterError, StateError
 from edgeai.localcluster.kubelet.accounts import ApiAccess
 from edgeai.localcluster.kubelet.container import ContainerSettings
-from edgeai.localcluster.kubelet.kubelet import (
-    Kubelet,
-    KubeletCommands,
-    KubeletLogs,
-    sweep_pod_directories,
-)
+from edgeai.localcluster.kubelet.kubelet import Kubelet, Kubelets, sweep_pod_directories
 from edgeai.localcluster.kubelet.nodes import register_nodes
 from edgeai.localcluster.kubelet.pod import PodHost
 from edgeai.localcluster.kubelet.process import Reaper
@@ -134,8 +129,9 @@ class Cluster:
         try:
             host = self._pod_host(parts, server)
             kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
-            server.set_log_source(KubeletLogs(store, state.pods, kubelets))
-            server.set_exec_target(KubeletCommands(kubelets))
+            pods = Kubelets(store, state.pods, kubelets)
+            server.set_log_source(pods.logs)
+            server.set_exec_target(pods.execute)
             running = _describe(server, state, network, nodes)
             write_kubeconfig(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:

@@ -69,12 +69,12 @@ class Route(msgspec.Struct, frozen=True):
 DIRECT: Final = Route()
 
 
-def choose(peer: Address, environment: ReportEnvironment, *, probe_s: float = PROBE_S) -> Route:
-    """The route to `peer`. Takes at most `probe_s`."""
+def choose(peer: Address, environment: ReportEnvironment) -> Route:
+    """The route to `peer`. Takes at most PROBE_S."""
     proxy = proxy_of(environment)
     if proxy is None or environment.transport is Transport.DIRECT:
         return DIRECT
-    if environment.transport is Transport.AUTO and answers(peer, Deadline(probe_s)):
+    if environment.transport is Transport.AUTO and answers(peer, Deadline(PROBE_S)):
         return DIRECT
     log.info("%s:%s is reached through the relay", peer.host, peer.port)
     return Route(proxy)

@@ -133,15 +133,15 @@ class Kubelet(Controller[Key]):
         log.info("pod deleted", pod="/".join(key), node=self._node)
 
 
-class KubeletLogs:
-    """The log source of the API: reads the log of any container of the cluster."""
+class Kubelets:
+    """All kubelets of a cluster. The API reads logs and runs commands here."""
 
     def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
         self._store = store
         self._pods_directory = pods_directory
         self._kubelets = kubelets
 
-    async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+    async def logs(self, query: LogQuery) -> AsyncIterator[bytes]:
         """The pieces of the log that the query asks for.
 
         Raises: errors.BadRequest when the container has no such run; errors.NotFound
@@ -151,8 +151,8 @@ class KubeletLogs:
         path = log_path(directory, query.container, run)
 
         def writer() -> LogWriter | None:
-            pods = (kubelet.pod(query.uid) for kubelet in self._kubelets)
-            return next((pod.writer(path) for pod in pods if pod), None)
+            pod = self._pod(query.uid)
+            return pod.writer(path) if pod else None
 
         try:
             async for piece in read_log(path, query, writer):
@@ -161,6 +161,23 @@ class KubeletLogs:
             raise errors.BadRequest(
                 f'container "{query.container}" in pod "{query.pod}" has not started yet'
             ) from error
+
+    async def execute(self, query: ExecQuery) -> ContainerExecution:
+        """Raises: errors.NotFound when the container does not run; CannotExecute"""
+        try:
+            pod = self._pod(query.uid)
+            execution = await pod.execute(query.container, query.command) if pod else None
+        except (ContainerConfigError, ContainerStartError, OSError) as error:
+            raise CannotExecute(str(error)) from error
+        if execution is None:
+            raise errors.NotFound(
+                f'unable to upgrade connection: container not found ("{query.container}")'
+            )
+        return execution
+
+    def _pod(self, uid: str) -> Pod | None:
+        """The pod if it runs on a node of the cluster."""
+        return next(filter(None, (kubelet.pod(uid) for kubelet in self._kubelets)), None)
 
     def _run(self, query: LogQuery) -> int:
         """The number of the run that the query asks for. A container's first run has number 0.
@@ -181,27 +198,6 @@ class KubeletLogs:
             )
         # restartCount counts a run that runs or has ended, but not a run that still waits.
         return run if "waiting" in record["state"] else run - 1
-
-
-class KubeletCommands:
-    """The exec target of the API: runs commands in the containers of the cluster."""
-
-    def __init__(self, kubelets: list[Kubelet]) -> None:
-        self._kubelets = kubelets
-
-    async def __call__(self, query: ExecQuery) -> ContainerExecution:
-        """Raises: errors.NotFound when the container does not run; CannotExecute"""
-        pods = (kubelet.pod(query.uid) for kubelet in self._kubelets)
-        for pod in filter(None, pods):
-            try:
-                execution = await pod.execute(query.container, query.command)
-            except (ContainerConfigError, ContainerStartError, OSError) as error:
-                raise CannotExecute(str(error)) from error
-            if execution is not None:
-                return execution
-        raise errors.NotFound(
-            f'unable to upgrade connection: container not found ("{query.container}")'
-        )
 
 
 def sweep_pod_directories(store: Store, pods_directory: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from edgeai.localcluster.cluster import Cluster, ClusterSettings
 from edgeai.localcluster.kubelet.container import ContainerSettings
-from edgeai.localcluster.kubelet.kubelet import KubeletLogs
+from edgeai.localcluster.kubelet.kubelet import Kubelets
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.containers import LogQuery
 from edgeai.localcluster.objects.patches import merge
@@ -142,7 +142,7 @@ async def collected(pieces: AsyncIterator[bytes]) -> bytes:
 
 async def log_of(cluster: RunningCluster, tmp_path: Path, name: str, **fields: bool) -> str:
     """The log of the pod's container, read from the files of the cluster."""
-    source = KubeletLogs(cluster.store, tmp_path / "state" / "pods", [])
+    source = Kubelets(cluster.store, tmp_path / "state" / "pods", []).logs
     pod = cluster.store.get(PODS, "default", name)
     asked = LogQuery(
         namespace="default",
