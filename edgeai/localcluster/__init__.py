@@ -56,7 +56,7 @@ The cluster differs from Kubernetes on purpose:
   with a port number of its own, does not find the port. PET_RDZV_CONF gets `is_host`, because
   torchrun takes every loopback address for its own.
 - No attach, port-forward, cp or top; no TLS, also in probes; no gRPC probes, no startup
-  probes; no events.k8s.io; no logs since a time.
+  probes; no events.k8s.io; no logs since a time; no deletion of a collection in one request.
 - The API refuses bodies of YAML and of protobuf (415). `kubectl create configmap`, `create secret`
   and the like send protobuf. With `--dry-run=client -o yaml` these commands print a manifest that
   `kubectl apply -f -` takes.

@@ -177,19 +177,6 @@ def test_a_pod_can_have_finalizers_as_well(space: Space) -> None:
     assert space.find("pods", "one") is None
 
 
-# Many
-
-
-def test_a_collection_is_deleted_by_selector(space: Space) -> None:
-    for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {"x": "2"})):
-        made = widget(name)
-        made["metadata"]["labels"] = labels
-        space.create("widgets", made)
-    answer = space.client("DELETE", space.path("widgets"), labelSelector="x=1").ok()
-    assert [item["metadata"]["name"] for item in answer["items"]] == ["a", "b"]
-    assert [item["metadata"]["name"] for item in space.list("widgets")] == ["c"]
-
-
 # Owners
 
 

