@@ -1,12 +1,21 @@
 """The reports of the ledger that wait for the cloud, and the result of sending one.
 
 The ledger gives its unacknowledged reports as Outgoing. link sends the reports, and gives each
-result back to the ledger as ReportAcked. This module only defines the two; it does no I/O.
+result back to the ledger as ReportAcked. This module only defines types; it does no I/O.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
 from edgeai.ids import Uid, WorkerName
+
+
+class WorkerKey(NamedTuple):
+    """Identifies a worker of a task. A newer report replaces a waiting one with the same key."""
+
+    uid: Uid
+    worker: WorkerName
 
 
 class Outgoing(msgspec.Struct, frozen=True):

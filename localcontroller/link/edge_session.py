@@ -5,7 +5,7 @@ The caller commits the change that a frame asks for, and then acknowledges the f
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -13,8 +13,8 @@ from common import wire
 from common.session import WINDOW, Session, Timing
 from common.window import SendWindow
 from edgeai.errors import ProtocolError
-from edgeai.ids import TaskKey, Uid, WorkerName
-from localcontroller.ledger.outbox import Outgoing, ReportAcked
+from edgeai.ids import TaskKey
+from localcontroller.ledger.outbox import Outgoing, ReportAcked, WorkerKey
 
 REPORTS_OF_A_WORKER: Final = 8
 """Most unacknowledged reports of one worker. While the API server is slow, a report waits at the
@@ -33,13 +33,6 @@ class Welcomed(msgspec.Struct, frozen=True):
     version: int
 
 
-class ReportKey(NamedTuple):
-    """Identifies a worker. A newer report replaces a waiting report with the same key."""
-
-    uid: Uid
-    worker: WorkerName
-
-
 class EdgeSession(Session):
     """Args: epoch: largest known epoch. The session refuses a GlobalManager with a smaller one."""
 
@@ -54,7 +47,7 @@ class EdgeSession(Session):
     ) -> None:
         super().__init__(now=now, timing=timing)
         self._epoch = epoch
-        self._window: SendWindow[ReportKey, Outgoing] = SendWindow(
+        self._window: SendWindow[WorkerKey, Outgoing] = SendWindow(
             WINDOW, per_key=REPORTS_OF_A_WORKER, gap_s=GAP_S
         )
         self._synced_keys: list[TaskKey] = []  # of SyncedParts, until Synced
@@ -65,7 +58,7 @@ class EdgeSession(Session):
 
     def report(self, report: Outgoing) -> None:
         """Send this report, in place of a waiting older report of the same worker."""
-        self._window.put(ReportKey(report.uid, report.worker), report)
+        self._window.put(WorkerKey(report.uid, report.worker), report)
 
     def next_tick(self) -> float:
         due_at = self._window.next_at()

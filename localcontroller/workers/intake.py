@@ -25,6 +25,7 @@ from localcontroller.ledger.attempts import (
     may_always_speak,
 )
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
+from localcontroller.ledger.outbox import WorkerKey
 
 COMMIT_INTERVAL_S: Final = 0.2  # between two commits of one worker while the node is busy
 EARLY_COMMITS_PER_S: Final = 50  # of the node, within the interval of the worker
@@ -33,8 +34,6 @@ MAX_WAITING_PROCESSES: Final = 32  # of one worker, with messages that share a c
 
 SPEAKS_WITHIN_S: Final = 900.0  # a process that was silent for this time has ended
 MAX_SPEAKERS: Final = 2 * MAX_WORKER_PROCESSES  # of one worker; the ledger refuses some of them
-
-WorkerKey = tuple[Uid, WorkerName]
 
 
 class Speakers:
@@ -98,7 +97,7 @@ class Intake:
 
         Raises: NotGranted, Unavailable
         """
-        key = (uid, worker)
+        key = WorkerKey(uid, worker)
         batch = self._open.get(key)
         if batch is None:
             batch = self._open[key] = _Batch()

@@ -30,9 +30,10 @@ from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
 from edgeai.labels import LABEL_UID, LABEL_WORKER
 from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.outbox import WorkerKey
 from localcontroller.ledger.tables import NotGranted
 from localcontroller.workers.heartbeats import Heartbeats
-from localcontroller.workers.pods import Verdict, WorkerKey, WorkerPod, age, facts, judge
+from localcontroller.workers.pods import Verdict, WorkerPod, age, facts, judge
 
 log = get_logger(__name__)
 

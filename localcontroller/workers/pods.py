@@ -13,6 +13,7 @@ from common.wire import WorkerStatus
 from edgeai.ids import Uid, WorkerName
 from edgeai.labels import LABEL_UID, LABEL_WORKER
 from edgeai.text import printable
+from localcontroller.ledger.outbox import WorkerKey
 
 APPS: Final = "apps"
 MAX_EXIT_CODES: Final = 16  # containers of one pod whose exit codes are reported
@@ -76,7 +77,7 @@ class WorkerPod(msgspec.Struct, frozen=True):
     status: _WorkerPodStatus = _WorkerPodStatus()
 
     @property
-    def worker_key(self) -> "WorkerKey | None":
+    def worker_key(self) -> WorkerKey | None:
         """The worker that the labels name. Any user can set labels, so labels prove nothing."""
         labels = self.metadata.labels or {}
         if LABEL_UID not in labels or LABEL_WORKER not in labels:
@@ -94,11 +95,6 @@ class WorkerPod(msgspec.Struct, frozen=True):
             or (owner.kind in POD_OWNERS and owner.api_version.startswith(f"{APPS}/"))
             for owner in controllers
         )
-
-
-class WorkerKey(NamedTuple):
-    uid: Uid
-    worker: WorkerName
 
 
 class Verdict(NamedTuple):

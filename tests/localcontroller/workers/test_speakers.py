@@ -1,11 +1,12 @@
 """Which processes of a worker may still speak."""
 
 from edgeai.ids import Uid, WorkerName
-from localcontroller.workers.intake import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers, WorkerKey
+from localcontroller.ledger.outbox import WorkerKey
+from localcontroller.workers.intake import MAX_SPEAKERS, SPEAKS_WITHIN_S, Speakers
 from tests.support.clock import Clock
 
-DIGITS: WorkerKey = (Uid("u1"), WorkerName("digits"))
-FACES: WorkerKey = (Uid("u2"), WorkerName("faces"))
+DIGITS = WorkerKey(Uid("u1"), WorkerName("digits"))
+FACES = WorkerKey(Uid("u2"), WorkerName("faces"))
 
 
 def test_after_a_start_every_process_may_speak() -> None:
