@@ -259,12 +259,6 @@ def test_apply_creates_and_then_merges(space: Space) -> None:
     assert merged.body["data"] == {"a": "1", "b": "2"}
 
 
-def test_apply_reads_yaml(space: Space) -> None:
-    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {a: '1'}\n"
-    answer = space.patch("configmaps", "one", text, content_type=APPLY_PATCH, fieldManager="me")
-    assert answer.ok()["data"] == {"a": "1"}
-
-
 def test_apply_merges_the_containers_of_a_deployment(space: Space) -> None:
     space.create("deployments", deployment(0))
     containers = [{"name": "main", "image": "x:2"}]

@@ -218,12 +218,6 @@ IMMUTABLE: dict[str, tuple[str, Object, Object, tuple[str, str]]] = {
         _deployment_of("other"),
         ("spec.selector", "FieldValueInvalid"),
     ),
-    "secret type": (
-        "secrets",
-        {"metadata": {"name": "one"}, "type": "a/b"},
-        {"metadata": {"name": "one"}, "type": "a/c"},
-        ("type", "FieldValueInvalid"),
-    ),
 }
 
 
