@@ -1,6 +1,7 @@
 """Who may take part in a federation, under which name, and with how many samples."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from edgeai.worker.http_exchange import HTTPPeer, Request
 from tests.edgeai.worker.federated.conftest import SECRET, Federation, headers, own, running
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.test_federation import settings, trainer
+from tests.support.waiting import eventually
 
 ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)
 MakeFederation = Callable[..., Federation]
@@ -49,7 +51,10 @@ AS_ANOTHER = {
 
 
 @pytest.mark.parametrize("case", AS_ANOTHER)
-def test_no_participant_speaks_for_another(federation: MakeFederation, case: str) -> None:
+def test_no_participant_speaks_for_another(
+    federation: MakeFederation, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     method, path, body = AS_ANOTHER[case]
     aggregator = federation(settings=settings(2, min_participants=1, rounds=1), linger_s=0.5)
     peer = HTTPPeer(aggregator.server.address, max_response_bytes=1 << 20)
@@ -61,6 +66,8 @@ def test_no_participant_speaks_for_another(federation: MakeFederation, case: str
         for sent, status in ((sent_as_bad, 403), (named_good, 401), (with_the_jobs, 401)):
             request = Request(method=method, path=path, body=body, headers=sent)
             assert peer.exchange(request, Deadline(60.0)).status == status
+        # Two are expected. If bad came and went before, good would wait for another one.
+        eventually("good", lambda: "participant joined: name=good" in caplog.text)
         join = Request(
             method="POST",
             path="/v1/participants/bad",
