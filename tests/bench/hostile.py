@@ -73,7 +73,7 @@ class _Bench:
         self._edge = Edge(
             NEIGHBOUR,
             token=TOKENS[NEIGHBOUR],
-            port=int(self._manager.edge_address.rpartition(":")[2]),
+            port=self._manager.edge_port,
             directory=directory,
         )
 

@@ -15,7 +15,7 @@ from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import model
 from tests.support.client import Client
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 CALM_S: Final = 5.0
@@ -38,8 +38,7 @@ def running_plane(users: Mapping[str, str] | None = None) -> Iterator[tuple[Cont
 
 def install(control_plane: ControlPlane, *, nodes: int = 0) -> None:
     """The CRDs, the namespace of the GlobalManager, and so many Nodes."""
-    control_plane.install_crds()
-    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    control_plane.prepare()
     create_node = partial(control_plane.client.create_named, "Node")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(create_node, map(node_name, range(nodes))))

@@ -110,19 +110,15 @@ class _Bench:
     def localcontroller(self) -> dict[str, Any]:
         """A LocalController with a session and without tasks."""
         node, directory = node_name(0), self._directory / "localcontroller"
-        directory.mkdir()
         with self._manager(1) as manager:
-            port = int(manager.edge_address.rpartition(":")[2])
+            port = manager.edge_port
             edge = Edge(node, token=token_of(node), port=port, directory=directory)
-            edge.start()
-            try:
+            with edge.running():
                 eventually("a session", lambda: edge.link().get("connected"))
                 return {
                     "idle_percent_of_a_core": _percent_of_a_core(edge.processor_s),
                     "resident_mib": round(edge.resident_kib() / 1024, 1),
                 }
-            finally:
-                edge.stop()
 
     def busy(self, count: int, statuses: int) -> dict[str, Any]:
         """Jobs for the nodes, 50 a second, and then reports about some of them."""

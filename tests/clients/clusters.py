@@ -11,7 +11,7 @@ from tests.cluster import binaries, training
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelet import Kubelet
 from tests.conformance.clusters import AnyCluster, LocalCluster, RealCluster
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 NODE: Final = "cloud0"
@@ -119,15 +119,10 @@ def local_training(directory: Path) -> Iterator[TrainingCluster]:
 def real_training(directory: Path) -> Iterator[TrainingCluster]:
     programs = binaries.obtain()
     control_plane = ControlPlane(programs, directory)
-    manager_directory = directory / "globalmanager"
-    manager_directory.mkdir()
     with control_plane.running():
-        control_plane.install_crds()
-        control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
-        control_plane.client.create_named("Node", NODE)
+        control_plane.prepare(NODE)
         manager = GlobalManager(
-            kubeconfig=control_plane.kubeconfig,
-            directory=manager_directory,
+            kubeconfig=control_plane.kubeconfig, directory=directory / "globalmanager"
         )
         with manager.running():
             yield RealTraining(RealCluster(control_plane, programs, directory), control_plane)

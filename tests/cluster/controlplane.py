@@ -23,6 +23,7 @@ from tests.cluster.programs import STOP_S, Program
 from tests.support.certificates import Authority, new_key, openssl
 from tests.support.client import Client
 from tests.support.kubeconfig import kubeconfig, write_private
+from tests.support.manager import SYSTEM_NAMESPACE
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -209,6 +210,12 @@ class ControlPlane:
         # kubectl fails as long as the API server has set no condition of a new definition.
         eventually("established definitions", wait)
 
+    def prepare(self, *nodes: str) -> None:
+        """For a GlobalManager: the CRDs, its namespace, and Nodes of these names."""
+        self.install_crds()
+        self.client.create_named("Namespace", SYSTEM_NAMESPACE)
+        self.client.create_named("Node", *nodes)
+
     def registry(self) -> dict[str, int]:
         """What etcd holds: key -> revision of its last write; heartbeats left out."""
         pairs = self._ask_etcd("range", keys_only=True, **_EVERYTHING).get("kvs", ())
@@ -272,6 +279,11 @@ class ControlPlane:
     def write_kubeconfig(self, path: Path, *, user: str = _ADMIN) -> None:
         """For one of `users`, to a file that only its owner reads."""
         write_private(path, self._kubeconfig(user))
+
+    def write_account_kubeconfig(self, path: Path, namespace: str, account: str) -> None:
+        """For a ServiceAccount."""
+        token = self.client.account_token(namespace, account)
+        write_private(path, kubeconfig(self.url, token=token, ca=self.ca))
 
     def write_certificate_kubeconfig(self, path: Path) -> None:
         """For an administrator who shows a client certificate and no token."""

@@ -1,12 +1,16 @@
 """An edge node without a kubelet: its LocalController as a process, and a worker's words."""
 
 import json
+import signal
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.cluster.programs import Program
+from tests.support.manager import TOKENS
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -16,19 +20,20 @@ _HOST: Final = "127.0.0.1"
 class Edge(Program):
     """Args:
     node: its name
-    token: what the GlobalManagers know it by
+    token: what the GlobalManagers know it by; that of TOKENS, if none is given
     port: of loopback, where a GlobalManager answers
-    directory: empty; gets its ledger, token and log
+    directory: empty, or to be made; gets its ledger, token and log
     flags: further ones; they win
     """
 
     def __init__(
-        self, node: str, *, token: str, port: int, directory: Path, flags: tuple[str, ...] = ()
+        self, node: str, *, token: str = "", port: int, directory: Path, flags: tuple[str, ...] = ()
     ) -> None:
+        directory.mkdir(exist_ok=True)
         self._worker_port, self._status_port = free_port(), free_port()
         token_file = directory / "token"
         token_file.touch(mode=0o600)
-        token_file.write_text(token)
+        token_file.write_text(token or TOKENS[node])
         argv = [
             *(sys.executable, "-m", "localcontroller", "--node-name", node),
             *("--global-manager", f"ws://{_HOST}:{port}", "--edge-plaintext", "allow"),
@@ -39,6 +44,16 @@ class Edge(Program):
             *flags,
         ]
         super().__init__(argv, log=directory / f"localcontroller-{node}.log")
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Started, and killed at the end."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop(signal.SIGKILL)
+            print(f"--- {self.name}\n{self.logs()}")
 
     def logs(self) -> str:
         return self.last_words()

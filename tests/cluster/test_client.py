@@ -166,13 +166,8 @@ def kubeconfig_without_rights(plane: ControlPlane, namespace: str, directory: Pa
             "metadata": {"name": "nobody", "namespace": namespace},
         }
     )
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/nobody/token"
-    token = plane.client.request("POST", path, request)["status"]["token"]
-    content = yaml.safe_load(plane.kubeconfig.read_text())
-    content["users"][0]["user"] = {"token": token}
     file = directory / "nobody"
-    file.write_text(yaml.safe_dump(content))
+    plane.write_account_kubeconfig(file, namespace, "nobody")
     return file
 
 

@@ -67,10 +67,7 @@ def token_of(
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
     )
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token: str = client.request("POST", path, request)["status"]["token"]
-    return token
+    return client.account_token(namespace, name)
 
 
 def ref_of(job: Object) -> ObjectRef:

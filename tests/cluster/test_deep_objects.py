@@ -1,7 +1,6 @@
 """One resource that is nested too deep, or very large, on a real control plane: others live on."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,6 @@ from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
-TOKEN: Final = "secret-of-edge0"
 LEVELS: Final = 2000  # the API server takes up to 10,000
 LARGE_BYTES: Final = 1_400_000  # etcd takes 1.5 MiB
 SET_ASIDE: Final = "edgeai_objects_set_aside"
@@ -30,13 +28,10 @@ def manager(
     crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
 ) -> Iterator[GlobalManager]:
     """The GlobalManager as a process, ready; it is restarted here."""
-    directory = tmp_path / "globalmanager"
-    directory.mkdir()
     manager = GlobalManager(
         kubeconfig=crds.kubeconfig,
         system_namespace=system_namespace,
-        directory=directory,
-        tokens={NODE: TOKEN},
+        directory=tmp_path / "globalmanager",
     )
     with manager.running():
         yield manager
@@ -44,13 +39,8 @@ def manager(
 
 @pytest.fixture
 def edge(manager: GlobalManager, tmp_path: Path) -> Iterator[Edge]:
-    port = int(manager.edge_address.rpartition(":")[2])
-    edge = Edge(NODE, token=TOKEN, port=port, directory=tmp_path)
-    edge.start()
-    try:
+    with Edge(NODE, port=manager.edge_port, directory=tmp_path).running() as edge:
         yield edge
-    finally:
-        edge.stop(signal.SIGKILL)
 
 
 @pytest.fixture

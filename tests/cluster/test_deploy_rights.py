@@ -219,10 +219,7 @@ class DeployRights:
             bound = {key: pod["metadata"][key] for key in ("name", "uid")}
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **bound}
             spec["audiences"] = ["edgeai-globalmanager"]
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-        token: str = self.client.request("POST", path, request)["status"]["token"]
-        return token
+        return self.client.account_token(NAMESPACE, account, **spec)
 
 
 def _is_linked(port: int) -> bool:

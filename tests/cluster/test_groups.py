@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
@@ -18,7 +17,6 @@ from tests.support.waiting import eventually
 
 TEAM: Final = "team"
 EDGE: Final = "edge0"
-LIFETIME_S: Final = 3600
 RIGHTS: Final = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
@@ -42,18 +40,8 @@ def install(plane: ControlPlane, *groups: str) -> None:
 
 def kubeconfig_of(plane: ControlPlane, directory: Path) -> Path:
     """Of the GlobalManager's ServiceAccount."""
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": LIFETIME_S},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    token = plane.client.request("POST", path, request)["status"]["token"]
-    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"] = {"token": token}
     file = directory / "kubeconfig"
-    file.touch(mode=0o600)
-    file.write_text(yaml.safe_dump(kubeconfig))
+    plane.write_account_kubeconfig(file, NAMESPACE, ACCOUNT)
     return file
 
 

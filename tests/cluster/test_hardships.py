@@ -8,7 +8,6 @@ that it is not ready. No test starts them anew, so each finds them as the one be
 import base64
 import http
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,6 @@ from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
 from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
-TOKEN: Final = "secret-of-edge0"
 WORKER: Final = "digits-edge"
 STALE_S: Final = 2.0
 WATCH_S: Final = 4.0
@@ -85,7 +83,6 @@ class HardshipReplica:
                 self._directory / "kubeconfig", token=self._control_plane.token
             ),
             directory=self._directory,
-            tokens={NODE: TOKEN},
             flags=("--replica-name", self.name, *FLAGS, *flags),
         )
         self.manager.launch()
@@ -206,8 +203,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeenAndSteady]:
     with ExitStack() as stack:
         stack.callback(control_plane.stop)
         control_plane.start(with_controllers=False)
-        control_plane.install_crds()
-        control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
+        control_plane.prepare()
         control_plane.client.create_named("Node", NODE)
         keen, steady = (
             HardshipReplica(name, directory, control_plane) for name in ("keen", "steady")
@@ -254,13 +250,8 @@ def edge(world: KeenAndSteady, tmp_path: Path) -> Iterator[tuple[Edge, Road]]:
     """Connected to `keen`, over the road."""
     with Road() as road:
         road.lead_to(world.keen.manager.edge_address)
-        edge = Edge(NODE, token=TOKEN, port=road.port, directory=tmp_path)
-        edge.start()
-        try:
+        with Edge(NODE, port=road.port, directory=tmp_path).running() as edge:
             yield edge, road
-        finally:
-            edge.stop(signal.SIGKILL)
-            print(f"--- edge\n{edge.logs()}")
 
 
 def test_a_restarted_api_server_is_found_again(world: KeenAndSteady, namespace: str) -> None:

@@ -145,7 +145,6 @@ def world(
 def edge(world: ReplicasOnRoad, tmp_path: Path) -> Iterator[Edge]:
     """Not started."""
     directory = tmp_path / "edge"
-    directory.mkdir()
     edge = Edge(NODE, token=TOKEN, port=world.road.port, directory=directory, flags=SESSION)
     yield edge
     edge.stop(signal.SIGKILL)

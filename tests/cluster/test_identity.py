@@ -99,10 +99,7 @@ class Tenant:
             metadata = pod["metadata"]
             bound = {"name": metadata["name"], "uid": metadata["uid"]}
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **bound}
-        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        token: str = self._client.request("POST", path, request)["status"]["token"]
-        return token
+        return self._client.account_token(self.namespace, account, **spec)
 
     def _create(self, api_version: str, kind: str, name: str, **fields: Any) -> Object:
         metadata = {"name": name, "namespace": self.namespace}

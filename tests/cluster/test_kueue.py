@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ from tests.cluster.test_federated_learning import dataset
 from tests.cluster.training import end, names
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec
 from tests.support.client import Client
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -40,7 +41,6 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "kueue.md"
 BLOCK: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GROUP: Final = "test.edgeai.io/group"
 EDGE: Final = "edge0"
-TOKEN: Final = "secret-of-the-edge"
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,13 +50,13 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One that watches nodes, with the definitions."""
+    """One that watches nodes, for a GlobalManager."""
     if int(binaries.tested_minor().partition(".")[2]) < OLDEST_MINOR:
         pytest.skip(f"Kueue supports Kubernetes 1.{OLDEST_MINOR} and newer")
     directory = tmp_path_factory.mktemp("controlplane")
     control_plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     with control_plane.running():
-        control_plane.install_crds()
+        control_plane.prepare()
         yield control_plane
 
 
@@ -77,17 +77,12 @@ def client(control_plane: ControlPlane) -> Client:
 
 @pytest.fixture(scope="module")
 def manager(
-    control_plane: ControlPlane, client: Client, tmp_path_factory: pytest.TempPathFactory
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GlobalManager]:
     """The GlobalManager as a process, ready."""
-    client.create_named("Namespace", SYSTEM_NAMESPACE)
-    manager = GlobalManager(
-        kubeconfig=control_plane.kubeconfig,
-        directory=tmp_path_factory.mktemp("globalmanager"),
-        tokens={EDGE: TOKEN},
-    )
-    with manager.running():
-        yield manager
+    directory = tmp_path_factory.mktemp("globalmanager")
+    with GlobalManager(kubeconfig=control_plane.kubeconfig, directory=directory).running() as made:
+        yield made
 
 
 class Queue:
@@ -343,10 +338,10 @@ def test_a_replica_on_an_edge_out_of_contact_keeps_its_quota(
     """Its process runs. The job is evicted before anybody has noticed that the line is down."""
     kueue.apply([priority("urgent", 1000)])
     node = LoneNode(client, EDGE, queue.namespace, {GROUP: queue.namespace})
-    port = int(manager.edge_address.rpartition(":")[2])
-    edge = Edge(EDGE, token=TOKEN, port=port, directory=tmp_path)
-    edge.start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(node.remove)
+        edge = Edge(EDGE, port=manager.edge_port, directory=tmp_path)
+        stack.enter_context(edge.running())
         job = queue.submit()
         job.wait_for("Running")
         eventually("a session", lambda: edge.link().get("connected"))
@@ -361,9 +356,6 @@ def test_a_replica_on_an_edge_out_of_contact_keeps_its_quota(
         node.come_back()
         other.wait_for("Running")
         assert active(job.get()["status"]) == 0
-    finally:
-        edge.stop(signal.SIGKILL)
-        node.remove()
 
 
 # ---- kinds that Kueue does not know --------------------------------------------------------------

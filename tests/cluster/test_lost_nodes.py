@@ -13,7 +13,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import create_models, service
 from tests.cluster.training import REPLICAS, job_path, names, pytorch_job, wait_for_conditions
 from tests.support.client import Client
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 NODE: Final = "lost"
@@ -28,9 +28,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     directory = tmp_path_factory.mktemp("controlplane")
     plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     with plane.running():
-        plane.install_crds()
-        plane.client.create_named("Namespace", SYSTEM_NAMESPACE, NAMESPACE)
-        plane.client.create_named("Node", NODE)
+        plane.prepare(NODE)
+        plane.client.create_named("Namespace", NAMESPACE)
         yield plane
 
 

@@ -11,7 +11,7 @@ from tests.cluster.samples import create_models, service
 from tests.cluster.test_engine import wait_for_condition
 from tests.cluster.training import job_path, pytorch_job, wait_for_conditions
 from tests.support.client import Client
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 NAMESPACE = "default"
@@ -25,14 +25,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         api_server_flags=("--runtime-config=autoscaling/v2=false",),
     )
     with plane.running():
-        plane.install_crds()
-        plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
-        plane.client.create_named("Node", "edge0", "cloud0")
-        manager = GlobalManager(
-            kubeconfig=plane.kubeconfig,
-            system_namespace=SYSTEM_NAMESPACE,
-            directory=tmp_path_factory.mktemp("globalmanager"),
-        )
+        plane.prepare("edge0", "cloud0")
+        directory = tmp_path_factory.mktemp("globalmanager")
+        manager = GlobalManager(kubeconfig=plane.kubeconfig, directory=directory)
         with manager.running():
             missing = "the API server does not serve autoscaling/v2"
             answer = (True, [f"horizontalpodautoscalers.autoscaling: {missing}"])

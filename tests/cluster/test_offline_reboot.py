@@ -24,7 +24,6 @@ from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 NODE: Final = "edge0"
-TOKEN: Final = "secret-of-edge0"
 SERVICE_WORKER: Final = "digits-edge"
 TRAINER: Final = "learns-train-0"
 _TOKEN_DIRECTORY: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -76,13 +75,10 @@ def starts_offline(pod: Object) -> bool:
 def manager(
     crds: ControlPlane, system_namespace: str, nodes: tuple[str, ...], tmp_path: Path
 ) -> Iterator[GlobalManager]:
-    directory = tmp_path / "globalmanager"
-    directory.mkdir()
     manager = GlobalManager(
         kubeconfig=crds.kubeconfig,
         system_namespace=system_namespace,
-        directory=directory,
-        tokens={NODE: TOKEN},
+        directory=tmp_path / "globalmanager",
     )
     with manager.running():
         yield manager
@@ -90,13 +86,9 @@ def manager(
 
 @pytest.fixture
 def edge(manager: GlobalManager, tmp_path: Path) -> Iterator[Edge]:
-    port = int(manager.edge_address.rpartition(":")[2])
-    directory = tmp_path / "edge"
-    directory.mkdir()
-    edge = Edge(NODE, token=TOKEN, port=port, directory=directory)
-    edge.start()
-    yield edge
-    edge.stop()
+    edge = Edge(NODE, port=manager.edge_port, directory=tmp_path / "edge")
+    with edge.running():
+        yield edge
 
 
 def test_workers_count_after_a_boot_without_the_cloud_and_deliver_later(

@@ -4,7 +4,6 @@ Two replicas with the default timings, each behind a line of its own and with an
 The old connections of a cut line never pass anything again, as behind a NAT that forgot them.
 """
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,13 +34,13 @@ class ReplicasWithEdges(Replicas):
 
     def launch_edge(self, replica: Replica, stack: ExitStack) -> None:
         node = EDGE_OF[replica.name]
-        directory = self._directory / node
-        directory.mkdir()
-        port = int(replica.manager.edge_address.rpartition(":")[2])
-        edge = Edge(node, token=TOKENS[node], port=port, directory=directory)
-        edge.start()
-        stack.callback(edge.stop, signal.SIGKILL)
-        self._edges[replica.name] = edge
+        edge = Edge(
+            node,
+            token=TOKENS[node],
+            port=replica.manager.edge_port,
+            directory=self._directory / node,
+        )
+        self._edges[replica.name] = stack.enter_context(edge.running())
 
     def create_job(self, name: str, replica: Replica) -> None:
         """For the edge of the replica."""

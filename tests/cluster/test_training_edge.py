@@ -5,7 +5,6 @@ The node controller, the scheduler and the taints are Kubernetes' own. The nodes
 
 import http.server
 import json
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.lone_node import LoneNode
 from tests.support.client import Client
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 FIRST, SECOND = "training-edge-a", "training-edge-b"
@@ -35,11 +34,11 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One that watches nodes, with deploy/chart/definitions."""
+    """One that watches nodes, for a GlobalManager."""
     directory = tmp_path_factory.mktemp("controlplane")
     control_plane = ControlPlane(binaries.obtain(), directory, watches_nodes=True)
     with control_plane.running():
-        control_plane.install_crds()
+        control_plane.prepare()
         yield control_plane
 
 
@@ -50,10 +49,9 @@ def client(control_plane: ControlPlane) -> Client:
 
 @pytest.fixture(scope="module")
 def manager(
-    control_plane: ControlPlane, client: Client, tmp_path_factory: pytest.TempPathFactory
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GlobalManager]:
     """The GlobalManager as a process, ready."""
-    client.create_named("Namespace", SYSTEM_NAMESPACE)
     manager = GlobalManager(
         kubeconfig=control_plane.kubeconfig,
         directory=tmp_path_factory.mktemp("globalmanager"),
@@ -243,12 +241,10 @@ def localcontroller(
     manager: GlobalManager, metaserver: MetaServer, tmp_path: Path
 ) -> Iterator[Edge]:
     """The LocalController of the first node, which reads pods from the MetaServer."""
-    port = int(manager.edge_address.rpartition(":")[2])
     flags = ("--pods-api", metaserver.url)
-    edge = Edge(FIRST, token=TOKENS[FIRST], port=port, directory=tmp_path, flags=flags)
-    edge.start()
-    yield edge
-    edge.stop(signal.SIGKILL)
+    edge = Edge(FIRST, token=TOKENS[FIRST], port=manager.edge_port, directory=tmp_path, flags=flags)
+    with edge.running():
+        yield edge
 
 
 def ended(pod: Object, code: int) -> Object:

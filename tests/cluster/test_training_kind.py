@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import yaml
 
 from edgeai.cli.api import Object, path_of
 from globalmanager.manifests.rbac import namespace_rules
@@ -23,7 +22,6 @@ from tests.support.manager import GlobalManager
 SETTLE_S: Final = 120.0
 USER: Final = "training-kind"
 NODE: Final = "edge0"
-LIFETIME_S: Final = 3600  # of the manager's token
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -76,18 +74,8 @@ def manager(
     """The copy as a process, ready, under the rights that it generates."""
     assert NODE in nodes
     directory = tmp_path_factory.mktemp("globalmanager")
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": LIFETIME_S},
-    }
-    path = f"/api/v1/namespaces/{system_namespace}/serviceaccounts/{USER}/token"
-    token = served.client.request("POST", path, request)["status"]["token"]
-    content = yaml.safe_load(served.kubeconfig.read_text())
-    content["users"][0]["user"] = {"token": token}
     kubeconfig = directory / "kubeconfig"
-    kubeconfig.touch(mode=0o600)
-    kubeconfig.write_text(yaml.safe_dump(content))
+    served.write_account_kubeconfig(kubeconfig, system_namespace, USER)
     manager = GlobalManager(
         kubeconfig=kubeconfig,
         system_namespace=system_namespace,

@@ -14,7 +14,7 @@ from edgeai.cli.api import Object, path_of
 from tests.cluster.images import BASE
 from tests.cluster.samples import model, service
 from tests.support.cluster import CLOUD, EDGES, Cluster
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240, func_only=True)
@@ -25,8 +25,7 @@ SECRET: Final = "/api/v1/namespaces/default/secrets/bucket-keys"
 @pytest.fixture(scope="module")
 def manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlobalManager]:
     """With an image on the nodes in the place of the one that fetches models."""
-    cluster.control_plane.install_crds()
-    cluster.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    cluster.control_plane.prepare()
     manager = GlobalManager(
         kubeconfig=cluster.control_plane.kubeconfig,
         directory=tmp_path_factory.mktemp("globalmanager"),

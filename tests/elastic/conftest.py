@@ -12,7 +12,7 @@ from tests.cluster.binaries import Unavailable
 from tests.e2e.images import recipes
 from tests.elastic import horovod
 from tests.support.cluster import Cluster, prepared
-from tests.support.manager import SYSTEM_NAMESPACE, GlobalManager
+from tests.support.manager import GlobalManager
 
 BUILD_S: Final = 1800
 """Timeout of a test that may have to build Horovod first."""
@@ -70,8 +70,7 @@ def cluster(built: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlobalManager]:
-    cluster.control_plane.install_crds()
-    cluster.client.create_named("Namespace", SYSTEM_NAMESPACE)
+    cluster.control_plane.prepare()
     manager = GlobalManager(
         kubeconfig=cluster.control_plane.kubeconfig,
         directory=tmp_path_factory.mktemp("globalmanager"),

@@ -64,9 +64,7 @@ def soak(seconds: float, *, raw: Path | None = None) -> dict[str, Any]:
 
 
 def prepare(control_plane: ControlPlane) -> None:
-    control_plane.install_crds()
-    control_plane.client.create_named("Namespace", SYSTEM_NAMESPACE)
-    control_plane.client.create_named("Node", *map(node_name, range(EDGES)))
+    control_plane.prepare(*map(node_name, range(EDGES)))
     create_models(control_plane.client, NAMESPACE)
 
 
@@ -74,7 +72,6 @@ def prepare(control_plane: ControlPlane) -> None:
 def _managers(control_plane: ControlPlane, directory: Path) -> Iterator[dict[str, GlobalManager]]:
     managers = {}
     for name in NAMES:
-        (directory / name).mkdir()
         managers[name] = GlobalManager(
             kubeconfig=control_plane.kubeconfig,
             directory=directory / name,

@@ -151,6 +151,17 @@ class Client:
             raise ApiError(method, path, answer.status, content.get("message", ""))
         return content
 
+    def account_token(self, namespace: str, account: str, **spec: Any) -> str:
+        """Of a ServiceAccount, for an hour. Args: spec: of the TokenRequest"""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600, **spec},
+        }
+        token: str = self.request("POST", path, request)["status"]["token"]
+        return token
+
     def is_ready(self) -> bool:
         """Whether /readyz says that the API server can be used."""
         try:

@@ -18,14 +18,14 @@ from tests.support.ports import free_port
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 30.0
 SYSTEM_NAMESPACE: Final = "edgeai-system"
-TOKENS: Final = {"edge0": "secret of edge0"}
+TOKENS: Final = {"edge0": "secret-of-edge0"}
 
 
 class GlobalManager(Program):
     """Args:
     kubeconfig: of the control plane
     system_namespace: exists
-    directory: empty; gets its token file and log
+    directory: empty, or to be made; gets its token file and log
     tokens: of nodes, by name
     flags: further ones; they win
     environment: of the process, beside this one's
@@ -43,6 +43,7 @@ class GlobalManager(Program):
     ) -> None:
         self.http_port = free_port()
         self.edge_address = f"{_HOST}:{free_port()}"
+        directory.mkdir(exist_ok=True)
         token_file = directory / "edge-tokens"
         token_file.write_text("".join(f"{n} {_digest(token)}\n" for n, token in tokens.items()))
         argv = [
@@ -55,6 +56,10 @@ class GlobalManager(Program):
         ]
         super().__init__(argv, log=directory / "globalmanager.log", environment=environment)
         self._lines_before = 0  # lines of the log from before the last start
+
+    @property
+    def edge_port(self) -> int:
+        return int(self.edge_address.rpartition(":")[2])
 
     def start(self) -> None:
         self.launch()

@@ -1,9 +1,8 @@
 """A GlobalManager that is not ready yet, and the small job with which it is tried."""
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +19,6 @@ FLAGS: Final = (
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
 )
 
-TOKENS: Final = {"edge0": "secret-of-edge0"}
-
 Launch = Callable[..., "UnreadyManager"]
 
 
@@ -33,7 +30,6 @@ class UnreadyManager:
         self.process = GlobalManager(
             kubeconfig=kubeconfig,
             directory=directory,
-            tokens=TOKENS,
             flags=(*FLAGS, *flags),
         )
         self.process.launch()
@@ -147,13 +143,5 @@ def untimed(line: str) -> str:
     return json.dumps({k: v for k, v in json.loads(line).items() if k != "timestamp"})
 
 
-@contextmanager
-def connected_edge(manager: UnreadyManager, directory: Path) -> Iterator[Edge]:
-    _, _, port = manager.process.edge_address.rpartition(":")
-    edge = Edge("edge0", token=TOKENS["edge0"], port=int(port), directory=directory)
-    edge.start()
-    try:
-        yield edge
-    finally:
-        edge.stop(signal.SIGKILL)
-        print(f"--- edge\n{edge.logs()}")
+def connected_edge(manager: UnreadyManager, directory: Path) -> AbstractContextManager[Edge]:
+    return Edge("edge0", port=manager.process.edge_port, directory=directory).running()

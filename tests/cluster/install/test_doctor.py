@@ -89,9 +89,7 @@ def installation(
         tokens={NODE: TOKEN},
         flags=flags,
     )
-    port = int(manager.edge_address.rpartition(":")[2])
-    (directory / NODE).mkdir()
-    edge = Edge(NODE, token=TOKEN, port=port, directory=directory / NODE)
+    edge = Edge(NODE, token=TOKEN, port=manager.edge_port, directory=directory / NODE)
     try:
         edge_node.end_session()
         manager.start()
