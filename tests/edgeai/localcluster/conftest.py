@@ -3,7 +3,6 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,24 +15,12 @@ from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.objects.resources import Object
 from edgeai.localcluster.objects.store import Store
 from tests.support import widgets
+from tests.support.clock import Clock
 from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
 
 TOKEN = "token-of-a-test"
-
-
-class FakeClock:
-    """UTC time that passes only by `advance`."""
-
-    def __init__(self) -> None:
-        self.moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.moment
-
-    def advance(self, seconds: float) -> None:
-        self.moment += timedelta(seconds=seconds)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -75,21 +62,21 @@ class Client:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    store = Store(tmp_path / "state.db", now=clock)
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    store = Store(tmp_path / "state.db", now=clock.utcnow)
     yield store
     store.close()
 
 
 @pytest.fixture
-async def api(store: Store, clock: FakeClock) -> AsyncIterator[Server]:
+async def api(store: Store, clock: Clock) -> AsyncIterator[Server]:
     """The server, with the garbage collector beside it."""
-    server = await serve(store, token=TOKEN, now=clock, bookmark_interval_s=0.05)
+    server = await serve(store, token=TOKEN, now=clock.utcnow, bookmark_interval_s=0.05)
     collector = asyncio.create_task(GarbageCollector(store).run(), name="collector")
     yield server
     collector.cancel()

@@ -28,13 +28,13 @@ from edgeai.localcluster.state import write_kubeconfig
 from tests.edgeai.localcluster.conftest import (
     TOKEN,
     Client,
-    FakeClock,
     configmap,
     pod,
     widget,
     widget_crd,
 )
 from tests.edgeai.localcluster.running import patch
+from tests.support.clock import Clock
 from tests.support.waiting import PATIENCE_S, async_eventually
 
 CONFIGMAPS_PATH = "/api/v1/namespaces/default/configmaps"
@@ -206,11 +206,11 @@ async def test_a_full_disk_is_a_507_and_reads_go_on(tmp_path: Path) -> None:
 # Tables
 
 
-async def test_a_date_is_shown_as_an_age(client: Client, store: Store, clock: FakeClock) -> None:
+async def test_a_date_is_shown_as_an_age(client: Client, store: Store, clock: Clock) -> None:
     age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     store.create(CUSTOMRESOURCEDEFINITIONS, widget_crd(additionalPrinterColumns=[age]))
     await client("POST", WIDGETS_PATH, widget())
-    clock.advance(330)
+    clock.now_s += 330
     table = (await client("GET", WIDGETS_PATH, Accept=TABLE)).body
     assert [row["cells"] for row in table["rows"]] == [["one", "5m"]]
 

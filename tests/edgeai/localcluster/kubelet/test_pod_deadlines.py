@@ -16,7 +16,7 @@ from edgeai.localcluster.network.pod_addresses import PodAddresses
 from edgeai.localcluster.objects.pods import is_ended, is_ready
 from edgeai.localcluster.objects.resources import EVENTS, PODS, Object
 from edgeai.localcluster.objects.store import Store
-from tests.edgeai.localcluster.conftest import Client, FakeClock, pod, until
+from tests.edgeai.localcluster.conftest import Client, pod, until
 from tests.edgeai.localcluster.running import (
     RunningCluster,
     container,
@@ -24,6 +24,7 @@ from tests.edgeai.localcluster.running import (
     patch,
     running_cluster,
 )
+from tests.support.clock import Clock
 from tests.support.waiting import async_eventually
 
 MESSAGE = "Pod was active on the node longer than the specified deadline"
@@ -96,12 +97,11 @@ async def test_who_has_ended_is_not_active(cluster: RunningCluster) -> None:
 
 async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_path: Path) -> None:
     """startTime is told in whole seconds, and a deadline that came early would end the pod."""
-    clock = FakeClock()
-    clock.advance(0.997)
+    clock = Clock(1000.997)
 
     def ticking() -> datetime:
-        clock.advance(0.002)
-        return clock()
+        clock.now_s += 0.002
+        return clock.utcnow()
 
     with (
         contextlib.closing(claim_network()) as network,

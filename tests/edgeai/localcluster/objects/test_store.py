@@ -20,8 +20,9 @@ from edgeai.localcluster.objects.resources import (
     Resource,
 )
 from edgeai.localcluster.objects.store import Store
-from tests.edgeai.localcluster.conftest import FakeClock, configmap, pod, widget, widget_crd
+from tests.edgeai.localcluster.conftest import configmap, pod, widget, widget_crd
 from tests.edgeai.localcluster.running import patch
+from tests.support.clock import Clock
 
 
 def define(store: Store, group: str = "edgeai.io", **version: Any) -> Resource:
@@ -123,12 +124,12 @@ def test_a_continue_token_expires_with_the_history(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_state_survives_a_restart(tmp_path: Path, clock: FakeClock) -> None:
-    store = Store(tmp_path / "state.db", now=clock)
+def test_the_state_survives_a_restart(tmp_path: Path, clock: Clock) -> None:
+    store = Store(tmp_path / "state.db", now=clock.utcnow)
     created = store.create(define(store), widget())
     version = store.resource_version
     store.close()
-    again = Store(tmp_path / "state.db", now=clock)
+    again = Store(tmp_path / "state.db", now=clock.utcnow)
     resource = again.registry.find("edgeai.io", "v1alpha1", "widgets")
     assert resource is not None
     assert again.get(resource, "default", "one") == created
