@@ -40,7 +40,8 @@ def _nested(depth: int) -> Any:
     return value
 
 
-def _paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a JSON document."""
     yield prefix
     items: Any = ()
     if isinstance(value, dict):
@@ -48,22 +49,23 @@ def _paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     elif isinstance(value, list | tuple):
         items = enumerate(value)
     for key, item in items:
-        yield from _paths(item, (*prefix, key))
+        yield from paths(item, (*prefix, key))
 
 
-def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a JSON document with another value at `path`."""
     if not path:
         return new
     first, *rest = path
     if isinstance(value, dict):
-        return {k: _replaced(v, tuple(rest), new) if k == first else v for k, v in value.items()}
-    return [_replaced(v, tuple(rest), new) if n == first else v for n, v in enumerate(value)]
+        return {k: replaced(v, tuple(rest), new) if k == first else v for k, v in value.items()}
+    return [replaced(v, tuple(rest), new) if n == first else v for n, v in enumerate(value)]
 
 
 def _without(value: Any, path: tuple[Any, ...]) -> Any:
     first, *rest = path
     if rest:
-        return _replaced(value, (first,), _without(value[first], tuple(rest)))
+        return replaced(value, (first,), _without(value[first], tuple(rest)))
     if isinstance(value, dict):
         return {k: v for k, v in value.items() if k != first}
     return [v for n, v in enumerate(value) if n != first]
@@ -74,18 +76,18 @@ def trees(draw: st.DrawFn, values: list[Any]) -> Any:
     """One of `values` with up to four changes: an odd value, a part of another one, or a gap."""
     value = draw(st.sampled_from(values))
     for _ in range(draw(st.integers(0, 4))):
-        path = draw(st.sampled_from(list(_paths(value))))
+        path = draw(st.sampled_from(list(paths(value))))
         how = draw(st.sampled_from(["odd", "other", "gap"]))
         if how == "odd":
-            value = _replaced(value, path, draw(ODD))
+            value = replaced(value, path, draw(ODD))
         elif how == "gap" and path:
             value = _without(value, path)
         elif how == "other":
             other = draw(st.sampled_from(values))
-            part = draw(st.sampled_from(list(_paths(other))))
+            part = draw(st.sampled_from(list(paths(other))))
             for key in part:
                 other = other[key]
-            value = _replaced(value, path, other)
+            value = replaced(value, path, other)
     return value
 
 

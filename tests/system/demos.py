@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.edgeai.cli.command import processes_of
+
 
 class Demo(NamedTuple):
     """The finished command and the directory that was its HOME and TMPDIR."""
@@ -62,16 +64,5 @@ def interrupt(name: str, directory: Path, *flags: str, after: str) -> None:
 
 
 def left_of(directory: Path) -> list[str]:
-    """Files in the directory, and processes that were told of it."""
-    mine = str(directory).encode()
-    processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    alive = [f"process {entry.name}" for entry in processes if mine in _told_of(entry)]
-    return [*(entry.name for entry in directory.iterdir()), *alive]
-
-
-def _told_of(process: Path) -> bytes:
-    """Its environment and its arguments: what guards the containers has no environment."""
-    try:
-        return (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
-    except OSError:
-        return b""  # it ended meanwhile, or is somebody else's
+    """Files in the directory, and processes whose arguments or environment name it."""
+    return [*(entry.name for entry in directory.iterdir()), *processes_of(directory)]

@@ -1,6 +1,5 @@
 """Whatever a user writes into .spec or .status, no kind raises."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
+from tests.fuzz.inputs import paths, replaced
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
@@ -45,27 +45,6 @@ VALID_SPECS: dict[str, Any] = {
     "Dataset": {"url": "/data/a.csv", "format": "csv", "nodeName": "edge0"},
     "Model": {"url": "/models/a", "device_soc_versions": ["x"]},
 }
-
-
-def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in a JSON document."""
-    yield prefix
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for key, item in items:
-        yield from paths(item, (*prefix, key))
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy of a JSON document with another value at `path`."""
-    if not path:
-        return new
-    copy = list(value) if isinstance(value, list) else dict(value)
-    copy[path[0]] = replaced(copy[path[0]], path[1:], new)
-    return copy
 
 
 def call_every_function(kind: Kind, object_: Any) -> None:
