@@ -65,11 +65,11 @@ class Counts:
 
 
 class SoakJob:
-    def __init__(self, made: Object, number: int, ports: list[int]) -> None:
-        metadata = made["metadata"]
+    def __init__(self, job: Object, number: int, ports: list[int]) -> None:
+        metadata = job["metadata"]
         self.name: str = metadata["name"]
         self.uid: str = metadata["uid"]
-        self.path = path_of(made)
+        self.path = path_of(job)
         self.worker = f"{self.name}-edge"
         self.port = ports[number % len(ports)]
         self.seen = 0  # the newest count of the status
@@ -130,20 +130,20 @@ class Load:
             item["metadata"]["uid"]
             for path in CHILDREN
             for item in (await self._request("GET", path))["items"]
-            if any(each["uid"] in self._gone_at for each in _owners(item))
+            if any(owner["uid"] in self._gone_at for owner in _owners(item))
         }
         return len(uids)
 
     # ---- one job --------------------------------------------------------------------------------
 
     async def _live(self, number: int) -> None:
-        wanted = service(
+        manifest = service(
             NAMESPACE,
             name=f"soak-{number}",
             edge={"nodeName": node_name(number % len(self._ports))},
         )
         job = SoakJob(
-            await self._request("POST", collection_of(wanted), wanted), number, self._ports
+            await self._request("POST", collection_of(manifest), manifest), number, self._ports
         )
         self._jobs[job.uid] = job
         self.counts.done["created"] += 1
@@ -257,8 +257,8 @@ class Load:
 
     async def _request(self, method: str, path: str, body: Any = None) -> Object:
         async with self._api.request(method, path, json=body, raise_for_status=True) as answer:
-            told: Object = await answer.json()
-            return told
+            object_: Object = await answer.json()
+            return object_
 
 
 def _owners(object_: Object) -> list[Object]:

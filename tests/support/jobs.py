@@ -72,8 +72,8 @@ class Job:
         return dict(self.api.get(self.path).get("status") or {})
 
     def condition(self, type_: str) -> Object:
-        known = self.status().get("conditions") or ()
-        return next((entry for entry in known if entry["type"] == type_), {})
+        conditions = self.status().get("conditions") or ()
+        return next((entry for entry in conditions if entry["type"] == type_), {})
 
     def wait_for(self, field: str, value: Any) -> None:
         """Until its status says so."""
@@ -89,8 +89,8 @@ class Job:
         """Until the condition has this reason."""
 
         def check() -> bool:
-            found = self.condition(type_)
-            assert found.get("reason") == reason, f"{type_} is {found}"
+            condition = self.condition(type_)
+            assert condition.get("reason") == reason, f"{type_} is {condition}"
             return True
 
         self.eventually(f"{type_} {reason} of {self.name}", check)
@@ -102,16 +102,16 @@ class Job:
 
         More than one under a key: pods of one worker, of which one is to follow the other.
         """
-        found: dict[str, list[Object]] = defaultdict(list)
-        for each in self._all_made():
-            if "deletionTimestamp" not in each["metadata"]:
-                found[_key(each)].append(each)
-        return dict(found)
+        objects: dict[str, list[Object]] = defaultdict(list)
+        for object_ in self._all_made():
+            if "deletionTimestamp" not in object_["metadata"]:
+                objects[_key(object_)].append(object_)
+        return dict(objects)
 
     def uids(self) -> dict[str, str]:
         """Of `made`, by the same keys."""
         return {
-            key: "+".join(sorted(each["metadata"]["uid"] for each in objects))
+            key: "+".join(sorted(object_["metadata"]["uid"] for object_ in objects))
             for key, objects in self.made().items()
         }
 
@@ -124,7 +124,7 @@ class Job:
 
     def owners(self) -> set[str]:
         """Uids of the jobs that all there is was made for, also what is on its way out."""
-        return {each["metadata"]["labels"]["edgeai.io/uid"] for each in self._all_made()}
+        return {object_["metadata"]["labels"]["edgeai.io/uid"] for object_ in self._all_made()}
 
     def wait_for_owner(self, uid: str) -> None:
         """Until there is something made for the job of this uid, and nothing for one before it."""
@@ -137,20 +137,20 @@ class Job:
         self.eventually(f"the end of every {self.name} but {uid}", check)
 
     def delete_made(self, key: str, propagation: str = "") -> None:
-        (found,) = self.made()[key]
-        self.api.delete(path_of(found), propagation=propagation)
+        (object_,) = self.made()[key]
+        self.api.delete(path_of(object_), propagation=propagation)
 
     def wait_for_new(self, before: dict[str, str], *keys: str) -> None:
         """Until, of all that was there before, exactly `keys` are others, and every pod is up."""
 
         def check() -> bool:
             after = self.uids()
-            changed = {key for key, uid in before.items() if after.get(key) not in (None, uid)}
-            is_done = changed == set(keys) and after.keys() == before.keys()
+            others = {key for key, uid in before.items() if after.get(key) not in (None, uid)}
+            is_done = others == set(keys) and after.keys() == before.keys()
             is_single = not any("+" in uid for uid in after.values())
-            down = [each["metadata"]["name"] for each in self._all_made() if not _is_up(each)]
+            down = [pod["metadata"]["name"] for pod in self._all_made() if not _is_up(pod)]
             is_so = is_done and is_single and not down
-            assert is_so, f"{changed} of {after}, {down}"
+            assert is_so, f"{others} of {after}, {down}"
             return True
 
         self.eventually(f"another {', '.join(keys)}", check)
@@ -160,8 +160,8 @@ class Job:
 
         def check() -> bool:
             job = [self.path] if self.api.find(self.path) else []
-            left = [*job, *(_key(each) for each in self._all_made())]
-            assert not left, f"there is still {left}"
+            rest = [*job, *map(_key, self._all_made())]
+            assert not rest, f"there is still {rest}"
             return True
 
         self.eventually(f"the end of {self.name}", check)
@@ -171,27 +171,27 @@ class Job:
         return eventually(what, check, timeout_s=self._timeout_s)
 
     def _all_made(self) -> list[Object]:
-        found: list[Object] = []
+        objects: list[Object] = []
         for version, kind in self._types:
             metadata = {"namespace": self.manifest["metadata"]["namespace"]}
             collection = {"apiVersion": version, "kind": kind, "metadata": metadata}
             path = f"{collection_of(collection)}?labelSelector=edgeai.io/name={self.name}"
             # The items of a list do not say themselves what they are.
             identity = {"apiVersion": version, "kind": kind}
-            found += [identity | each for each in self.api.get(path)["items"]]
-        return found
+            objects += [identity | item for item in self.api.get(path)["items"]]
+        return objects
 
 
-def _key(made: Object) -> str:
-    metadata = made["metadata"]
+def _key(object_: Object) -> str:
+    metadata = object_["metadata"]
     worker = metadata["labels"].get("edgeai.io/worker")
-    return f"{made['kind']}/{worker or metadata['name']}"
+    return f"{object_['kind']}/{worker or metadata['name']}"
 
 
-def _is_up(made: Object) -> bool:
+def _is_up(object_: Object) -> bool:
     """A pod is that which is ready or has succeeded; anything else is up as soon as it is there."""
-    if made["kind"] != "Pod":
+    if object_["kind"] != "Pod":
         return True
-    status = made.get("status") or {}
-    ready = [each for each in status.get("conditions") or () if each["type"] == "Ready"]
-    return status.get("phase") == "Succeeded" or any(each["status"] == "True" for each in ready)
+    status = object_.get("status") or {}
+    conditions = {(one["type"], one["status"]) for one in status.get("conditions") or ()}
+    return status.get("phase") == "Succeeded" or ("Ready", "True") in conditions
