@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from edgeai.cli.api import Object
+from edgeai.cli.api import Object, path_of
+from tests.e2e.containers import IMAGE
 from tests.e2e.service import Service
 from tests.e2e.two_jobs import (
     EDGE,
+    FILES,
     SEES,
     TRAINER,
     Ledger,
@@ -24,6 +26,7 @@ from tests.e2e.two_jobs import (
     trainer_pod,
 )
 from tests.kubeedge.cluster import KubeEdge
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(420, func_only=True)
 RATE_PER_S: Final = 4.0
@@ -79,8 +82,11 @@ class Faults:
         self._cluster.wait_until_ready(EDGE)
         return rows
 
-    def reboot(self) -> tuple[dict[str, Row], dict[str, Row]]:
-        """Without the cloud. Returns: the ledger in the dark, and with both workers running"""
+    def reboot(self) -> tuple[dict[str, Row], dict[str, Row], int]:
+        """Without the cloud.
+
+        Returns: the ledger in the dark, and with both workers running; `starts_with_token` then
+        """
         self._cluster.cut_off(EDGE)
         try:
             self._cluster.lose_power(EDGE)
@@ -95,10 +101,21 @@ class Faults:
                     and rows[TRAINER].process != dark[TRAINER].process
                 ),
             )
+            starts = self.starts_with_token()
         finally:
             self._cluster.reconnect(EDGE)
         self._cluster.wait_until_ready(EDGE)
-        return dark, offline
+        return dark, offline, starts
+
+    def restart_counts(self) -> list[int]:
+        """As the kubelet says."""
+        pods = (self._service.edge_pod(), trainer_pod(self._cluster))
+        return [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods]
+
+    def starts_with_token(self) -> int:
+        """How often a container has started whose pod has a token."""
+        file = Path(f"/proc/{self._node.machine.pid}/root{FILES}/starts")
+        return len(file.read_text().splitlines()) if file.exists() else 0
 
     def _count_more(self) -> dict[str, Row]:
         enough = self._ledger.rows()[SEES].info["seen"] + MORE
@@ -109,13 +126,16 @@ class Seen(NamedTuple):
     """Args:
     pods: worker -> uid, before and after all
     restarts: the ledger after each of RESTARTS
-    dark, offline: as of Faults.reboot
+    dark, offline, starts_offline: as of Faults.reboot
     """
+
+    faults: Faults
 
     pods: tuple[dict[str, str], dict[str, str]]
     restarts: dict[str, dict[str, Row]]
     dark: dict[str, Row]
     offline: dict[str, Row]
+    starts_offline: int
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +151,39 @@ def service(installed: KubeEdge, job: Object) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def seen(installed: KubeEdge, service: Service, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def pod_with_token(installed: KubeEdge) -> Iterator[None]:
+    """A pod with a token of its ServiceAccount, which writes a line at each start."""
+    command = ["sh", "-c", "echo started >> /files/starts; exec sleep infinity"]
+    mount = {"name": "files", "mountPath": "/files"}
+    container = {"name": "main", "image": IMAGE, "command": command, "volumeMounts": [mount]}
+    spec = {
+        "nodeName": EDGE,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [{"name": "files", "hostPath": {"path": FILES}}],
+    }
+    metadata = {"name": "with-token", "namespace": "default"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    pod = installed.client.create(pod)
+    yield
+    installed.client.delete(path_of(pod))
+
+
+@pytest.fixture(scope="module")
+def seen(
+    installed: KubeEdge,
+    service: Service,
+    pod_with_token: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Seen:
     service.wait_for_uploads()
     faults = Faults(installed, service, tmp_path_factory.mktemp("ledger"))
+    eventually("the start with a token", lambda: faults.starts_with_token() == 1)
     before = faults.pods()
     steps = (faults.restart_edgecore, faults.restart_edgecore_offline, faults.restart_cloudcore)
     restarts = {name: step() for name, step in zip(RESTARTS, steps, strict=True)}
-    dark, offline = faults.reboot()
-    return Seen((before, faults.pods()), restarts, dark, offline)
+    dark, offline, starts = faults.reboot()
+    return Seen(faults, (before, faults.pods()), restarts, dark, offline, starts)
 
 
 @pytest.mark.parametrize("restart", RESTARTS)
@@ -154,9 +199,15 @@ def test_both_workers_start_without_the_cloud(seen: Seen) -> None:
         assert seen.offline[worker].status == "running"
 
 
-def test_no_pod_was_replaced(seen: Seen) -> None:
+def test_a_pod_with_a_token_starts_once_the_cloud_is_back(seen: Seen) -> None:
+    assert seen.starts_offline == 1
+    eventually("its second start", lambda: seen.faults.starts_with_token() == 2, timeout_s=300)
+
+
+def test_the_pods_were_restarted_and_not_replaced(seen: Seen) -> None:
     before, after = seen.pods
     assert before == after
+    eventually("the kubelet's word", lambda: seen.faults.restart_counts() == [1, 1])
 
 
 def test_the_counts_of_both_processes_are_delivered_exactly(service: Service, seen: Seen) -> None:

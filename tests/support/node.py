@@ -1,27 +1,21 @@
 """One node: a machine with containerd, kubelet and kube-proxy, known to a control plane."""
 
-import json
 import shutil
 import signal
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from edgeai.cli.api import Object
 from tests.cluster.containerd import Containerd
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network
 from tests.cluster.programs import Program
-from tests.support.kubeconfig import kubeconfig
 
-METAMANAGER: Final = Path(__file__).parents[1] / "cluster" / "metamanager.py"
 PROXY_USER: Final = "system:kube-proxy"
 _CLUSTER_DOMAIN: Final = "cluster.local"
-_METASERVER_PORT: Final = 10550  # of KubeEdge's MetaServer
 _DISK: Final = (
     *("nodefs.available", "nodefs.inodesFree"),
     *("imagefs.available", "imagefs.inodesFree"),
@@ -75,32 +69,6 @@ class Node:
         """All that runs there is killed at once, containers too. Files stay, but not in /run."""
         self.machine.kill_all()
         self.stop()
-
-    def boot_offline(self, objects: Mapping[str, Sequence[Object]]) -> None:
-        """After a power cut, as a node of KubeEdge does without the cloud: its kubelet asks the
-        metamanager (metamanager.py).
-
-        Args: objects: what the node has of the API, by the plural of their type
-        """
-        self._containerd.start()
-        self._programs = [self._containerd.program]
-        file = self._directory / "objects.json"
-        file.write_text(json.dumps(objects))
-        argv = (sys.executable, str(METAMANAGER), str(file), str(_METASERVER_PORT))
-        log = self._directory / "metamanager.log"
-        url = f"http://127.0.0.1:{_METASERVER_PORT}"
-        offline = self._write("offline.kubeconfig", kubeconfig(url))
-        self._add(self.machine.program(*argv, log=log), self._kubelet(offline))
-
-    def reach_cloud(self) -> None:
-        """After `boot_offline`: the kubelet asks the API server. What runs on the node runs on.
-
-        edged is one process before and after; here the kubelet is another one.
-        """
-        for program in reversed(self._programs[1:]):
-            program.stop(signal.SIGKILL)
-        self._programs = self._programs[:1]
-        self._add(*self._of_the_cloud())
 
     def _add(self, *programs: Program) -> None:
         self._programs += programs
