@@ -9,6 +9,8 @@ import base64
 import os
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
@@ -119,6 +121,10 @@ class ServiceAccount:
         self._directory = directory
 
     async def load(self) -> Credentials:
+        with _faults_of(self.name):
+            return self._load()
+
+    def _load(self) -> Credentials:
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             problem = "there is none outside of a pod; name a kubeconfig file"
@@ -140,39 +146,39 @@ class Kubeconfig:
         self._directory = path.absolute().parent  # of the relative names in the file
 
     async def load(self) -> Credentials:
+        with _faults_of(self.name):
+            return await self._load()
+
+    async def _load(self) -> Credentials:
         content = _decoded(self.name, self._path)
         cluster, user = _selected(self.name, content)
         credentials = Credentials(
             cluster.server.rstrip("/"),
-            ca=self._pem(
-                cluster.certificate_authority,
-                cluster.certificate_authority_data,
-                "certificate-authority",
-            ),
             server_name=cluster.tls_server_name,
             is_verified=not cluster.insecure_skip_tls_verify,
             proxy=cluster.proxy_url,
         )
-        if not cluster.server.startswith("https:"):
-            credentials = credentials._replace(ca=None)
-        elif certificate := self._certificate(user):
-            credentials = credentials._replace(certificate=certificate)
-        if user.auth_provider:
-            problem = "the user has an auth-provider, which is not supported; use an exec plugin"
-            raise SettingsError(self.name, problem)
+        if cluster.server.startswith("https:"):
+            authority = cluster.certificate_authority, cluster.certificate_authority_data
+            credentials = credentials._replace(
+                ca=self._pem(*authority, "certificate-authority"),
+                certificate=self._certificate(user),
+            )
         if user.exec is not None:
             return await self._by_plugin(credentials, user.exec)
-        if user.token:
-            return self._by_token(credentials, user.token)
         if user.token_file:
             token = _token_in(self.name, self._directory / user.token_file)
             return credentials._replace(authorization=token, is_renewed=True)
+        if user.token:
+            return self._by_token(credentials, user.token)
         if user.username and user.password:
             basic = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
             return credentials._replace(authorization=f"Basic {basic}")
         return credentials
 
     async def _by_plugin(self, credentials: Credentials, plugin: Plugin) -> Credentials:
+        if os.sep in plugin.command:
+            plugin = msgspec.structs.replace(plugin, command=str(self._directory / plugin.command))
         try:
             status = await plugin.run()
         except PluginFailed as error:
@@ -190,14 +196,18 @@ class Kubeconfig:
             user.client_certificate, user.client_certificate_data, "client-certificate"
         )
         key = self._pem(user.client_key, user.client_key_data, "client-key")
+        if (certificate is None) != (key is None):
+            problem = "client-certificate and client-key must be given together"
+            raise SettingsError(self.name, problem)
         return None if certificate is None or key is None else (certificate, key)
 
     def _pem(self, file: str, data: str, field: str) -> Pem | None:
         """Data counts more than a file, as for kubectl."""
         if data:
             try:
-                return base64.b64decode(data, validate=True).decode("ascii")
-            except ValueError as error:  # binascii.Error and UnicodeDecodeError are ValueErrors
+                pem = base64.b64decode("".join(data.split()), validate=True)
+                return pem.decode("ascii", "ignore")  # only comments have other characters
+            except ValueError as error:  # binascii.Error is a ValueError
                 raise SettingsError(self.name, f"{field}-data is no base64 of PEM") from error
         return _file(self.name, self._directory / file) if file else None
 
@@ -225,6 +235,7 @@ class _User(msgspec.Struct, rename="kebab"):
     password: str = ""
     exec: Plugin | None = None
     auth_provider: dict[str, Any] = {}
+    impersonated: str = msgspec.field(default="", name="as")
 
 
 class _Context(msgspec.Struct):
@@ -254,11 +265,20 @@ class _Content(msgspec.Struct, rename="kebab"):
     current_context: str = ""
 
 
+class _Loader(yaml.SafeLoader):
+    """A few nested aliases would make a small file fill the memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not accepted")
+        return super().compose_node(parent, index)
+
+
 def _decoded(source: str, path: Path) -> _Content:
     if path.exists() and not path.is_file():
         raise SettingsError(source, "is no file but a directory or a pipe; name a file")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506
     except OSError as error:
         problem = f"cannot be read: {error.strerror}; name another with --kubeconfig"
         raise SettingsError(source, problem) from error
@@ -298,9 +318,19 @@ def _selected(source: str, content: _Content) -> tuple[_Cluster, _User]:
         raise SettingsError(source, f"context {name!r} names no cluster of the file")
     if context.user not in users:
         raise SettingsError(source, f"user {context.user!r} of context {name!r} is not among users")
-    cluster = clusters[context.cluster]
+    cluster, user = clusters[context.cluster], users[context.user]
     _check_server(source, context.cluster, cluster.server)
-    return cluster, users[context.user]
+    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
+        problem = f"proxy-url {cluster.proxy_url!r} is no http or https URL"
+        raise SettingsError(source, problem)
+    for field, is_present, remedy in (
+        ("auth-provider", bool(user.auth_provider), "use an exec plugin"),
+        ("as", bool(user.impersonated), "use the credentials of that user"),
+    ):
+        if is_present:
+            problem = f"user {context.user!r} has {field}, which is not supported; {remedy}"
+            raise SettingsError(source, problem)
+    return cluster, user
 
 
 def _check_server(source: str, cluster: str, server: str) -> None:
@@ -321,6 +351,19 @@ def _check_server(source: str, cluster: str, server: str) -> None:
 # ---- files and tokens ---------------------------------------------------------------------------
 
 
+@contextmanager
+def _faults_of(source: str) -> Iterator[None]:
+    """A file may be malformed in ways that only its decoders and the system know.
+
+    Raises: SettingsError
+    """
+    try:
+        yield
+    except (OSError, ValueError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise SettingsError(source, f"cannot be used: {problem}") from error
+
+
 def _file(source: str, path: Path) -> Path:
     if not path.is_file():
         raise SettingsError(source, f"cannot be used: its file {path} does not exist")
@@ -331,7 +374,7 @@ def _token_in(source: str, path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(source, f"its token {path} cannot be read: {error}") from error
+        raise SettingsError(source, f"its token cannot be read: {error}") from error
     if not token:
         raise SettingsError(source, f"its token {path} is empty")
     return _bearer(source, token)

@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 _STDOUT: Final = 1
+_MAX_BYTES: Final = 1024 * 1024
+_MAX_STDERR_CHARS: Final = 1000
 
 
 class PluginFailed(Exception):
@@ -25,9 +27,9 @@ class Variable(msgspec.Struct):
 class PluginStatus(msgspec.Struct, rename="camel"):
     """Certificate and key are PEM texts."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
 
 
 class _ExecCredential(msgspec.Struct, rename="camel"):
@@ -57,7 +59,9 @@ class Plugin(msgspec.Struct, rename="camel"):
             raise PluginFailed(f"{self.command} cannot start: {error.strerror}") from error
         if code:
             stderr = " ".join(output.stderr.decode(errors="replace").split())
-            raise PluginFailed(f"process returned {code}. {stderr}".strip())
+            raise PluginFailed(f"process returned {code}. {stderr[:_MAX_STDERR_CHARS]}".strip())
+        if len(output.stdout) > _MAX_BYTES:
+            raise PluginFailed(f"the output of the plugin is larger than {_MAX_BYTES} bytes")
         return self._status_in(bytes(output.stdout))
 
     async def _run_into(self, output: "_Output", environment: dict[str, str]) -> int | None:
@@ -85,7 +89,10 @@ class Plugin(msgspec.Struct, rename="camel"):
         if credential.api_version != self.api_version:
             text = f"{credential.api_version}, and not {self.api_version} as the kubeconfig says"
             raise PluginFailed(f"the apiVersion of the plugin is {text}")
-        return credential.status
+        status = credential.status
+        if not status.token and not (status.client_certificate_data and status.client_key_data):
+            raise PluginFailed("the plugin gives neither a token nor a certificate with its key")
+        return status
 
 
 class _Output(asyncio.SubprocessProtocol):
@@ -97,7 +104,8 @@ class _Output(asyncio.SubprocessProtocol):
         """Set when the process has ended and its pipes are closed."""
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        (self.stdout if fd == _STDOUT else self.stderr).extend(data)
+        kept = self.stdout if fd == _STDOUT else self.stderr
+        kept.extend(data[: _MAX_BYTES + 1 - len(kept)])
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.is_over.set()

@@ -180,7 +180,14 @@ class Transport:
             return
         self._read_at = now
         with contextlib.suppress(SettingsError):  # the present token may still be good
-            self._credentials = await self._credential_source.load()
+            await self._load_again()
+
+    async def _load_again(self) -> None:
+        """Raises: SettingsError, also when another context has become the current one"""
+        loaded = await self._credential_source.load()
+        if loaded.server != self._credentials.server:
+            raise SettingsError(self.source, f"names another server now: {loaded.server}; restart")
+        self._credentials = loaded
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[None]:
@@ -265,7 +272,7 @@ class Transport:
         if now - self._renewed_at < _RENEW_INTERVAL_S:
             return
         self._renewed_at = now
-        self._credentials = await self._credential_source.load()
+        await self._load_again()
 
     async def close(self) -> None:
         await self._session.close()

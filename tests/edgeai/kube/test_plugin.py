@@ -50,6 +50,12 @@ BAD: dict[str, tuple[Any, str]] = {
         f"""echo '{{"apiVersion": "{VERSION}", "kind": "x"}}'""",
         "missing required field `status`",
     ),
+    "nothing": (
+        f"echo '{json.dumps({**CREDENTIAL, 'status': {'token': None}})}'",
+        "neither a token nor a certificate",
+    ),
+    "too much": ("yes | head -c 3000000", "larger than 1048576 bytes"),
+    "too many words": ("yes no login | head -c 3000000 >&2; exit 3", "returned 3. no login"),
     "of another version": (
         f"echo '{json.dumps({**CREDENTIAL, 'apiVersion': 'v9'})}'",
         f"v9, and not {VERSION}",
