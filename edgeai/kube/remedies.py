@@ -9,7 +9,9 @@ from typing import Final
 
 import msgspec
 
-UPGRADE: Final = "run `helm upgrade` with the chart of this version"
+UPGRADE: Final = (
+    "run `helm upgrade` with the chart of this version, or apply its deploy/edgeai.yaml"
+)
 """Installs the definitions and rights that a version needs."""
 
 

@@ -47,6 +47,8 @@ VALUES: Final[dict[str, Object]] = {
         "imagePullSecrets": ["registry"],
     },
     "one replica": {"replicas": 1},
+    "half of the edges at a time": {"maxUnavailable": "50%"},
+    "two edges at a time": {"maxUnavailable": 2},
     "an address of IPv6": {"edgeHost": "fd00::1", "nodePort": 31000},
     "definitions of Kubeflow's operator": {"foreignDefinitions": ["kubeflow.org"]},
     "pods of KubeEdge's MetaServer": {"podsApi": "http://127.0.0.1:10550"},
@@ -129,6 +131,7 @@ def test_another_namespace_has_all_objects() -> None:
     documents = helm.rendered({"monitoring": True}, "farm")
     text = json.dumps([each for each in documents if each["kind"] != _DEFINITION])
     assert NAMESPACE not in text
+    assert DeployedObjects.of(documents).cloud().system_namespace == "farm"
     assert {each["metadata"].get("namespace", "farm") for each in documents} == {"farm"}
 
 
@@ -146,7 +149,17 @@ def test_monitoring_has_the_dashboard_and_the_alerts() -> None:
 def test_the_chart_has_no_key() -> None:
     """Whoever reads the record of a release reads all of it."""
     assert "Secret" not in {each["kind"] for each in helm.rendered()}
-    assert not any("genCA" in file.read_text() for file in (CHART / "templates").rglob("*.yaml"))
+    templates = [file for file in (CHART / "templates").rglob("*") if file.is_file()]
+    assert not any("genCA" in file.read_text() for file in templates)
+
+
+def test_another_address_of_the_globalmanager_replaces_the_edges_pods() -> None:
+    """They have it in their environment, from a ConfigMap."""
+    specs = [
+        DeployedObjects.of(helm.rendered(values)).documents[DAEMON_SET, LOCAL_CONTROLLER]["spec"]
+        for values in ({}, HOST)
+    ]
+    assert specs[0]["template"] != specs[1]["template"]
 
 
 def test_a_node_publishes_the_edge_port_only() -> None:
@@ -281,6 +294,7 @@ WRONG: Final[dict[str, tuple[Object, str]]] = {
     "unknown group": ({"groups": ["edgeai.oi"]}, "at '/groups/0'"),
     "group twice": ({"groups": ["sedna.io", "sedna.io"]}, "at '/groups'"),
     "unknown identity": ({"edgeAuth": "password"}, "at '/edgeAuth'"),
+    "no edges at a time": ({"maxUnavailable": "0%"}, "at '/maxUnavailable'"),
     "port without a host": ({"nodePort": 30900}, "at '/edgeHost'"),
     "low port": ({"nodePort": 80, "edgeHost": "a"}, "at '/nodePort'"),
     "host with a port": ({"edgeHost": "a:9000"}, "at '/edgeHost'"),
