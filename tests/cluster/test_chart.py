@@ -131,7 +131,9 @@ def test_another_namespace_has_all_objects() -> None:
     documents = helm.rendered({"monitoring": True}, "farm")
     text = json.dumps([each for each in documents if each["kind"] != _DEFINITION])
     assert NAMESPACE not in text
-    assert DeployedObjects.of(documents).cloud().system_namespace == "farm"
+    deployment = DeployedObjects.of(documents).documents["Deployment", ACCOUNT]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--system-namespace=$(POD_NAMESPACE)" in container["args"]
     assert {each["metadata"].get("namespace", "farm") for each in documents} == {"farm"}
 
 
