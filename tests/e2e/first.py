@@ -26,11 +26,13 @@ class First(NamedTuple):
     printed: by each command before `edgeai open`
     points: of the curve, as the page streams them
     exit_code: of `edgeai open` after Ctrl-C
+    logs: of all programs when the curve has too few points
     """
 
     printed: list[str]
     points: list[dict[str, float]]
     exit_code: int
+    logs: str = ""
 
 
 def opened(command: "subprocess.Popen[str]", address: Path, printed: list[str]) -> First:

@@ -20,7 +20,7 @@ def test_the_readme_has_the_three_commands() -> None:
 
 
 def test_they_lead_to_the_first_curve(first: First) -> None:
-    assert len(first.points) == POINTS
+    assert len(first.points) == POINTS, first.logs
     assert first.points[0]["seen"] < first.points[1]["seen"]
     assert first.exit_code == 130
 
