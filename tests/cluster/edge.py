@@ -53,7 +53,7 @@ class Edge(Program):
             yield self
         finally:
             self.stop(signal.SIGKILL)
-            print(f"--- {self.name}\n{self.logs()}")
+            print(f"--- {self.name}\n{self.logs()}", file=sys.stderr)
 
     def logs(self) -> str:
         return self.last_words()
