@@ -28,8 +28,7 @@ The cluster differs from Kubernetes on purpose:
   DaemonSets, StatefulSets, Jobs and CronJobs.
 - A rolling update of a Deployment replaces one pod after the other: a new pod is ready before an
   old pod is deleted. The controllers ignore maxSurge, maxUnavailable, minReadySeconds and
-  progressDeadlineSeconds. A Deployment neither releases a pod whose labels change nor adopts a pod,
-  and has no condition Progressing.
+  progressDeadlineSeconds. A Deployment has no condition Progressing.
 - A new namespace is empty: no default ServiceAccount, no kube-root-ca.crt. An update never creates
   an object, not even a Lease. A write of a pod's status does not change the pod's metadata.
 - The waiting state of the containers names a volume that cannot be mounted

@@ -30,6 +30,10 @@ def uids(pods: list[Object]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
+def owner_uids(object_: Object) -> list[str]:
+    return [owner["uid"] for owner in object_["metadata"].get("ownerReferences") or []]
+
+
 def test_a_deployment_makes_the_pods_that_it_wants(space: Space) -> None:
     space.create("deployments", deployment(2))
     for pod in until_count(space, 2):
@@ -153,6 +157,59 @@ def test_pods_go_with_their_deployment(space: Space) -> None:
     until_count(space, 2)
     space.delete("deployments", "web").ok()
     until_count(space, 0)
+
+
+def test_an_orphaned_deployment_leaves_its_pods_to_the_next_of_that_name(space: Space) -> None:
+    space.create("deployments", deployment(2))
+    before = uids(until_count(space, 2))
+    space.delete("deployments", "web", propagationPolicy="Orphan").ok()
+    space.until_gone("deployments", "web")
+    assert uids(live_pods(space)) == before
+    space.create("deployments", deployment(2))
+    eventually("that it was seen", lambda: observed(space) == 1)
+    assert uids(until_count(space, 2)) == before
+
+
+# Whose a pod is
+
+
+@pytest.mark.parametrize("label", ["app", HASH])
+def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
+    space: Space, label: str
+) -> None:
+    space.create("deployments", deployment(1))
+    (pod,) = until_count(space, 1)
+    name = pod["metadata"]["name"]
+    space.patch("pods", name, {"metadata": {"labels": {label: None}}}).ok()
+    released, replacement = sorted(
+        until_count(space, 2), key=lambda each: bool(each["metadata"]["name"] != name)
+    )
+    eventually("its release", lambda: not owner_uids(space.get("pods", name)))
+    assert released["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert owner_uids(replacement) == owner_uids(pod)
+
+
+def test_a_released_pod_outlives_the_deployment(space: Space) -> None:
+    space.create("deployments", deployment(1))
+    (pod,) = until_count(space, 1)
+    name = pod["metadata"]["name"]
+    space.patch("pods", name, {"metadata": {"labels": {"app": "aside"}}}).ok()
+    eventually("its release", lambda: not owner_uids(space.get("pods", name)))
+    until_count(space, 2)
+    space.delete("deployments", "web").ok()
+    (left,) = until_count(space, 1)
+    assert left["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+def test_a_pod_that_fits_again_is_adopted_and_one_too_many(space: Space) -> None:
+    space.create("deployments", deployment(1))
+    (pod,) = until_count(space, 1)
+    name = pod["metadata"]["name"]
+    space.patch("pods", name, {"metadata": {"labels": {"app": "aside"}}}).ok()
+    until_count(space, 2)
+    space.patch("pods", name, {"metadata": {"labels": {"app": "web"}}}).ok()
+    (left,) = until_count(space, 1)
+    assert owner_uids(left) == owner_uids(pod)
 
 
 # The scale

@@ -6,9 +6,18 @@ The module `deployments` plans the steps.
 from common.logs import get_logger
 from edgeai import times
 from edgeai.localcluster.controllers.controller import Controller
-from edgeai.localcluster.controllers.deployments import Plan, deployment_status, new_pod, plan
+from edgeai.localcluster.controllers.deployments import (
+    HASH_LABEL,
+    Plan,
+    deployment_status,
+    is_matched,
+    new_pod,
+    owner_reference,
+    plan,
+)
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.objects import errors
+from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import DEPLOYMENTS, PODS, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Change, Store
@@ -26,24 +35,60 @@ class DeploymentController(Controller[Key]):
         self._now = now
         self._events = EventRecorder(store, component="deployment-controller", now=now)
 
-    def _add_all(self) -> None:
-        for deployment in self._store.list(DEPLOYMENTS).items:
+    def _add_all(self, namespace: str = "") -> None:
+        for deployment in self._store.list(DEPLOYMENTS, namespace=namespace).items:
             self._add(key_of(deployment))
 
     def _changed(self, change: Change) -> None:
         if change.resource is DEPLOYMENTS:
             self._add(key_of(change.object))
-        elif change.resource is PODS and (owner := _controller(change.object)):
-            self._add((change.object["metadata"]["namespace"], owner["name"]))
+        elif change.resource is PODS:
+            namespace = change.object["metadata"]["namespace"]
+            if owner := _controller(change.object):
+                self._add((namespace, owner["name"]))
+            elif _is_hashed(change.object) and change.type != "DELETED":
+                self._add_all(namespace)  # a Deployment may adopt the pod
 
     async def _reconcile(self, key: Key) -> float | None:
         deployment = self._store.find(DEPLOYMENTS, *key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
+        self._claim(deployment)
         step = plan(deployment, self._pods(deployment))
         refusal = self._carry_out(deployment, step)
         self._write_status(deployment, refusal)
         return REFUSAL_RETRY_S if refusal else None
+
+    def _claim(self, deployment: Object) -> None:
+        """Release pods whose labels no longer match, and adopt matching pods without a controller.
+
+        Source: Kubernetes' ReplicaSet controller.
+        """
+        uid, namespace = deployment["metadata"]["uid"], deployment["metadata"]["namespace"]
+        for pod in self._store.list(PODS, namespace=namespace).items:
+            owner = _controller(pod)
+            is_own = owner is not None and owner["uid"] == uid
+            if is_own == is_matched(deployment, pod) or "deletionTimestamp" in pod["metadata"]:
+                continue
+            if is_own:
+                self._release(pod, uid)
+            elif owner is None and not is_ended(pod):
+                self._adopt(pod, deployment)
+
+    def _release(self, pod: Object, uid: str) -> None:
+        owners = pod["metadata"]["ownerReferences"]
+        self._own(pod, [owner for owner in owners if owner["uid"] != uid])
+        log.info("pod released", pod=pod["metadata"]["name"])
+
+    def _adopt(self, pod: Object, deployment: Object) -> None:
+        present = pod["metadata"].get("ownerReferences") or []
+        self._own(pod, [*present, owner_reference(deployment)])
+        name = deployment["metadata"]["name"]
+        log.info("pod adopted", pod=pod["metadata"]["name"], deployment=name)
+
+    def _own(self, pod: Object, owners: list[Object]) -> None:
+        pod["metadata"]["ownerReferences"] = owners
+        self._store.update(PODS, pod)
 
     def _pods(self, deployment: Object) -> list[Object]:
         uid = deployment["metadata"]["uid"]
@@ -82,3 +127,7 @@ def _controller(pod: Object) -> Object | None:
         if owner.get("controller"):
             return dict(owner)
     return None
+
+
+def _is_hashed(pod: Object) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(HASH_LABEL))

@@ -14,6 +14,7 @@ import msgspec
 from edgeai import times
 from edgeai.localcluster.objects.pods import is_ended, is_ready
 from edgeai.localcluster.objects.resources import DEPLOYMENTS, Object
+from edgeai.localcluster.objects.selectors import from_label_selector
 
 HASH_LABEL = "pod-template-hash"
 # Kubernetes uses these characters, too. A name without vowels, 0, 1 and 3 spells no word.
@@ -142,7 +143,7 @@ def new_pod(deployment: Object) -> Object:
             "namespace": metadata["namespace"],
             "labels": (base.get("labels") or {}) | {HASH_LABEL: hash_},
             "annotations": base.get("annotations") or {},
-            "ownerReferences": [_owner_reference(deployment)],
+            "ownerReferences": [owner_reference(deployment)],
         },
         "spec": template["spec"],
     }
@@ -209,7 +210,17 @@ def _dated(condition: Object, old: Object | None, now: datetime) -> Object:
     return condition | {"lastUpdateTime": stamp, "lastTransitionTime": turn}
 
 
-def _owner_reference(deployment: Object) -> Object:
+def is_matched(deployment: Object, pod: Object) -> bool:
+    """Whether a pod has a template hash, and labels that match the Deployment's selector.
+
+    Raises: errors.BadRequest for a malformed selector
+    """
+    labels = pod["metadata"].get("labels") or {}
+    rules = from_label_selector(deployment["spec"]["selector"]) or ()
+    return bool(_hash(pod)) and all(rule.matches(labels) for rule in rules)
+
+
+def owner_reference(deployment: Object) -> Object:
     """The ownerReference of the pods that the Deployment controls."""
     return {
         "apiVersion": DEPLOYMENTS.group_version,

@@ -195,6 +195,24 @@ async def test_a_pod_of_an_earlier_deployment_of_that_name_does_not_count(
     assert [present] in owners(store).values()
 
 
+@pytest.mark.parametrize("label", ["app", HASH_LABEL])
+async def test_a_pod_that_is_labelled_otherwise_is_released_and_replaced(
+    store: Store, controller: None, label: str
+) -> None:
+    present = store.create(DEPLOYMENTS, deployment(1))["metadata"]["uid"]
+    await until(store, lambda: len(owners(store)) == 1)
+    (pod,) = store.list(PODS).items
+    another = {"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "x"}
+    pod["metadata"]["ownerReferences"].append(another)
+    store.update(PODS, pod)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    patch(store, PODS, "default", name, {"metadata": {"labels": {label: None}}})
+    await until(store, lambda: len(owners(store)) == 2)
+    found = owners(store)
+    assert found.pop(uid) == ["x"]
+    assert list(found.values()) == [[present]]
+
+
 # With real pods
 
 
