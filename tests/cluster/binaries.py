@@ -98,8 +98,12 @@ class GoModule(NamedTuple):
         started_s = time.monotonic()
         output = target.with_name(f"building-{target.name}")
         shutil.rmtree(output, ignore_errors=True)  # of a build that was killed
-        output.mkdir()
-        self.run_go("build", *self._flags(), "-o", f"{output}/", "tool")
+        # Go would keep all objects, 4 GB of a Kubernetes, and no other build uses them.
+        objects = output / "objects"
+        objects.mkdir(parents=True)
+        places = {"GOCACHE": str(objects), "GOTMPDIR": str(objects)}
+        self.run_go("build", *self._flags(), "-o", f"{output}/", "tool", variables=places)
+        shutil.rmtree(objects)
         for old, new in self.renames.items():
             (output / old).rename(output / new)
         output.rename(target)
@@ -109,12 +113,12 @@ class GoModule(NamedTuple):
         sets = " ".join(f"-X {name}={value}" for name, value in self.variables.items())
         return ("-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {sets}")
 
-    def run_go(self, *arguments: str) -> str:
+    def run_go(self, *arguments: str, variables: Mapping[str, str] = _NOTHING) -> str:
         """What Go says, run in the folder. Raises: Unavailable, with its last lines"""
         done = subprocess.run(
             [_go(), *arguments],
             cwd=self.folder,
-            env=self._environment(),
+            env={**self._environment(), **variables},
             capture_output=True,
             text=True,
             check=False,
