@@ -313,6 +313,7 @@ _BUILTINS: Final[dict[str, tuple[_Printed, ...]]] = {
     "services": (
         _text("Type", ".spec.type"),
         _text("Cluster-IP", ".spec.clusterIP"),
+        _text("External-IP", ".spec.externalIPs[*]"),
         _text("Port(s)", _ports),
         _AGE,
     ),
