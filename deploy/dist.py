@@ -22,6 +22,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 _CHART: Final = ROOT / "deploy" / "chart"
+_OF_A_CHART: Final = frozenset((".json", ".tpl", ".txt", ".yaml"))  # not what an editor leaves
 _PLUGIN: Final = ROOT / "deploy" / "krew"
 
 
@@ -43,7 +44,7 @@ def archive(files: Iterable[tuple[str, Path]]) -> bytes:
 
 
 def chart() -> bytes:
-    files = (each for each in _CHART.rglob("*") if each.is_file())
+    files = (each for each in _CHART.rglob("*") if each.suffix in _OF_A_CHART and each.is_file())
     return archive((f"edgeai/{file.relative_to(_CHART)}", file) for file in files)
 
 
@@ -62,6 +63,8 @@ def krew_manifest(version: str, url: str, packed: bytes) -> str:
 def write(directory: Path, url: str) -> None:
     """Raises: subprocess.CalledProcessError when the package cannot be built"""
     directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        sys.exit(f"{directory} is not empty, and SHA256SUMS would name what is there")
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(directory.absolute())]
     subprocess.run(build, cwd=ROOT, check=True)
     version = runpy.run_path(str(ROOT / "common" / "version.py"))["VERSION"]

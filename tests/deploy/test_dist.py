@@ -1,6 +1,7 @@
 """What `make dist` builds: the same bytes everywhere, and each file is what its users expect."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,13 @@ import yaml
 from common.version import VERSION
 
 ROOT: Final = Path(__file__).parents[2]
+IMAGES: Final = {
+    "globalmanager": "manager",
+    "localcontroller": "edge",
+    "worker": "worker",
+    "example": "worker",
+}
+"""Image -> its role."""
 URL: Final = "https://files.example/v1"
 SOURCES: Final = (
     *("common", "edgeai", "globalmanager", "localcontroller", "requirements", "deploy", "docs"),
@@ -50,9 +58,11 @@ def test_another_checkout_builds_the_same_bytes(dist: Path, tmp_path: Path) -> N
             shutil.copytree(source, copy / name, ignore=ignored, copy_function=shutil.copy)
         else:
             shutil.copy(source, copy / name)
-    for file in copy.rglob("*.py"):
-        file.chmod(0o600)
-        os.utime(file, (1, 1))
+    for file in copy.rglob("*"):
+        if file.is_file():
+            file.chmod(0o700 if os.access(file, os.X_OK) else 0o600)
+            os.utime(file, (1, 1))
+    (copy / "deploy" / "chart" / ".values.yaml.swp").touch()
     built = build(copy, tmp_path / "dist", umask=0o077)
     assert built == {file.name: file.read_bytes() for file in dist.iterdir()}
 
@@ -60,7 +70,32 @@ def test_another_checkout_builds_the_same_bytes(dist: Path, tmp_path: Path) -> N
 def test_the_sums_are_those_of_the_files(dist: Path) -> None:
     done = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=dist, capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len([*dist.iterdir()]) - 1
+    names = {line.partition(b":")[0].decode() for line in done.stdout.splitlines()}
+    assert names | {"SHA256SUMS"} == {file.name for file in dist.iterdir()}
+    assert names == {
+        *(f"edgeai-{VERSION}{end}" for end in ("-py3-none-any.whl", ".tar.gz", ".tgz")),
+        *("kubectl-edgeai.tar.gz", "edgeai.yaml"),
+        *(f"{image}.cdx.json" for image in IMAGES),
+    }
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_each_image_has_the_bill_of_its_role(dist: Path, image: str) -> None:
+    bill = json.loads((dist / f"{image}.cdx.json").read_text())
+    lock = (ROOT / "requirements" / f"{IMAGES[image]}.lock").read_text()
+    components = {f"{each['name']}=={each['version']}" for each in bill["components"]}
+    assert components == {line.split()[0] for line in lock.splitlines() if line[:1].isalpha()}
+
+
+def test_a_directory_with_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "older.whl").touch()
+    command = [sys.executable, str(ROOT / "deploy" / "dist.py"), "dist"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "dist is not empty, and SHA256SUMS would name what is there\n",
+    )
 
 
 def test_the_wheel_of_the_sdist_is_the_wheel(dist: Path, tmp_path: Path) -> None:
