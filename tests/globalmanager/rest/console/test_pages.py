@@ -17,6 +17,8 @@ from tests.globalmanager.rest.console.conftest import BEN, Browser
 EVIL = "<script>alert(1)</script>'\"&"
 JOB = f"/jobs/{JI}.edgeai.io/a/digits"
 PAGES = ["/", "/jobs", "/nodes", "/nodes/node-1", JOB]
+# As a word of its own: the random tokens of a page may have these digits, too.
+TASKS = re.compile(r"\b4711\b")
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/login", "/jobs/x/y/z", "/static/console.js"])
@@ -90,11 +92,11 @@ async def test_who_may_list_nodes_but_not_all_jobs_sees_no_numbers_of_tasks(
     await browser.log_in("nobody's")
     text = (await browser.get("/nodes")).text
     assert "node-1" in text
-    assert "4711" not in text
+    assert not TASKS.search(text)
     other = Browser(guarded)
     async with other.client:
         await other.log_in("ann's")
-        assert "4711" in (await other.get("/nodes")).text
+        assert TASKS.search((await other.get("/nodes")).text)
 
 
 @pytest.mark.parametrize("path", ["/", "/nodes", "/nodes/node-1"])
@@ -108,7 +110,7 @@ async def test_who_may_list_one_type_alone_sees_no_numbers_of_tasks(
     guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
     await browser.log_in("nobody's")
     answer = await browser.get(path)
-    assert (answer.status, "4711" in answer.text) == (200, False)
+    assert (answer.status, TASKS.search(answer.text)) == (200, None)
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/nodes/node-1", "/nodes?namespace=b"])
@@ -119,7 +121,8 @@ async def test_who_may_list_jobs_of_one_namespace_sees_no_numbers_of_tasks(
     guarded.sessions.desired = dict.fromkeys(guarded.cluster.node_names, 4711)  # type: ignore[arg-type]
     await browser.log_in("ben's")
     answer = await browser.get(path)
-    assert (answer.status, "node-1" in answer.text, "4711" in answer.text) == (200, True, False)
+    assert (answer.status, "node-1" in answer.text) == (200, True)
+    assert not TASKS.search(answer.text)
 
 
 async def test_a_node_tells_its_release_and_its_relay_to_who_may_see_all_jobs(
