@@ -17,8 +17,8 @@ with required("globalmanager", "manager"):
     import uvloop
 
     from common import logs
+    from common.lean_aiohttp import import_aiohttp
     from common.settings import load
-    from globalmanager import app
     from globalmanager.settings import Settings
 
 OPEN_FILES = 65_536  # sessions, streams of relays, and requests
@@ -51,6 +51,10 @@ def _exit(group: BaseExceptionGroup[BaseException], status: int) -> None:
 
 
 async def _run(settings: Settings) -> None:
+    with required("globalmanager", "manager"):
+        import_aiohttp()
+        from globalmanager import app
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

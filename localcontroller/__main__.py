@@ -14,28 +14,13 @@ from edgeai.open_files import allow_open_files
 
 with required("localcontroller", "edge"):
     from common import logs
+    from common.lean_aiohttp import import_aiohttp
     from common.settings import load
     from localcontroller.link.credentials import CredentialLost
     from localcontroller.settings import Settings, check
 
 OPEN_FILES = 4096  # 1024 streams of the relay, 512 connections of each API, and some
 DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the GlobalManager."
-
-
-def _import_aiohttp_without_cas() -> None:
-    """Import aiohttp without the CAs of the system, because it would load them twice (2 MiB).
-
-    The modules that use TLS load the CAs themselves.
-    """
-    files = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
-    os.environ.update(dict.fromkeys(files, os.devnull))
-    try:
-        import aiohttp  # noqa: F401
-    finally:
-        for name, value in files.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
 
 
 def main() -> None:
@@ -65,7 +50,7 @@ def main() -> None:
 def _run(settings: Settings) -> None:
     """Raises: SettingsError, StateError, CredentialLost"""
     with required("localcontroller", "edge"):
-        _import_aiohttp_without_cas()
+        import_aiohttp()
         from localcontroller.app import RestartNeeded, run_until_signalled
 
     try:

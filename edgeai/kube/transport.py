@@ -72,15 +72,15 @@ class Transport:
         self.source = source.name
         self._credentials = credentials
         self._credential_source = source
+        # The kubeconfig's proxy-url has priority over HTTPS_PROXY and NO_PROXY.
+        self._proxy = credentials.proxy or proxy_of_environment(credentials.server) or None
         tls = None
         try:
-            if credentials.server.startswith("https:"):
+            if "https" in (urlsplit(credentials.server).scheme, urlsplit(self._proxy or "").scheme):
                 tls = credentials.tls()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             problem = f"its TLS certificates cannot be used: {error}"
             raise SettingsError(source.name, problem) from error
-        # The kubeconfig's proxy-url has priority over HTTPS_PROXY and NO_PROXY.
-        self._proxy = credentials.proxy or proxy_of_environment(credentials.server) or None
         self._session = plain_session(tls)
         self._read_at = asyncio.get_running_loop().time()
         self._renewed_at = -_RENEW_INTERVAL_S

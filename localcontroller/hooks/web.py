@@ -7,14 +7,13 @@ The report names no cause when there is no answer. Otherwise a Dataset could fin
 are open in the network of the node. The log of the node names the cause.
 """
 
-import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
-from functools import cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import aiohttp
 
+from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
 from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
@@ -63,17 +62,6 @@ def new_http_session(
     )
 
 
-@cache
-def _tls() -> ssl.SSLContext:
-    """A TLS context with the CAs of the system. Loaded on first use, because they take 1 MiB.
-
-    aiohttp's own context has no CAs in this process: see localcontroller.__main__.
-    """
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(("http/1.1",))
-    return context
-
-
 class WebSource:
     """A Dataset behind an http or https URL."""
 
@@ -92,7 +80,7 @@ class WebSource:
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         try:
             response = await self._session.get(
-                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=_tls()
+                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=system_tls()
             )
         except aiohttp.TooManyRedirects as error:
             text = f"{where}: more than {MAX_REDIRECTS} redirections"

@@ -479,26 +479,3 @@ async def test_what_this_node_does_not_use_is_not_loaded(state_dir: Path, cloud:
         mapped = libraries(controller.process.pid)
     assert "_http_parser" in mapped, "libraries are seen by their files"
     assert not mapped & {"_obstore", "_multiarray_umath", "_ctypes"}
-
-
-UNUSED = {
-    *(
-        "edgeai.kube",
-        "globalmanager",
-        "edgeai.client",
-        "edgeai.localcluster",
-        "edgeai.worker",
-    ),
-    *("sqlite_utils", "obstore", "numpy", "rich", "yaml"),  # loaded on first use only
-}
-
-
-def test_neither_the_kubernetes_client_nor_the_other_side_is_loaded() -> None:
-    code = (
-        "import sys, localcontroller.__main__, localcontroller.app\n"
-        f"print(sorted({UNUSED} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == "[]"

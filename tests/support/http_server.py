@@ -1,5 +1,6 @@
 """An HTTP server of a test on loopback, and a way through it to another server."""
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,15 +15,17 @@ _HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "cont
 
 
 @asynccontextmanager
-async def serving(handler: Handler, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def serving(
+    handler: Handler, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """The server's URL. `handler` answers every request."""
     app = web.Application(client_max_size=_MAX_BYTES)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, 0).start()
-        yield f"http://{host}:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, host, 0, ssl_context=tls).start()
+        yield f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

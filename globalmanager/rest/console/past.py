@@ -7,6 +7,7 @@ on the page.
 
 import asyncio
 import math
+import ssl
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import aiohttp
 import msgspec
 
 from common.clock import SYSTEM_CLOCK, Clock, loop_time
+from common.lean_aiohttp import system_tls
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
 from edgeai import times
@@ -124,7 +126,9 @@ class Past:
         async with (
             asyncio.timeout(self._limits.answer_s),
             aiohttp.ClientSession() as session,
-            session.get(self._url, params=query, allow_redirects=False) as response,
+            session.get(
+                self._url, params=query, allow_redirects=False, ssl=self._tls()
+            ) as response,
         ):
             if response.status != 200:
                 raise _Unusable(f"HTTP {response.status}")
@@ -135,6 +139,9 @@ class Past:
                     raise _Unusable(f"more than {self._limits.answer_bytes} bytes")
         answer = msgspec.json.decode(bytes(body), type=_Answer)
         return _curve(answer.data.result, start - step, now)
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        return system_tls() if self._url.lower().startswith("https:") else True
 
 
 def expression(ref: ObjectRef) -> str:

@@ -5,8 +5,6 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-import jinja2
-
 TYPES: Final = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -35,6 +33,8 @@ class File(NamedTuple):
 
 class Theme:
     def __init__(self) -> None:
+        import jinja2  # here, because jinja2 takes 2 MiB, and only a page needs it
+
         self._here = resources.files(__package__)
         self.files = {
             file.name: _file(file.name, file.read_bytes())

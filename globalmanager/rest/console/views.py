@@ -9,8 +9,6 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-import yaml
-
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.faults.faults import Fault
@@ -39,7 +37,6 @@ MAX_WAITS: Final = 10  # faults of one job
 MAX_ROWS: Final = 200  # workers and conditions of one job
 MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
-_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
 
 
 class PageAddress(NamedTuple):
@@ -269,8 +266,11 @@ def _yaml(object_: Object) -> str:
     """The object as YAML. What is cut is cut before it is encoded: one large object would take the
     event loop for seconds.
     """
+    import yaml  # here, because yaml takes 1 MiB, and only a page of one object needs it
+
     content, left = _cut(object_view(object_), MAX_YAML_CHARS)
-    text = yaml.dump(content, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
+    text = yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
     return text if left > 0 else f"{text}# (cut)\n"
 
 

@@ -1,6 +1,7 @@
 """The curve of a job from before its page was opened, whatever Prometheus answers."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from common.lean_aiohttp import system_tls
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
@@ -27,7 +29,9 @@ from tests.globalmanager.rest.cluster import JI, TYPES, RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.scripted_api import ScriptedApi, serve_scripted
 from tests.monitoring.scraper import scraping
+from tests.support import certificates
 from tests.support.clock import Clock
+from tests.support.http_server import serving
 from tests.support.waiting import async_eventually
 
 NOW = 1_800_000_000.0
@@ -154,6 +158,22 @@ async def test_a_dead_prometheus_a_slow_one_and_one_that_refuses_cost_a_note(
     assert len(prometheus.seen) == 3
     dead = Past("http://127.0.0.1:9", clock=Clock(NOW))
     assert NOTHING in (await dead.curve("ann", REF, JOB)).note
+
+
+async def test_a_prometheus_with_tls_needs_a_ca_of_the_system(
+    prometheus: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = certificates.Authority(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*authority.issue("a", alternative="IP:127.0.0.1", usage="serverAuth"))
+    prometheus.others = [prometheus.json(matrix(series("loss", (NOW, "1"))))]
+    async with serving(prometheus.handle, tls=tls) as url:
+        past = Past(url, clock=Clock(NOW))
+        assert NOTHING in (await past.curve("ann", REF, JOB)).note
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+        system_tls.cache_clear()
+        assert (await past.curve("ann", REF, JOB)).series == {"loss": [1.0]}
+    system_tls.cache_clear()
 
 
 async def _redirect(request: web.Request) -> web.StreamResponse:
