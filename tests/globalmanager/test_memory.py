@@ -4,8 +4,9 @@ from pathlib import Path
 
 from tests.bench import manager_memory
 
-MOST_MIB = 80
+MOST_MIB = 60  # beside what other versions of Python and of the libraries take
 
 
 async def test_a_manager_without_sessions_takes_no_more_than_it_may(tmp_path: Path) -> None:
-    assert await manager_memory.resident_kib(tmp_path) / 1024 <= MOST_MIB
+    figures = await manager_memory.figures(tmp_path)
+    assert figures["globalmanager_mib"] <= MOST_MIB
