@@ -10,7 +10,7 @@ from typing import Final
 from edgeai import times
 from edgeai.api.resources import NODES, Object, ResourceType
 from edgeai.cli import environment, status
-from edgeai.cli.doctor.edges import EDGE_LABEL, nodes_served
+from edgeai.cli.doctor.edges import is_edge, nodes_served
 from edgeai.cli.status import RestUnavailable, Status
 from edgeai.cli.system import NAMESPACE
 from edgeai.client.asynchronous import OF_A_USER
@@ -104,14 +104,13 @@ def _served(
 def _node(node: Object, sessions: Mapping[NodeName, Claim] | None) -> Object:
     """A node in the form of the REST. What the API does not know is null."""
     name = node["metadata"]["name"]
-    is_edge = EDGE_LABEL in (node["metadata"].get("labels") or {})
     connected = None if sessions is None else name in sessions
     claim = (sessions or {}).get(name)
     ends_on = None if claim is None else claim.certificate_ends_on
     return {
         "name": name,
         "inCluster": True,
-        "isEdge": is_edge,
+        "isEdge": is_edge(node),
         "connected": connected,
         "since": None,
         "problem": "",

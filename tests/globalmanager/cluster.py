@@ -53,7 +53,8 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 @functools.cache
 def deployed_crds() -> list[Object]:
     """All of deploy/chart/definitions, which takes longer to parse than to create."""
-    return [yaml.safe_load(file.read_text()) for file in sorted(DEPLOYED.glob("*.yaml"))]
+    files = sorted(DEPLOYED.glob("*.yaml"))
+    return [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in files]
 
 
 class LocalApi:

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from edgeai.api.objects import label_of
 from edgeai.api.resources import NAMESPACES, NODES, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.cli.credentials.certificates import Pair, issue_server, new_authority, problem_of
 from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles, Say
 from edgeai.cli.doctor.certificates import CA
-from edgeai.cli.doctor.edges import EDGE_LABEL
+from edgeai.cli.doctor.edges import is_edge
 from edgeai.cli.doctor.parts import CONTROLLER
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import AlreadyExists, NotFound
@@ -122,11 +123,7 @@ class Credentials:
 
     async def _edge_nodes(self) -> list[str]:
         nodes = (await self._client.list(NODES)).items
-        return [
-            node["metadata"]["name"]
-            for node in nodes
-            if EDGE_LABEL in (node["metadata"].get("labels") or {})
-        ]
+        return [node["metadata"]["name"] for node in nodes if is_edge(node)]
 
     async def _authority(self) -> Pair:
         """The authority that edge nodes trust; a new one only where they trust none yet."""
@@ -166,7 +163,7 @@ class Credentials:
             return None
 
     def _is_ours(self, object_: Object) -> bool:
-        return (object_["metadata"].get("labels") or {}).get(LABEL) == self._namespace
+        return label_of(object_, LABEL) == self._namespace
 
     async def _write(self, present: Object | None, wanted: Object) -> None:
         """Raises: CredentialsError when somebody else has created such an object meanwhile"""

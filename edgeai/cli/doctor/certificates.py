@@ -8,11 +8,13 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
+from edgeai.api.resources import DEPLOYMENTS, SECRETS
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import mounted
-from edgeai.cli.doctor.finding import Level, Note, readable
+from edgeai.cli.doctor.finding import Level, Note
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.times import rfc3339
+from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.rest.certificates import ENDS_SOON
 
 RENEW: Final = (
@@ -24,7 +26,7 @@ CA: Final = "globalmanager-ca"
 
 def certificates(facts: Facts) -> Iterator[Note]:
     """The certificates of the edge port, in the Secrets that the GlobalManager mounts."""
-    managers = part_of(readable(facts.deployments), MANAGER)
+    managers = part_of(facts.of(DEPLOYMENTS), MANAGER)
     mounts = {
         name for manager in managers for source, name in mounted(manager) if source == "secret"
     }
@@ -34,7 +36,7 @@ def certificates(facts: Facts) -> Iterator[Note]:
         yield "error", f"ConfigMap {facts.namespace}/{CA}: ca.crt cannot be read: {error}", RENEW
         return
     good = bad = 0
-    for secret in readable(facts.secrets):
+    for secret in facts.of(SECRETS):
         data = secret.get("data") or {}
         if secret["metadata"]["name"] not in mounts or "tls.crt" not in data:
             continue
@@ -96,7 +98,7 @@ def _authorities(facts: Facts) -> tuple[Certificate, ...]:
     """The CAs that edges trust; none where the ConfigMap is missing, which another check tells.
     Raises: ValueError
     """
-    for config_map in readable(facts.config_maps):
+    for config_map in facts.of(CONFIG_MAPS):
         if config_map["metadata"]["name"] == CA:
             text = (config_map.get("data") or {}).get("ca.crt") or ""
             return tuple(load_pem_x509_certificates(text.encode()))

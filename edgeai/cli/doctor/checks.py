@@ -12,10 +12,12 @@ from edgeai.cli.doctor.definitions import definitions, kubernetes
 from edgeai.cli.doctor.edges import edges
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import files
-from edgeai.cli.doctor.finding import INSTALL, Finding, NotAllowed, Note
+from edgeai.cli.doctor.finding import INSTALL, Finding, Note, look
 from edgeai.cli.doctor.managers import clocks, leader, managers, rights
 from edgeai.cli.doctor.node_certificates import node_certificates
+from edgeai.kube.errors import Forbidden
 from edgeai.kube.remedies import OF_A_COMMAND
+from globalmanager.ha.claims import ClaimsError
 
 CHECKS: Final[dict[str, Callable[[Facts], Iterator[Note]]]] = {
     "kubernetes": kubernetes,
@@ -45,8 +47,12 @@ def findings(facts: Facts) -> list[Finding]:
         try:
             for entry in check(facts):  # what was told before an exception stays
                 findings.append(Finding(name, *entry))
-        except NotAllowed as denied:
-            findings.append(Finding(name, "unknown", str(denied), OF_A_COMMAND.missing_right))
+        except Forbidden as denied:
+            message = denied.message or str(denied)
+            findings.append(Finding(name, "unknown", message, OF_A_COMMAND.missing_right))
+        except ClaimsError as error:
+            message = f"a ConfigMap of a GlobalManager cannot be read: {error}"
+            findings.append(Finding(name, "error", message, look(facts)))
         except _ODD as error:
             message = f"an object has a form that no API server keeps: {type(error).__name__}"
             findings.append(Finding(name, "unknown", f"{message}: {error}"))

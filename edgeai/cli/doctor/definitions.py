@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from edgeai.api.resources import Object
-from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import INSTALL, Note, readable
+from edgeai.cli.doctor.facts import DEFINITIONS, Facts
+from edgeai.cli.doctor.finding import INSTALL, Note
 from edgeai.kube.remedies import UPGRADE
 from edgeai.kube.user import Version
 from globalmanager.kinds import KINDS
@@ -26,7 +26,7 @@ def kubernetes(facts: Facts) -> Iterator[Note]:
 
 
 def definitions(facts: Facts) -> Iterator[Note]:
-    installed = {crd["metadata"]["name"]: crd for crd in readable(facts.definitions)}
+    installed = {crd["metadata"]["name"]: crd for crd in facts.of(DEFINITIONS)}
     expected = {
         str(type_): crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources
     }
@@ -51,10 +51,7 @@ def definition_problem(installed: Object | None, expected: Object) -> str:
         return "is not installed, though others of its group are"
     conditions = (installed.get("status") or {}).get("conditions") or ()
     for condition in conditions:
-        if (condition["type"], condition["status"]) in (
-            ("NamesAccepted", "False"),
-            ("Established", "False"),
-        ):
+        if condition["type"] in ("NamesAccepted", "Established") and condition["status"] == "False":
             return f"is not served: {condition.get('message') or condition.get('reason')}"
     served_versions = {
         version["name"] for version in installed["spec"]["versions"] if version.get("served")

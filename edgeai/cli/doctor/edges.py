@@ -4,37 +4,32 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
+from edgeai.api.objects import label_of
 from edgeai.api.pod_state import node_of
-from edgeai.api.resources import Object
+from edgeai.api.resources import NODES, PODS, Object
 from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import MAX_NAMED, Note, is_silent, look, pod_problem, readable, some
-from edgeai.cli.doctor.parts import CONTROLLER, name_label
+from edgeai.cli.doctor.finding import MAX_NAMED, Note, is_silent, look, pod_problem, some
+from edgeai.cli.doctor.parts import CONTROLLER, NAME_LABEL
 from edgeai.ids import NodeName
 from globalmanager.ha import claims
-from globalmanager.ha.elector import REPLICA_LABEL
-from globalmanager.ha.presence import CLAIMS_FIELD
+from globalmanager.ha.elector import LEASES, REPLICA_LABEL
+from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
 
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 
 
 def edges(facts: Facts) -> Iterator[Note]:
-    edges = [
-        node["metadata"]["name"]
-        for node in readable(facts.nodes)
-        if EDGE_LABEL in (node["metadata"].get("labels") or {})
-    ]
+    edges = [node["metadata"]["name"] for node in facts.of(NODES) if is_edge(node)]
     if not edges:
         message = f"no node has the label {EDGE_LABEL}, so none gets a LocalController"
         yield "warning", message, f"kubectl label node NODE {EDGE_LABEL}="
         return
     pods = {
-        node_of(pod): pod for pod in readable(facts.pods) if name_label(pod).startswith(CONTROLLER)
+        node_of(pod): pod
+        for pod in facts.of(PODS)
+        if label_of(pod, NAME_LABEL).startswith(CONTROLLER)
     }
-    try:
-        sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
-    except claims.ClaimsError as error:
-        yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
-        return
+    sessions = nodes_served(facts.of(LEASES), facts.of(CONFIG_MAPS), facts.clock)
     # A LocalController may run outside Kubernetes; then its session is all that is seen.
     without_controller = [node for node in edges if node not in pods and node not in sessions]
     if without_controller:
@@ -48,14 +43,15 @@ def edges(facts: Facts) -> Iterator[Note]:
         log = f"see the log of its LocalController: kubectl -n {facts.namespace} logs {pod}"
         message = f"{node} has no session with a GlobalManager"
         yield "error", f"{message}: {why}" if why else message, look(facts) if why else log
-    if len(without_session) > MAX_NAMED:
-        yield (
-            "error",
-            f"{len(without_session) - MAX_NAMED} further edge nodes have no session",
-            look(facts),
-        )
+    more = len(without_session) - MAX_NAMED
+    if more > 0:
+        yield "error", f"{more} further edge nodes have no session", look(facts)
     if not without_controller and not without_session:
         yield "ok", f"all {len(edges)} edge nodes have a session"
+
+
+def is_edge(node: Object) -> bool:
+    return EDGE_LABEL in (node["metadata"].get("labels") or {})
 
 
 def nodes_served(
@@ -69,8 +65,7 @@ def nodes_served(
     }
     claims_of: dict[NodeName, claims.Claim] = {}
     for config_map in config_maps:
-        labels = config_map["metadata"].get("labels") or {}
-        if REPLICA_LABEL in labels and config_map["metadata"]["name"] in live:
+        if label_of(config_map, REPLICA_LABEL) and config_map["metadata"]["name"] in live:
             text = (config_map.get("data") or {}).get(CLAIMS_FIELD, "")
             for node, claim in (claims.decode(text) if text else claims.NO_CLAIMS).items():
                 if node not in claims_of or claim.order > claims_of[node].order:

@@ -1,7 +1,7 @@
 """Reads from the Kubernetes API what the checks need."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -33,18 +33,16 @@ DEFINITIONS: Final = ResourceType(
     namespaced=False,
 )
 DAEMON_SETS: Final = ResourceType("apps", "v1", "daemonsets", "DaemonSet")
+_TYPES: Final = (DEFINITIONS, NODES, DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
 
 Objects = tuple[Object, ...] | Forbidden
 """The objects of one type, or the error that names the right which the caller lacks."""
-
 
 AskAbout = Callable[[UserClient], Awaitable[About]]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """An installation at one moment. All but definitions and nodes are objects of the namespace of
-    edgeai.
-    """
+    """An installation at one moment."""
 
     namespace: str
     is_namespace_there: bool | None
@@ -57,15 +55,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Of Kubernetes; None where the API server tells none."""
     groups: tuple[str, ...]
     """The API groups that are installed, of those that the GlobalManager is told to serve."""
-    definitions: Objects
-    nodes: Objects
-    deployments: Objects
-    daemon_sets: Objects
-    pods: Objects
-    leases: Objects
-    config_maps: Objects
-    secrets: Objects
+    objects: Mapping[ResourceType, Objects]
+    """Of the namespace of edgeai, where the type has namespaces."""
     denied: Denied
+
+    def of(self, type_: ResourceType) -> tuple[Object, ...]:
+        """Raises: Forbidden, which names the right that the caller lacks"""
+        objects = self.objects[type_]
+        if isinstance(objects, Forbidden):
+            raise objects
+        return objects
 
 
 async def gather(
@@ -96,9 +95,8 @@ async def gather(
             raise  # a proxy's page, and no Kubernetes API
         about_cluster = About(None, None)
     moment = now()  # slow lists make no Lease look silent
-    namespaced = (DEPLOYMENTS, DAEMON_SETS, PODS, LEASES, CONFIG_MAPS, SECRETS)
-    definitions, nodes, *others = await asyncio.gather(*map(of, (DEFINITIONS, NODES, *namespaced)))
-    deployments, daemon_sets, pods, leases, config_maps, secrets = others
+    objects = dict(zip(_TYPES, await asyncio.gather(*map(of, _TYPES)), strict=True))
+    definitions, deployments = objects[DEFINITIONS], objects[DEPLOYMENTS]
     groups = () if isinstance(definitions, Forbidden) else installed_groups(definitions)
     if not isinstance(deployments, Forbidden):
         groups = tuple(group for group in groups if group in served_groups(deployments))
@@ -109,14 +107,7 @@ async def gather(
         clock=about_cluster.clock or moment,
         version=about_cluster.version,
         groups=groups,
-        definitions=definitions,
-        nodes=nodes,
-        deployments=deployments,
-        daemon_sets=daemon_sets,
-        pods=pods,
-        leases=leases,
-        config_maps=config_maps,
-        secrets=secrets,
+        objects=objects,
         denied=await denied(client, namespace, groups),
     )
 

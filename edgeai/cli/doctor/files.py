@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator
 
-from edgeai.api.resources import Object
-from edgeai.cli.doctor.facts import Facts
-from edgeai.cli.doctor.finding import INSTALL, Note, readable
-from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, name_label
+from edgeai.api.objects import label_of
+from edgeai.api.resources import DEPLOYMENTS, SECRETS, Object
+from edgeai.cli.doctor.facts import DAEMON_SETS, Facts
+from edgeai.cli.doctor.finding import INSTALL, Note
+from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
+from globalmanager.ha.presence import CONFIG_MAPS
 
 
 def files(facts: Facts) -> Iterator[Note]:
     """A pod whose Secret or ConfigMap is missing waits without a word in its status."""
     present = {
-        "secret": {secret["metadata"]["name"] for secret in readable(facts.secrets)},
-        "configMap": {config_map["metadata"]["name"] for config_map in readable(facts.config_maps)},
+        "secret": {secret["metadata"]["name"] for secret in facts.of(SECRETS)},
+        "configMap": {config_map["metadata"]["name"] for config_map in facts.of(CONFIG_MAPS)},
     }
     absent = [
         (owner, source, name)
-        for owner in (*readable(facts.deployments), *readable(facts.daemon_sets))
-        if name_label(owner) == MANAGER or name_label(owner).startswith(CONTROLLER)
+        for owner in (*facts.of(DEPLOYMENTS), *facts.of(DAEMON_SETS))
+        if label_of(owner, NAME_LABEL).startswith((MANAGER, CONTROLLER))
         for source, name in mounted(owner)
         if name not in present[source]
     ]

@@ -9,9 +9,8 @@ import msgspec
 
 from edgeai import times
 from edgeai.api.resources import Object
-from edgeai.cli.doctor.facts import Facts, Objects
+from edgeai.cli.doctor.facts import Facts
 from edgeai.faults.pod_faults import first_fault
-from edgeai.kube.errors import Forbidden
 
 Level = Literal["ok", "warning", "error", "unknown"]
 Note = tuple[Level, str] | tuple[Level, str, str]
@@ -30,17 +29,6 @@ class Finding(msgspec.Struct, frozen=True):
     level: Level
     message: str
     remedy: str = ""
-
-
-class NotAllowed(Exception):
-    """The caller may not read what a check needs."""
-
-
-def readable(objects: Objects) -> tuple[Object, ...]:
-    """Raises: NotAllowed, which names the right that the caller lacks"""
-    if isinstance(objects, Forbidden):
-        raise NotAllowed(objects.message or str(objects))
-    return objects
 
 
 def look(facts: Facts) -> str:

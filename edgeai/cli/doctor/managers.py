@@ -3,24 +3,23 @@
 from collections.abc import Iterator
 from typing import Final
 
-from edgeai.api.resources import Object
+from edgeai.api.objects import label_of
+from edgeai.api.resources import DEPLOYMENTS, PODS, Object
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import (
     INSTALL,
     Level,
-    NotAllowed,
     Note,
     age_s,
     is_silent,
     look,
     pod_problem,
-    readable,
     some,
 )
 from edgeai.cli.doctor.parts import MANAGER, NAME_LABEL, part_of
 from edgeai.kube.errors import Forbidden
 from edgeai.kube.remedies import UPGRADE
-from globalmanager.ha.elector import LEASE_NAME, REPLICA_LABEL
+from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.manifests.rbac import ACCOUNT
 
 CLOCK_S: Final = 5.0
@@ -29,8 +28,9 @@ by more make ages and timeouts in .status wrong."""
 
 
 def managers(facts: Facts) -> Iterator[Note]:
-    deployments = part_of(readable(facts.deployments), MANAGER)
-    pods = () if isinstance(facts.pods, Forbidden) else facts.pods  # they only say why
+    deployments = part_of(facts.of(DEPLOYMENTS), MANAGER)
+    pods = facts.objects[PODS]
+    pods = () if isinstance(pods, Forbidden) else pods  # they only say why
     if not deployments:
         message = f"no Deployment with {NAME_LABEL}={MANAGER} in namespace {facts.namespace}"
         yield "error", message, f"{INSTALL}; or name its namespace with --namespace"
@@ -60,7 +60,7 @@ def _refused(deployment: Object) -> str:
 
 
 def leader(facts: Facts) -> Iterator[Note]:
-    leases = {lease["metadata"]["name"]: lease for lease in readable(facts.leases)}
+    leases = {lease["metadata"]["name"]: lease for lease in facts.of(LEASES)}
     spec = (leases.get(LEASE_NAME) or {}).get("spec") or {}
     remedy = f"see why in the log: kubectl -n {facts.namespace} logs deployment/{MANAGER}"
     if not spec.get("holderIdentity"):
@@ -79,33 +79,27 @@ def clocks(facts: Facts) -> Iterator[Note]:
     clock that is ahead. A clock that is behind cannot be told from a Lease that is not renewed any
     more.
     """
-    is_good = True
     own_s = (facts.now - facts.clock).total_seconds()
     if abs(own_s) > CLOCK_S:
-        is_good = False
         where = "ahead of" if own_s > 0 else "behind"
         message = f"this machine's clock is {abs(own_s):.0f} s {where} the API server's"
         yield "warning", message, "set both clocks by NTP; ages that are shown here are wrong"
-    ahead: set[str] = set()
-    for lease in readable(facts.leases):
-        if REPLICA_LABEL not in (lease["metadata"].get("labels") or {}):
-            continue
+    ahead: dict[str, float] = {}
+    for lease in facts.of(LEASES):
         spec = lease.get("spec") or {}
         ahead_s = -age_s(spec.get("renewTime"), facts.clock)
-        if ahead_s > CLOCK_S:
-            holder = str(spec.get("holderIdentity"))
-            if holder in ahead:
-                continue  # the leader has two Leases
-            ahead.add(holder)
-            message = f"the clock of {holder} is {ahead_s:.0f} s ahead of the API server's"
-            yield "warning", message, "set both clocks by NTP; ages are wrong till then"
-    if is_good and not ahead:
+        if label_of(lease, REPLICA_LABEL) and ahead_s > CLOCK_S:
+            ahead[str(spec.get("holderIdentity"))] = ahead_s  # the leader has two Leases
+    for holder, ahead_s in ahead.items():
+        message = f"the clock of {holder} is {ahead_s:.0f} s ahead of the API server's"
+        yield "warning", message, "set both clocks by NTP; ages are wrong till then"
+    if abs(own_s) <= CLOCK_S and not ahead:
         yield "ok", "no clock is ahead of the API server's"
 
 
 def rights(facts: Facts) -> Iterator[Note]:
     if isinstance(facts.denied, Forbidden):
-        raise NotAllowed(facts.denied.message or str(facts.denied))
+        raise facts.denied
     if not facts.denied:
         yield "ok", f"ServiceAccount {facts.namespace}/{ACCOUNT} has all its rights"
         return

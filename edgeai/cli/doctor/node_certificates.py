@@ -11,15 +11,16 @@ from typing import Final
 
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from edgeai.api.resources import Object
+from edgeai.api.resources import DEPLOYMENTS, Object
 from edgeai.cli.doctor.certificates import CA as SERVER_CA
 from edgeai.cli.doctor.edges import nodes_served
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import mounted
-from edgeai.cli.doctor.finding import MAX_NAMED, Note, look, readable
+from edgeai.cli.doctor.finding import MAX_NAMED, Note
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.ids import NodeName
-from globalmanager.ha.claims import ClaimsError
+from globalmanager.ha.elector import LEASES
+from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.rest.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
 
 _KEY: Final = "ca.crt"
@@ -31,13 +32,13 @@ _READ_REMEDY: Final = "replace ca.crt by the CA of the nodes' certificates, as P
 
 
 def node_certificates(facts: Facts) -> Iterator[Note]:
-    managers = part_of(readable(facts.deployments), MANAGER)
+    managers = part_of(facts.of(DEPLOYMENTS), MANAGER)
     names = {
         name for manager in managers for source, name in mounted(manager) if source == "configMap"
     }
     bundles = [
         config_map
-        for config_map in readable(facts.config_maps)
+        for config_map in facts.of(CONFIG_MAPS)
         if config_map["metadata"]["name"] in names - {SERVER_CA}
         and _KEY in (config_map.get("data") or {})
     ]
@@ -77,11 +78,7 @@ def _end(authority: Certificate, today: date) -> str:
 
 
 def _nodes(facts: Facts) -> Iterator[Note]:
-    try:
-        sessions = nodes_served(readable(facts.leases), readable(facts.config_maps), facts.clock)
-    except ClaimsError as error:
-        yield "error", f"a ConfigMap of a GlobalManager cannot be read: {error}", look(facts)
-        return
+    sessions = nodes_served(facts.of(LEASES), facts.of(CONFIG_MAPS), facts.clock)
     today = facts.clock.date()
     ends: list[tuple[date, NodeName]] = sorted(
         (claim.certificate_ends_on, node)

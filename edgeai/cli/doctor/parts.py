@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
+from edgeai.api.objects import label_of
 from edgeai.api.resources import Object
 from globalmanager.kinds import KINDS
 
@@ -12,13 +13,9 @@ MANAGER: Final = "globalmanager"
 CONTROLLER: Final = "localcontroller"
 
 
-def name_label(object_: Object) -> str:
-    return str((object_["metadata"].get("labels") or {}).get(NAME_LABEL, ""))
-
-
 def part_of(objects: Iterable[Object], name: str) -> list[Object]:
     """The objects whose label says that they belong to this part of edgeai."""
-    return [object_ for object_ in objects if name_label(object_) == name]
+    return [object_ for object_ in objects if label_of(object_, NAME_LABEL) == name]
 
 
 def installed_groups(definitions: Iterable[Object]) -> tuple[str, ...]:
@@ -37,7 +34,7 @@ def served_groups(deployments: Iterable[Object]) -> frozenset[str]:
             values = [
                 variable.get("value")
                 for variable in container.get("env") or ()
-                if _is_groups(variable)
+                if variable.get("name") == "EDGEAI_GROUPS"
             ]
             words = [*(container.get("command") or ()), *(container.get("args") or ())]
             for word, following in pairwise([*words, ""]):
@@ -46,7 +43,3 @@ def served_groups(deployments: Iterable[Object]) -> frozenset[str]:
             if values:
                 return frozenset(str(values[-1]).split(","))
     return frozenset(type_.group for kind in KINDS for type_ in kind.definition.resources)
-
-
-def _is_groups(variable: Object) -> bool:
-    return bool(variable.get("name") == "EDGEAI_GROUPS")

@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "doctor": ("doctor",),
     "credentials": ("credentials",),
 }
+TOKEN: Final = "guess"
 WITHOUT_STATE: Final = ("credentials",)
 # No resolver asks the network for a name of more than 255 bytes.
 NO_HOST: Final = ".".join(["a" * 60] * 5)
@@ -110,7 +111,7 @@ async def another_authority(path: Path) -> AsyncIterator[Path]:
 @contextlib.asynccontextmanager
 async def unknown_token(path: Path) -> AsyncIterator[Path]:
     async with LocalApi(path) as cluster:
-        yield write_kubeconfig(path / "stranger", cluster.url, "expired")
+        yield write_kubeconfig(path / "stranger", cluster.url, TOKEN)
 
 
 Answer = Callable[[ScriptedApi], Any]
@@ -165,6 +166,7 @@ async def test_the_cause_comes_with_its_remedy_and_doctor_says_the_same(
             assert told.text.endswith(f"; {wanted}")
         told = await run(kubeconfig, "doctor", "-o", "json")
         (finding,) = json.loads(told.text)
+        assert TOKEN not in told.text
     assert (finding["check"], finding["level"]) == ("api", "error")
     assert cause in finding["message"]
     assert finding["remedy"] == wanted

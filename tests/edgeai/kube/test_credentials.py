@@ -158,7 +158,10 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a NUL in a name": ({"tokenFile": "a\0b"}, "cannot be used: "),
     "a long name": ({"client-key": "a" * 300}, "cannot be used: "),
     "no token file": ({"tokenFile": "nowhere"}, "its token cannot be read: [Errno 2]"),
-    "a line break": ({"token": "a\nb"}, "control character"),
+    **{
+        f"{character!r} in a token": ({"token": f"a{character}b"}, "its token has a line break")
+        for character in "\n\r\t\0"
+    },
     "a number": ({"token": 5}, "Expected `str`, got `int` - at `$.users[0].user.token`"),
     "no base64": ({"client-key-data": "?"}, "client-key-data is no base64"),
     "no key": ({"client-key": "nowhere"}, "nowhere does not exist"),

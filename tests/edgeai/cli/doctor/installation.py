@@ -33,11 +33,13 @@ VALID: Final = timedelta(days=60)  # less than LASTS, so that it has begun
 class Installation:
     """Args:
     kube: of an empty API
+    kubeconfig: of the same
     directory: empty; gets certificates
     """
 
-    def __init__(self, kube: UserClient, directory: Path) -> None:
+    def __init__(self, kube: UserClient, kubeconfig: Path, directory: Path) -> None:
         self.kube = kube
+        self.kubeconfig = kubeconfig
         self.directory = directory
         self.authority = Authority(directory, days=365)
 
