@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One additionalPrinterColumn of a CRD. `type` is string, integer or date. kubectl shows a
     column of priority 1 only with `kubectl get -o wide`.
     """
@@ -20,14 +20,14 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-class Scale(msgspec.Struct, frozen=True):
+class Scale(msgspec.Struct, frozen=True, rename="camel"):
     """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
     subresource.
     """
 
-    spec_replicas: str
-    status_replicas: str
-    selector: str
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str
 
 
 class Validation(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ service has none: it has one cloud worker, or the number of cloud workers that i
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,25 +52,15 @@ def crd(kind: Kind, type_: ResourceType) -> dict[str, Any]:
 
 
 def _version(kind: Kind, type_: ResourceType) -> dict[str, Any]:
+    scale = msgspec.to_builtins(kind.scale)
     return {
         "name": type_.version,
         "served": True,
         "storage": type_ in kind.definition.resources,
         "schema": {"openAPIV3Schema": _object_schema(kind)},
-        "subresources": {"status": {}, **_scale(kind)},
-        "additionalPrinterColumns": list(_columns(kind)),
+        "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+        "additionalPrinterColumns": msgspec.to_builtins([*kind.columns]),
     }
-
-
-def _scale(kind: Kind) -> dict[str, Any]:
-    if kind.scale is None:
-        return {}
-    paths = {
-        "specReplicasPath": kind.scale.spec_replicas,
-        "statusReplicasPath": kind.scale.status_replicas,
-        "labelSelectorPath": kind.scale.selector,
-    }
-    return {"scale": paths}
 
 
 def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
@@ -86,17 +75,6 @@ def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
         **({"shortNames": short_names} if short_names else {}),
         "categories": [CATEGORY],
     }
-
-
-def _columns(kind: Kind) -> Iterator[dict[str, Any]]:
-    for column in kind.columns:
-        priority = {"priority": column.priority} if column.priority else {}
-        yield {
-            "name": column.name,
-            "type": column.type,
-            "jsonPath": column.json_path,
-            **priority,
-        }
 
 
 def _object_schema(kind: Kind) -> OpenApi:

@@ -67,6 +67,7 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
         for type_, update in kind.owns.items():
             updates.setdefault(type_, set()).add(update)
     role_rules = (dict(rule) for kind in kinds for rule in kind.role_rules)
+    distinct = {str(rule): rule for rule in (*role_rules, *_exec_rules(kinds))}
     annotated = frozenset(type_ for kind in kinds for type_ in kind.annotates)
     return [
         *(rule for kind in kinds for rule in _job_rules(kind, group)),
@@ -74,17 +75,8 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
             for type_ in sorted(updates, key=str)
         ),
-        *_distinct([*role_rules, *_exec_rules(kinds)]),
+        *distinct.values(),
     ]
-
-
-def _distinct(rules: Iterable[Rule]) -> list[Rule]:
-    """Each rule once."""
-    found: list[Rule] = []
-    for rule in rules:
-        if rule not in found:
-            found.append(rule)
-    return found
 
 
 def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str, ...]:

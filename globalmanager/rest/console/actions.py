@@ -142,7 +142,7 @@ def _replicas(text: str) -> int:
 
 def _scaled_path(kind: Kind) -> tuple[str, ...]:
     scale = kind.scale
-    return () if scale is None else tuple(scale.spec_replicas.removeprefix(".").split("."))
+    return () if scale is None else tuple(scale.spec_replicas_path.removeprefix(".").split("."))
 
 
 def _at(object_: Object, path: tuple[str, ...]) -> Any:

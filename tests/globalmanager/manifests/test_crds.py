@@ -27,27 +27,29 @@ ALL = [
 ]
 
 
-def schema_of(document: dict[str, Any]) -> dict[str, Any]:
-    (version,) = document["spec"]["versions"]
-    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
-    return schema
+(VERSION,) = crds.crd(JOINT, JOINT.definition.resources[0])["spec"]["versions"]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 
 
-def faults(object_: Any, kind: Kind = JOINT) -> list[str]:
-    schema = schema_of(crds.crd(kind, kind.definition.resources[0]))
-    return [str(fault) for fault in schemas.validate(schema, object_)]
+def faults(object_: Any) -> list[str]:
+    return [str(fault) for fault in schemas.validate(SCHEMA, object_)]
 
 
-def test_the_files_are_up_to_date() -> None:
+def assert_kept(object_: Any) -> None:
+    """All fields."""
+    assert faults(object_) == []
+    _, unknown = schemas.prune(SCHEMA, object_, root=True)
+    assert unknown == []
+
+
+def texts(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
+
+
+def test_the_files_are_up_to_date(tmp_path: Path) -> None:
     """When this fails: make crds"""
-    written = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.iterdir()}
-    assert written == crds.manifests()
-
-
-def test_write_makes_the_files(tmp_path: Path) -> None:
     crds.write(tmp_path / "new")
-    names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert names == set(crds.manifests())
+    assert texts(DIRECTORY) == texts(tmp_path / "new") == crds.manifests()
 
 
 @pytest.mark.parametrize(("kind", "type_"), ALL)
@@ -86,21 +88,14 @@ def test_no_two_kinds_share_a_name_within_a_group() -> None:
 
 @pytest.mark.parametrize("text", [PROPOSAL, SEDNA_STYLE], ids=["proposal", "Sedna"])
 def test_the_schema_keeps_every_field_of_users_manifests(text: str) -> None:
-    object_ = from_yaml(text)
-    assert faults(object_) == []
-    schema = schema_of(crds.crd(JOINT, JOINT.definition.resources[0]))
-    _, unknown = schemas.prune(schema, object_, root=True)
-    assert unknown == []
+    assert_kept(from_yaml(text))
 
 
 def test_the_schema_keeps_every_field_of_a_planned_status() -> None:
     world = small_service().contact("edge0").settle()
     world.receive(report(counts={"seen": 4, "loss": 0.5}, details={"note": "x"}))
     world.settle().available("edge", "cloud").settle()
-    assert faults(world.object) == []
-    schema = schema_of(crds.crd(JOINT, JOINT.definition.resources[0]))
-    _, unknown = schemas.prune(schema, world.object, root=True)
-    assert unknown == []
+    assert_kept(world.object)
 
 
 EDGE = ("spec", "edgeWorker")
