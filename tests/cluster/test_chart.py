@@ -179,18 +179,15 @@ def test_a_node_publishes_the_edge_port_only() -> None:
 
 def test_ports_probes_and_replicas_agree() -> None:
     documents = helm.rendered()
-    found = {
-        (each["kind"], each["metadata"]["name"]): each["spec"]
-        for each in documents
-        if "spec" in each
-    }
-    deployment = found["Deployment", ACCOUNT]
+    (deployment,), (policy,), (budget,) = (
+        [each["spec"] for each in documents if each["kind"] == kind]
+        for kind in ("Deployment", "NetworkPolicy", "PodDisruptionBudget")
+    )
     (container,) = deployment["template"]["spec"]["containers"]
     ports = {each["containerPort"] for each in container["ports"]}
     flags = dict(flag.split("=", 1) for flag in container["args"] if "=" in flag)
     addresses = ("--edge-address", "--http-address")
     listened = {int(flags[name].rpartition(":")[2]) for name in addresses}
-    (policy,) = (spec for (kind, _), spec in found.items() if kind == "NetworkPolicy")
     rules = {port["port"]: rule for rule in policy["ingress"] for port in rule["ports"]}
     assert listened == ports == rules.keys()
     rest = int(flags["--http-address"].rpartition(":")[2])
@@ -198,7 +195,6 @@ def test_ports_probes_and_replicas_agree() -> None:
     assert "from" not in rules[(ports - {rest}).pop()]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    (budget,) = (spec for (kind, _), spec in found.items() if kind == "PodDisruptionBudget")
     assert deployment["replicas"] >= 2
     assert 1 <= budget["minAvailable"] < deployment["replicas"]
 

@@ -27,13 +27,6 @@ def test_the_rights_are_those_of_the_code() -> None:
     assert written == rbac.files()
 
 
-def test_each_api_group_has_definitions() -> None:
-    definitions = {
-        path.name.partition("_")[0] for path in (DEPLOY / "chart" / "definitions").iterdir()
-    }
-    assert set(rbac.groups()) == definitions
-
-
 def may(group: str, verb: str, resource: str) -> bool:
     """Whether the account may do this in every namespace, where the group is installed."""
     rules = [*rbac.base_rules(), *rbac.group_rules(group)]
@@ -88,25 +81,24 @@ def template(name: str) -> dict[str, Any]:
     return spec
 
 
-def test_a_global_manager_is_given_the_time_that_its_end_takes() -> None:
-    """Cut short it leaves the Lease to run out, and edges that were not told to go elsewhere."""
-    end_s = (
-        elector._RELEASE_S  # the next one may lead
-        + edge_server.STOP_TIMEOUT_S  # edges are told, and what they sent is written
-        + presence._DELETE_S  # the others forget it
-        + rest_server.STOP_TIMEOUT_S
-        + traces.CLOSE_S
-    )
-    grace_s = template("globalmanager")["terminationGracePeriodSeconds"]
+ENDS: Final = {
+    # Cut short it leaves the Lease to run out, and edges that were not told to go elsewhere.
+    "globalmanager": (
+        elector._RELEASE_S,  # the next one may lead
+        edge_server.STOP_TIMEOUT_S,  # edges are told, and what they sent is written
+        presence._DELETE_S,  # the others forget it
+        rest_server.STOP_TIMEOUT_S,
+    ),
+    # Cut short it loses nothing, but its workers' requests are not answered.
+    "localcontroller": (localcontroller.STOP_S, localcontroller.LINGER_S, conversation.CLOSE_S),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_pod_is_given_the_time_that_its_end_takes(name: str) -> None:
+    end_s = sum(ENDS[name]) + traces.CLOSE_S
+    grace_s = template(name)["terminationGracePeriodSeconds"]
     assert grace_s >= end_s + 2  # a process on a busy machine
-
-
-def test_a_local_controller_is_given_the_time_that_its_end_takes() -> None:
-    """Cut short it loses nothing, but its workers' requests are not answered."""
-    end_s = localcontroller.STOP_S + localcontroller.LINGER_S + conversation.CLOSE_S
-    end_s += traces.CLOSE_S
-    grace_s = template("localcontroller")["terminationGracePeriodSeconds"]
-    assert grace_s >= end_s + 2
 
 
 TAINTS: Final = {

@@ -113,6 +113,7 @@ def _issue(
 ) -> Pair:
     signer = x509.load_pem_x509_certificate(authority.certificate.encode())
     signing_key = _signing_key(authority, signer)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_name(common_name), signer.subject, key.public_key(), now, LASTS)
@@ -120,7 +121,7 @@ def _issue(
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(names, critical=False)
-        .add_extension(_signed_by(signing_key.public_key()), critical=False)
+        .add_extension(issuer, critical=False)
     )
     return _pair(builder.sign(signing_key, hashes.SHA256()), key)
 
@@ -152,10 +153,6 @@ def _builder(
         .not_valid_after(now + lasts)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _signed_by(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey) -> x509.AuthorityKeyIdentifier:
-    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 
 def _name(common_name: str) -> x509.Name:

@@ -72,7 +72,7 @@ class Credentials:
             if problem:
                 self._say(f"the certificate of the edge port {problem}")
             pair = self._issued(await self._authority(), host)
-            await self._write(tls, _secret(TLS, pair))
+            await self._write(tls, SECRETS, TLS, _texts(pair))
         else:
             self._say(f"the certificate of the edge port is good for {host}")
             if await self._find(CONFIG_MAPS, CA) is None and await self._find(SECRETS, AUTHORITY):
@@ -91,7 +91,7 @@ class Credentials:
             )
         authority = await self._authority()
         if present is None:
-            await self._write(None, _config_map(CLIENT_CA, authority))
+            await self._write(None, CONFIG_MAPS, CLIENT_CA, {"ca.crt": authority.certificate})
         files = NodeFiles(directory, self._say)
         for node in await self._edge_nodes():
             files.certificate(authority, node, self._now)
@@ -114,7 +114,7 @@ class Credentials:
         for node in new:
             lines.append(f"{node} {hashlib.sha256(files.token(node).encode()).hexdigest()}")
         if present is None or new:
-            await self._write(present, _opaque(TOKENS, {_TOKENS_KEY: "\n".join(lines)}))
+            await self._write(present, SECRETS, TOKENS, {_TOKENS_KEY: "\n".join(lines)})
 
     async def _host(self) -> str:
         config_map = await self._find(CONFIG_MAPS, CONTROLLER)
@@ -139,9 +139,9 @@ class Credentials:
             )
         else:
             authority = new_authority(self._now)
-            await self._write(None, _secret(AUTHORITY, authority))
+            await self._write(None, SECRETS, AUTHORITY, _texts(authority))
         if trusted is None:  # also after a kill between the two
-            await self._write(None, _config_map(CA, authority))
+            await self._write(None, CONFIG_MAPS, CA, {"ca.crt": authority.certificate})
         return authority
 
     def _issued(self, authority: Pair, host: str) -> Pair:
@@ -165,11 +165,17 @@ class Credentials:
     def _is_ours(self, object_: Object) -> bool:
         return label_of(object_, LABEL) == self._namespace
 
-    async def _write(self, present: Object | None, wanted: Object) -> None:
+    async def _write(
+        self, present: Object | None, type_: ResourceType, name: str, texts: dict[str, str]
+    ) -> None:
         """Raises: CredentialsError when somebody else has created such an object meanwhile"""
-        type_ = SECRETS if wanted["kind"] == "Secret" else CONFIG_MAPS
-        wanted["metadata"] |= {"namespace": self._namespace, "labels": {LABEL: self._namespace}}
-        name = f"{wanted['kind']} {self._namespace}/{wanted['metadata']['name']}"
+        metadata = {"name": name, "namespace": self._namespace, "labels": {LABEL: self._namespace}}
+        wanted: Object = {"apiVersion": "v1", "kind": type_.kind, "metadata": metadata}
+        if type_ is SECRETS:
+            wanted["type"] = "kubernetes.io/tls" if "tls.key" in texts else "Opaque"
+            texts = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+        wanted["data"] = texts
+        name = f"{type_.kind} {self._namespace}/{name}"
         try:
             if present is None:
                 await self._client.create(type_, wanted)
@@ -183,23 +189,8 @@ class Credentials:
         self._say(f"{'created' if present is None else 'renewed'} {name}")
 
 
-def _secret(name: str, pair: Pair) -> Object:
-    data = {"tls.crt": pair.certificate, "tls.key": pair.key}
-    return {**_opaque(name, data), "type": "kubernetes.io/tls"}
-
-
-def _opaque(name: str, data: dict[str, str]) -> Object:
-    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
-
-
-def _config_map(name: str, authority: Pair) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name},
-        "data": {"ca.crt": authority.certificate},
-    }
+def _texts(pair: Pair) -> dict[str, str]:
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
 
 
 def _text(secret: Object, key: str) -> str:

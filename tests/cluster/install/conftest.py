@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from edgeai.cli.doctor.edges import EDGE_LABEL
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.install.steps import EDGE_LABELS, NAMESPACE
+from tests.cluster.install.release import NAMESPACE
 from tests.cluster.lone_node import LoneNode
 from tests.support.client import Client
 
@@ -27,7 +28,7 @@ def client(plane: ControlPlane) -> Client:
 @pytest.fixture(scope="package")
 def edge_node(client: Client) -> Iterator[LoneNode]:
     """An edge node, which has a session as soon as edgeai runs."""
-    node = LoneNode(client, "edge0", NAMESPACE, EDGE_LABELS)
+    node = LoneNode(client, "edge0", NAMESPACE, {EDGE_LABEL: ""})
     yield node
     node.remove()
 

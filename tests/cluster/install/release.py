@@ -8,9 +8,11 @@ from typing import Any, Final
 from tests.cluster import helm
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, RELEASE
-from tests.cluster.install.steps import NAMESPACE
 from tests.support.waiting import eventually
 
+NAMESPACE: Final = "edgeai-system"
+CORE: Final = f"/api/v1/namespaces/{NAMESPACE}"
+DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/globalmanager"
 SERVER_SIDE: Final = ("--server-side", "--force-conflicts", "--field-manager=edgeai-install")
 _WAIT_S: Final = 100
 _END_S: Final = 120.0
@@ -56,9 +58,8 @@ class Release:
         kinds = "models.edgeai.io,jointinferenceservices.edgeai.io"
         self._plane.kubectl("delete", kinds, "--all", "--wait=false")
         self._plane.kubectl("delete", "namespace", NAMESPACE, *flags)
-        path = f"/api/v1/namespaces/{NAMESPACE}"
         find = self._plane.client.find
-        eventually("the end of the namespace", lambda: find(path) is None, timeout_s=_END_S)
+        eventually("the end of the namespace", lambda: find(CORE) is None, timeout_s=_END_S)
 
     def disown_definitions(self) -> None:
         """As if another tool had applied them all."""

@@ -23,8 +23,7 @@ from edgeai.times import micro_time
 from globalmanager.ha.elector import REPLICA_LABEL
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
-from tests.cluster.install.release import Release
-from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
+from tests.cluster.install.release import CORE, DEPLOYMENT, NAMESPACE, Release
 from tests.cluster.lone_node import LoneNode
 from tests.edgeai.cli.command import edgeai
 from tests.support.certificates import Authority

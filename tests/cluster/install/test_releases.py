@@ -13,8 +13,7 @@ from edgeai.cli.api import Object, path_of
 from edgeai.times import rfc3339, utc_now
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.helm import CHART, RELEASE
-from tests.cluster.install.release import SERVER_SIDE, Release
-from tests.cluster.install.steps import CORE, DEPLOYMENT, NAMESPACE
+from tests.cluster.install.release import CORE, DEPLOYMENT, NAMESPACE, SERVER_SIDE, Release
 from tests.cluster.samples import model, service
 from tests.support.client import Client
 
@@ -73,10 +72,8 @@ def test_a_release_has_a_name_a_version_and_the_next_command(
 ) -> None:
     printed = release.install()
     (listed,) = release.listed()
-    assert (listed["name"], listed["chart"], listed["app_version"]) == (
-        *(RELEASE, "edgeai-0.1.0"),
-        "0.1.0",
-    )
+    names = (listed["name"], listed["chart"], listed["app_version"])
+    assert names == (RELEASE, "edgeai-0.1.0", "0.1.0")
     assert (listed["status"], listed["revision"]) == ("deployed", "1")
     assert "edgeai credentials\n" in printed
     assert "edgeai doctor\n" in printed

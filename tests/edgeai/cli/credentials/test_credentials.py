@@ -202,11 +202,3 @@ async def test_a_namespace_that_cannot_be_is_refused(site: Site) -> None:
     done = await site.command("--namespace", "A/..")
     assert done.returncode == 1
     assert "namespace 'A/..' is invalid" in done.stderr
-
-
-async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    path = str(tmp_path / "absent")
-    done = await asyncio.to_thread(edgeai, "credentials", "--kubeconfig", path)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert path in done.stderr
