@@ -19,6 +19,7 @@ from edgeai.kube.client import KubeClient
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
 from globalmanager.cache.store import Store, controller_of
+from globalmanager.cache.texts import SharedTexts
 from globalmanager.contract import STORAGE_ANNOTATIONS
 
 log = logs.get_logger(__name__)
@@ -110,6 +111,7 @@ class Informers:
         self._settings = settings
         self._subscriber = Subscriber()
         self._clock = clock
+        self._texts = SharedTexts()
         self._by_scope: dict[Scope, Informer] = {}
         self._children: dict[ResourceType, Followed] = {}
         self._tasks: TaskGroup | None = None
@@ -154,6 +156,7 @@ class Informers:
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
             part_of=self._part_of(scope),
+            texts=self._texts,
             clock=self._clock,
         )
         store.subscribe(partial(self._subscriber.changed, scope))

@@ -23,6 +23,7 @@ from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from globalmanager.cache.texts import SharedTexts
 
 log = logs.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class Store:
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
         part_of: gives the part of an object that the collection keeps; None: whole objects
+        texts: shared with other stores
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class Store:
         *,
         label: str = "",
         part_of: Callable[[Object], Object] | None = None,
+        texts: SharedTexts | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.type = type_
+        self._texts = SharedTexts() if texts is None else texts
         self._clock = clock
         self._label = label
         self._part_of = part_of
@@ -258,6 +262,7 @@ class Store:
         if old is not None:
             self._unindex(ref, old)
             object_ = _with_shared_spec(object_, old)
+        self._texts.share(object_, old)
         self._objects[ref] = object_
         for name, key in keys:
             self._index[name].setdefault(key, set()).add(ref)

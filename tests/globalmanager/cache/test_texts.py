@@ -1,0 +1,66 @@
+"""Equal texts of cached objects are in memory once, and the objects stay equal."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from globalmanager.cache.store import Store
+from globalmanager.cache.texts import SharedTexts
+from tests.globalmanager.cache.test_store import A
+from tests.globalmanager.objects import GADGETS, make
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def decoded(**fields: Any) -> dict[str, Any]:
+    """An object with strings of its own, as each answer has."""
+    return json.loads(json.dumps(fields))  # type: ignore[no-any-return]
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_an_object_stays_equal(object_: dict[str, Any]) -> None:
+    before = decoded(**object_)
+    SharedTexts().share(object_)
+    assert object_ == before
+
+
+def test_equal_texts_are_one_wherever_they_stand() -> None:
+    texts = SharedTexts()
+    first = decoded(spec={"nodes": ["node-1", {"name": "node-1"}]})
+    second = decoded(status="node-1")
+    texts.share(first)
+    texts.share(second)
+    assert first["spec"]["nodes"][0] is second["status"]
+    assert first["spec"]["nodes"][1]["name"] is second["status"]
+
+
+def test_objects_of_one_store_share_texts() -> None:
+    store = Store(GADGETS)
+    for name in ("a", "b"):
+        store.upsert(make(name, status=decoded(image="registry.test/train:1")))
+    one, other = store.list()
+    assert one["status"]["image"] is other["status"]["image"]
+
+
+def test_a_spec_that_stays_is_not_walked_again() -> None:
+    store = Store(GADGETS)
+    store.upsert(make("a", version=1, spec={"image": "registry.test/train:1"}))
+    texts, store._texts = store._texts, SharedTexts()
+    store.upsert(make("a", version=2, spec={"image": "registry.test/train:1"}))
+    assert len(texts) > len(store._texts)
+    assert store.get(A) is not None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Else one tenant's texts would fill the memory of all."""
+    texts = SharedTexts()
+    texts.share(decoded(spec=["x" * 1000]))
+    assert len(texts) == 0
+    for number in range(20_000):
+        texts.share(decoded(spec=str(number)))
+        assert len(texts) <= 8192
