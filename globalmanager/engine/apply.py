@@ -353,7 +353,7 @@ class Applier:
         version = _version(observed.children[action.ref])
         metadata = {"resourceVersion": version, "annotations": dict(action.annotations)}
         await self._live.patch(action.ref, {"metadata": metadata})
-        log.info("done", action="Annotated", resource=str(action.ref))
+        log.info("done", action=f"annotated {action.ref}")
 
     async def _delete(self, observed: Observed, action: Delete) -> Success | None:
         if await self._live.delete(action.ref, action.uid, is_forced=action.is_forced):
@@ -361,13 +361,13 @@ class Applier:
         return None
 
     def _success(self, observed: Observed, what: str, ref: ObjectRef, detail: str = "") -> Success:
-        """Log and count a successful action on `ref`. Returns: what an Event tells of the action"""
-        log.info("done", action=what, resource=str(ref))
+        """Count a successful action on `ref`. Returns: what an Event tells of the action"""
         self._metrics.acted(self._kinds[observed.type], what, ref.type)
         return Success(what, ref, detail)
 
     def _record(self, observed: Observed, successes: Iterable[Success]) -> None:
         for (what, type_), message in messages(successes):
+            log.info("done", action=message)
             reason = self._kinds[observed.type].event_reason(what, type_)
             self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
 
