@@ -95,7 +95,8 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
     if "properties" in fields:
         inner = fields["properties"].items()
         fields["properties"] = {name: _structural(value, components) for name, value in inner}
-    return _typed(fields)
+    # A struct without fields is no open map: the API server drops what a Go client cannot read.
+    return fields if schema.get("properties") == {} else _typed(fields)
 
 
 def _without(schema: OpenApi, *keys: str) -> OpenApi:

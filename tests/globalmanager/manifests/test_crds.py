@@ -142,6 +142,23 @@ def test_a_number_that_may_be_a_text_has_the_schema_that_kubernetes_has_for_it()
     assert schemas.validate(schema, 4.5)
 
 
+class Empty(msgspec.Struct):
+    """As Go's struct{}."""
+
+
+class Holder(msgspec.Struct):
+    empty: Empty
+
+
+def test_a_struct_without_fields_keeps_no_unknown_field() -> None:
+    """A Go client could not read them."""
+    assert structural_schema(Holder)["properties"]["empty"]["type"] == "object"
+    assert (
+        "x-kubernetes-preserve-unknown-fields"
+        not in structural_schema(Holder)["properties"]["empty"]
+    )
+
+
 def test_a_field_of_several_types_is_refused_when_generating() -> None:
     with pytest.raises(ValueError, match="several types"):
         structural_schema(Union)
