@@ -64,7 +64,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan_requests: int = 1
     """Largest number of plans' requests that are under way at the same time while assignments
     change or reports wait, and of plans' status writes; see `slots`."""
-    calm_plan_requests: int = 8
+    calm_plan_requests: int = 16
     """The same number while no assignment changes and no report waits."""
     report_requests: int = 4
     """Largest number of status writes for edges' reports that are under way at the same time."""
