@@ -1,6 +1,6 @@
 # One word for each thing to do; every target sets up what it needs and is quick the second time.
 .DEFAULT_GOAL := help
-.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e kubeedge docs fuzz simulate mutate decode nightly soak lint types crds bench figures dist release-check caches clean lock
+.PHONY: help demo test system-test browser-test screenshots training-test elastic-test cluster-test oldest-test matrix e2e image-test kubeedge docs fuzz simulate mutate decode nightly soak lint types crds bench figures dist release-check caches clean lock
 
 PYTHON ?= python3
 # Tests start hundreds of Python programs. Without bytecode files each one compiles its modules anew.
@@ -71,6 +71,9 @@ e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, an
 	@# Before the nodes start: containers mount these directories.
 	@$(BIN)/python -m edgeai.cli.runtimes $(RUNTIMES) || true
 	@$(BIN)/pytest tests/e2e -rs
+
+image-test: $(DEVELOP) ## Build the images for amd64 and arm64, and start each; arm64 under qemu (as root)
+	@$(BIN)/pytest tests/images -rs
 
 kubeedge: export KUBERNETES ?= $(OLDEST)
 kubeedge: $(DEVELOP) ## Install by docs/kubeedge.md on KubeEdge, and break it; builds KubeEdge once (as root)

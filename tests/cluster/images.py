@@ -1,8 +1,9 @@
 """Container images for the nodes of the test cluster, made on this machine; no registry is used.
 
 A base image is made of Debian packages by debootstrap. Container files are built on it by buildah
-with the build argument BASE_IMAGE. While they are built, pip takes what requirements/cli.lock names
-from a directory, by /etc/pip.conf: the same files build against a package index elsewhere.
+with the build argument BASE_IMAGE. While they are built, pip takes what the locks of the images
+name from a directory, by /etc/pip.conf: the same files build against a package index elsewhere.
+Programs of another architecture run under qemu.
 All of it is kept outside the checkout; what has not changed is not made again.
 """
 
@@ -20,13 +21,19 @@ from typing import Final
 
 import msgspec
 
+from tests.cluster import emulation
 from tests.cluster.binaries import Unavailable, cache_directory, locked, say
 
 RELEASE: Final = "bookworm"
 BASE: Final = f"localhost/edgeai/base:{RELEASE}"
 SANDBOX: Final = "localhost/edgeai/sandbox:1"
 CHECKOUT: Final = Path(__file__).parents[2]
-REQUIREMENTS: Final = CHECKOUT / "requirements" / "cli.lock"  # holds all that images need
+LOCKS: Final = tuple(
+    CHECKOUT / "requirements" / f"{role}.lock" for role in ("manager", "edge", "worker")
+)
+MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Architecture, as images and Debian name it -> as the kernel and Python do."""
+PYTHON: Final = "3.11"  # of RELEASE
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _LEFT_OUT: Final = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"),
@@ -47,15 +54,24 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, str] = {}
 
 
-class Images:
-    """Args: cache: directory, made when missing"""
+def native() -> str:
+    """The architecture of this machine."""
+    return next(name for name, machine in MACHINES.items() if machine == platform.machine())
 
-    def __init__(self, cache: Path | None = None) -> None:
-        self._cache = cache or cache_directory().parent / "containers"
+
+class Images:
+    """Args: architecture: of MACHINES, this machine's if empty. Each has a cache of its own."""
+
+    def __init__(self, architecture: str = "") -> None:
+        self._architecture = architecture or native()
+        name = "containers" if self._architecture == native() else f"containers-{architecture}"
+        self._cache = cache_directory().parent / name
         self._storage = self._cache / "storage"
 
     def archive(self, recipes: Sequence[Recipe] = ()) -> Path:
         """BASE, SANDBOX and `recipes` as one OCI layout packed by tar. Raises: Unavailable"""
+        if self._architecture != native():
+            emulation.enable(MACHINES[self._architecture])
         self._cache.mkdir(parents=True, exist_ok=True)
         with locked(self._cache / "lock"), tempfile.TemporaryDirectory(dir=self._cache) as scratch:
             try:
@@ -80,7 +96,7 @@ class Images:
 
     def _base(self, scratch: Path) -> str:
         """Its id."""
-        made_of = _digest([RELEASE, _PACKAGES, _LEFT_OUT, platform.machine()])
+        made_of = _digest([RELEASE, _PACKAGES, _LEFT_OUT, MACHINES[self._architecture]])
         label = f"{BASE}-{made_of}"
         found = self._buildah("images", "--quiet", "--no-trunc", "--filter", f"reference={label}")
         if not found:
@@ -89,17 +105,16 @@ class Images:
         self._buildah("tag", label, BASE)
         return self._buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", label)
 
-    @staticmethod
-    def _bootstrapped(root: Path) -> Path:
-        include = f"--include={','.join(_PACKAGES)}"
-        _run("debootstrap", "--variant=minbase", include, RELEASE, str(root), _debian_mirror())
+    def _bootstrapped(self, root: Path) -> Path:
+        what = (f"--arch={self._architecture}", f"--include={','.join(_PACKAGES)}")
+        _run("debootstrap", "--variant=minbase", *what, RELEASE, str(root), _debian_mirror())
         for name in _LEFT_OUT:
             shutil.rmtree(root / name)
             (root / name).mkdir()
         return root
 
     def _buildah_commit(self, root: Path, name: str) -> None:
-        container = self._buildah("from", "scratch")
+        container = self._buildah("from", f"--arch={self._architecture}", "scratch")
         try:
             self._buildah("add", "--quiet", container, str(root), "/")
             self._buildah("config", "--cmd", "python3", container)
@@ -123,6 +138,7 @@ class Images:
         id_file = scratch / f"id-{_digest(recipe.name)}"
         self._buildah(
             *("build", "--quiet", "--layers", "--isolation=chroot", "--pull-never"),
+            f"--arch={self._architecture}",
             *(f"--build-arg={name}={value}" for name, value in arguments.items()),
             *self._index(wheels, scratch),
             *([f"--target={recipe.target}"] if recipe.target else []),
@@ -141,15 +157,14 @@ class Images:
         return [f"--volume={wheels}:/wheels:ro", f"--volume={config}:/etc/pip.conf:ro"]
 
     def _wheels(self, scratch: Path) -> Path:
-        """What requirements/cli.lock names, from where this machine's pip is told to find it."""
-        lock = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
-        target = self._cache / f"wheels-{platform.machine()}-{lock}"
+        """What LOCKS name, from where this machine's pip is told to find it."""
+        machine = MACHINES[self._architecture]
+        lock = hashlib.sha256(b"".join(path.read_bytes() for path in LOCKS)).hexdigest()[:16]
+        target = self._cache / f"wheels-{machine}-{lock}"
         if not target.exists():
-            say("downloading what requirements/cli.lock names")
+            say(f"downloading wheels for {machine}")
             directory = scratch / "wheels"
-            pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-            hashes = ("--require-hashes", "--requirement", str(REQUIREMENTS))
-            _run(*pip, *hashes, "--dest", str(directory))
+            download_wheels(machine, PYTHON, directory)
             directory.rename(target)
         return target
 
@@ -174,6 +189,18 @@ class Images:
         with _run_root() as run_root:
             storage = ("--root", str(self._storage), "--runroot", run_root)
             return _run("buildah", *storage, "--storage-driver=overlay", *arguments)
+
+
+def download_wheels(machine: str, python: str, directory: Path) -> None:
+    """What LOCKS name, as wheels for glibc 2.36 or older.
+
+    Raises: subprocess.CalledProcessError, also when a package has no such wheel
+    """
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes")
+    tags = (f"--platform=manylinux_2_{minor}_{machine}" for minor in range(17, 37))
+    locks = (f"--requirement={path}" for path in LOCKS)
+    only = ("--only-binary=:all:", f"--python-version={python}", *tags)
+    _run(*pip, *only, *locks, "--dest", str(directory))
 
 
 @contextmanager

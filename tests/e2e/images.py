@@ -1,6 +1,6 @@
 """The product's images, as recipes of the container files in deploy/containers.
 
-python -m tests.e2e.images    # makes them, and installs what nodes need; prints their archive
+python -m tests.e2e.images    # makes them, and installs what nodes need; prints their archives
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 from common.version import VERSION
 from tests.cluster import packages
 from tests.cluster.binaries import Unavailable
-from tests.cluster.images import Images, Recipe
+from tests.cluster.images import MACHINES, Images, Recipe
 
 CONTAINERFILE: Final = Path(__file__).parents[2] / "deploy" / "containers" / "Containerfile"
 
@@ -22,13 +22,14 @@ def recipes() -> list[Recipe]:
             containerfile=CONTAINERFILE,
             target=target,
         )
-        for target in ("globalmanager", "localcontroller", "example")
+        for target in ("globalmanager", "localcontroller", "worker", "example")
     ]
 
 
 if __name__ == "__main__":
     try:
         packages.obtain()
-        print(Images().archive(recipes()))
+        for architecture in MACHINES:
+            print(Images(architecture).archive(recipes()))
     except Unavailable as unavailable:
         sys.exit(f"tests.e2e.images: {unavailable}")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,18 @@ from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
 from tests.support.waiting import async_eventually
 
+PROGRAM: Sequence[str] = (sys.executable, "-m", "localcontroller")
 NOWHERE = "ws://127.0.0.1:1"  # an address where nobody listens
 STOP_S = 60.0  # generous: a busy machine
 
 
 def command(state_dir: Path, *flags: str) -> list[str]:
     """The command line. A flag that is given twice has its last value."""
+    return [*PROGRAM, *arguments(state_dir, *flags)]
+
+
+def arguments(state_dir: Path, *flags: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "localcontroller"),
         *("--node-name", "edge-1"),
         *("--global-manager", NOWHERE, "--edge-plaintext", "allow"),
         *("--state-dir", str(state_dir)),
@@ -191,7 +195,7 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(
 ) -> None:
     """Runs in this process, because a process with wrong flags starts nothing."""
     flags, named = WRONG_FLAGS[case]
-    monkeypatch.setattr(sys, "argv", command(state_dir, *flags)[2:])
+    monkeypatch.setattr(sys, "argv", ["localcontroller", *arguments(state_dir, *flags)])
     with pytest.raises(SystemExit) as exited:
         main()
     (line,) = capsys.readouterr().err.splitlines()
@@ -300,8 +304,7 @@ async def test_sigterm_does_not_wait_for_an_incomplete_request(
 
 async def test_sigterm_ends_a_process_that_waits_for_disk_space(tmp_path: Path) -> None:
     """A file size limit makes the ledger's first write fail like a full disk."""
-    arguments = command(tmp_path / "state")
-    limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *arguments]
+    limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *command(tmp_path / "state")]
     process = await asyncio.create_subprocess_exec(
         *limited, stderr=subprocess.PIPE, env=environment()
     )
