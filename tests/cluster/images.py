@@ -40,7 +40,7 @@ _LEFT_OUT: Final = (
     *("var/cache/apt", "var/lib/apt/lists", "var/log"),
 )
 _KEPT_ARCHIVES: Final = 4
-_BUILD_S: Final = 900.0
+_BUILD_S: Final = 3600.0  # a base under qemu takes a quarter of it on a busy machine
 _SANDBOX_FILE: Final = f'FROM {BASE}\nCMD ["sleep", "infinity"]\n'
 
 
@@ -114,10 +114,10 @@ class Images:
         return root
 
     def _buildah_commit(self, root: Path, name: str) -> None:
-        container = self._buildah("from", f"--arch={self._architecture}", "scratch")
+        container = self._buildah("from", "scratch")
         try:
             self._buildah("add", "--quiet", container, str(root), "/")
-            self._buildah("config", "--cmd", "python3", container)
+            self._buildah("config", f"--arch={self._architecture}", "--cmd=python3", container)
             self._buildah("commit", "--quiet", container, name)
         finally:
             self._buildah("rm", container)

@@ -31,6 +31,7 @@ EDGE_BYTES: Final = 120_000_000
 PRECISION_MB: Final = 3
 """Of the sizes on the page: a new version of a package is no reason to write it again."""
 
+pytestmark = pytest.mark.timeout(300, func_only=True)
 every_image: Final = pytest.mark.parametrize(
     ("architecture", "name"), [(each, name) for each in MACHINES for name in MODULES]
 )

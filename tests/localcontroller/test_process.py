@@ -421,7 +421,7 @@ async def test_a_dataset_that_takes_long_delays_neither_workers_nor_the_end(
 def is_open(pid: int, file: Path) -> bool:
     """Whether the process has the file open now."""
     with contextlib.suppress(FileNotFoundError):
-        return any(os.readlink(fd) == str(file) for fd in Path(f"/proc/{pid}/fd").iterdir())
+        return any(fd.samefile(file) for fd in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 
