@@ -101,9 +101,9 @@ mutate: $(DEVELOP) ## Break promises in copies of the code, and see that the sim
 decode: $(DEVELOP) ## Let Go clients decode what the definitions accept, OBJECTS (10000) of each kind
 	@OBJECTS=$(or $(OBJECTS),10000) $(BIN)/pytest tests/cluster/test_go_clients.py
 
-nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate, fuzz, decode, soak, kubeedge
+nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate, fuzz, decode, soak, kubeedge, image-test
 	@# All of them, also after one has failed.
-	@$(MAKE) --keep-going simulate mutate fuzz decode soak kubeedge
+	@$(MAKE) --keep-going simulate mutate fuzz decode soak kubeedge image-test
 
 soak: $(DEVELOP) ## Three replicas under churn and kills for SECONDS (1800); prints one JSON object
 	@$(BIN)/python -m tests.soak $(SECONDS) $(if $(RAW),--raw=$(RAW))

@@ -33,7 +33,8 @@ LOCKS: Final = tuple(
 )
 MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 """Architecture, as images and Debian name it -> as the kernel and Python do."""
-PYTHON: Final = "3.11"  # of RELEASE
+_PYTHON: Final = "3.11"  # of RELEASE
+_GLIBC: Final = 36  # its minor version
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _LEFT_OUT: Final = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"),
@@ -72,10 +73,21 @@ class Images:
         """BASE, SANDBOX and `recipes` as one OCI layout packed by tar. Raises: Unavailable"""
         if self._architecture != native():
             emulation.enable(MACHINES[self._architecture])
+        with self._at_work() as scratch:
+            return self._archive(recipes, scratch)
+
+    def wheels(self) -> Path:
+        """Directory with a wheel for each package of LOCKS. Raises: Unavailable"""
+        with self._at_work() as scratch:
+            return self._wheels(scratch)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[Path]:
+        """A directory for a while, in which nobody else changes the cache. Raises: Unavailable"""
         self._cache.mkdir(parents=True, exist_ok=True)
         with locked(self._cache / "lock"), tempfile.TemporaryDirectory(dir=self._cache) as scratch:
             try:
-                return self._archive(recipes, Path(scratch))
+                yield Path(scratch)
             except subprocess.CalledProcessError as error:
                 said = (error.stderr or error.stdout or "").strip()[-3000:]
                 raise Unavailable(f"`{' '.join(error.cmd)}` failed:\n{said}") from error
@@ -164,7 +176,7 @@ class Images:
         if not target.exists():
             say(f"downloading wheels for {machine}")
             directory = scratch / "wheels"
-            download_wheels(machine, PYTHON, directory)
+            _download_wheels(machine, directory)
             directory.rename(target)
         return target
 
@@ -191,15 +203,13 @@ class Images:
             return _run("buildah", *storage, "--storage-driver=overlay", *arguments)
 
 
-def download_wheels(machine: str, python: str, directory: Path) -> None:
-    """What LOCKS name, as wheels for glibc 2.36 or older.
-
-    Raises: subprocess.CalledProcessError, also when a package has no such wheel
-    """
+def _download_wheels(machine: str, directory: Path) -> None:
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes")
-    tags = (f"--platform=manylinux_2_{minor}_{machine}" for minor in range(17, 37))
+    # The best first. Some wheels have the old name of manylinux_2_17 only.
+    platforms = [f"manylinux_2_{minor}" for minor in range(_GLIBC, 16, -1)] + ["manylinux2014"]
+    tags = (f"--platform={each}_{machine}" for each in platforms)
     locks = (f"--requirement={path}" for path in LOCKS)
-    only = ("--only-binary=:all:", f"--python-version={python}", *tags)
+    only = ("--only-binary=:all:", f"--python-version={_PYTHON}", *tags)
     _run(*pip, *only, *locks, "--dest", str(directory))
 
 
