@@ -25,6 +25,8 @@ PLACE: Final = """
 import importlib, os, platform, sys
 importlib.import_module(sys.argv[1])
 print(platform.machine(), os.getuid(), bool(os.statvfs("/").f_flag & os.ST_RDONLY))
+modules = [module for module in sys.modules.values() if getattr(module, "__cached__", None)]
+print(*(module.__name__ for module in modules if not os.path.exists(module.__cached__)))
 """
 EDGE_BYTES: Final = 120_000_000
 """What an edge node downloads at most."""
@@ -50,8 +52,11 @@ def test_it_works_without_root_on_a_read_only_root(
     image = images[architecture, name]
     assert image.architecture == architecture
     python = ("python3", "-c", PLACE)
-    place = output(image.command(tmp_path, MODULES[name], entrypoint=python))
+    place, without_bytecode = output(
+        image.command(tmp_path, MODULES[name], entrypoint=python)
+    ).splitlines()
     assert place.split() == [MACHINES[architecture], "65532", "True"]
+    assert not without_bytecode
 
 
 @pytest.mark.parametrize("architecture", MACHINES)
