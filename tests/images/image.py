@@ -69,6 +69,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         layer = self.scratch / f"points{str(data).replace('/', '-')}"
         for path in ("/proc", "/dev", data):
             Path(f"{layer}{path}").mkdir(parents=True, exist_ok=True)
+        for directory in (layer, *layer.rglob("*")):
+            directory.chmod(0o755)  # whatever the umask of the tests is
         return layer
 
     def read(self, path: str) -> bytes:
