@@ -25,7 +25,6 @@ DESCRIPTION = "Holds the tasks of one edge node and reports its workers to the G
 
 def main() -> None:
     """Run until SIGTERM or SIGINT. An error that a user can repair is one line on stderr."""
-    os.umask(0o077)  # what this process writes is for this process
     allow_open_files(OPEN_FILES)
     try:
         settings = load(
@@ -53,6 +52,7 @@ def _run(settings: Settings) -> None:
         import_aiohttp()
         from localcontroller.app import RestartNeeded, run_until_signalled
 
+    os.umask(0o077)  # what this process writes is for this process
     try:
         asyncio.run(run_until_signalled(settings))
     except RestartNeeded:
