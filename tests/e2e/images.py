@@ -10,7 +10,7 @@ from typing import Final
 from common.version import VERSION
 from tests.cluster import packages
 from tests.cluster.binaries import Unavailable
-from tests.cluster.images import MACHINES, Images, Recipe
+from tests.cluster.images import Images, Recipe
 
 CONTAINERFILE: Final = Path(__file__).parents[2] / "deploy" / "containers" / "Containerfile"
 
@@ -29,7 +29,6 @@ def recipes() -> list[Recipe]:
 if __name__ == "__main__":
     try:
         packages.obtain()
-        for architecture in MACHINES:
-            print(Images(architecture).archive(recipes()))
+        print(Images().archive(recipes()))
     except Unavailable as unavailable:
         sys.exit(f"tests.e2e.images: {unavailable}")
