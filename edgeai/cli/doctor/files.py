@@ -19,7 +19,7 @@ def files(facts: Facts) -> Iterator[Note]:
     absent = [
         (owner, source, name)
         for owner in (*facts.of(DEPLOYMENTS), *facts.of(DAEMON_SETS))
-        if label_of(owner, NAME_LABEL).startswith((MANAGER, CONTROLLER))
+        if (part := label_of(owner, NAME_LABEL)) == MANAGER or part.startswith(CONTROLLER)
         for source, name in mounted(owner)
         if name not in present[source]
     ]

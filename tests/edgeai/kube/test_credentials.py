@@ -175,6 +175,8 @@ async def test_a_fault_is_named(tmp_path: Path, user: dict[str, Any], problem: s
         await credentials(tmp_path, user)
     assert str(caught.value).startswith(f"kubeconfig {tmp_path}/kubeconfig")
     assert problem in str(caught.value)
+    token = user.get("token")
+    assert not isinstance(token, str) or token not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
