@@ -37,7 +37,7 @@ class SharedTexts:
             self._texts.clear()
 
     def _shared(self, value: Any) -> Any:
-        # The types are compared exactly: a dict of another class is shared by objects already.
+        # The types are compared exactly: a CheckedDict is shared by objects already.
         if type(value) is str:
             return self._texts.setdefault(value, value) if len(value) <= _MAX_CHARS else value
         if type(value) is dict:

@@ -103,7 +103,7 @@ def is_for_proxy(first: bytes) -> bool:
 
 def parse(head: bytes) -> ProxyRequest:
     """Args: head: up to and with the empty line. Raises: MalformedRequest"""
-    import h11  # here, because h11 takes 0.6 MiB, and only the first request needs it
+    import h11  # here, because h11 takes memory, and many nodes never have a request
 
     if b"\n" in head.replace(b"\r\n", b""):
         raise MalformedRequest("a line of the head does not end with CR LF")

@@ -14,12 +14,13 @@ from tests.support.certificates import Authority
 UNUSED = {
     "globalmanager": {
         *("cryptography", "globalmanager.manifests", "jinja2", "localcontroller", "opentelemetry"),
-        *("rich", "yaml"),
+        *("greenlet", "rich", "yaml"),
         *("edgeai.client", "edgeai.localcluster", "edgeai.worker"),
     },
     "localcontroller": {
-        *("globalmanager", "h11", "numpy", "obstore", "opentelemetry", "rich", "sqlite_utils"),
-        *("yaml", "edgeai.client", "edgeai.kube", "edgeai.localcluster", "edgeai.worker"),
+        *("globalmanager", "greenlet", "h11", "numpy", "obstore", "opentelemetry", "rich"),
+        *("sqlite_utils", "yaml"),
+        *("edgeai.client", "edgeai.kube", "edgeai.localcluster", "edgeai.worker"),
     },
 }
 

@@ -172,8 +172,10 @@ async def test_a_prometheus_with_tls_needs_a_ca_of_the_system(
         assert NOTHING in (await past.curve("ann", REF, JOB)).note
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
         system_tls.cache_clear()
-        assert (await past.curve("ann", REF, JOB)).series == {"loss": [1.0]}
-    system_tls.cache_clear()
+        try:
+            assert (await past.curve("ann", REF, JOB)).series == {"loss": [1.0]}
+        finally:
+            system_tls.cache_clear()
 
 
 async def _redirect(request: web.Request) -> web.StreamResponse:
