@@ -118,6 +118,8 @@ class Cluster:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.load(self._archive), self.nodes.values()))
         self._wait_until_nodes_are_ready()
+        account = "/api/v1/namespaces/default/serviceaccounts/default"  # no pod without it
+        self.eventually("the account of pods", lambda: self.client.find(account))
 
     def _start_control_plane(self, directory: Path, stack: ExitStack) -> None:
         users = {kubelet_user(name): "system:nodes" for name in NODES}
