@@ -36,6 +36,9 @@ LEASE_NAME: Final = "edgeai-globalmanager"
 REPLICA_LABEL: Final = "edgeai.io/replica"
 _NO_HOLDER: Final = ""
 _RELEASE_S: Final = 2.0
+# Reigns follow each other more slowly, also while pods are replaced. The 32 bits of
+# `leaseTransitions` last until 2106.
+_EPOCH_S: Final = 2
 _JITTER: Final = 0.2  # a pause is shorter than `retry_s` by up to this share
 
 LeadershipListener = Callable[[bool], None]
@@ -324,12 +327,12 @@ def _epoch_of(spec: Object) -> int:
 
 
 def _first_epoch(lease: Object) -> int:
-    """The minutes from 1970 to the creation of the Lease, by the clock of the API server.
+    """The time from 1970 to the creation of the Lease, by the clock of the API server, in units of
+    `_EPOCH_S`.
 
     An administrator may have deleted an earlier Lease, but edges know its epoch, and the epochs of
-    the new Lease must be greater. The minutes are greater, because there is on average less than
-    one election a minute. The clock of this replica may be wrong by years. Its minutes would lock
-    out every later Lease.
+    the new Lease must be greater. They are, because a reign takes longer than one unit. The clock
+    of this replica may be wrong by years. Its time would lock out every later Lease.
     """
     creation = times.parse(lease["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
-    return int(creation.timestamp()) // 60
+    return int(creation.timestamp()) // _EPOCH_S

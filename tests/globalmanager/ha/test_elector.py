@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from edgeai import times
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.ha.elector import Elector, Identity, LeaseTiming
@@ -24,7 +25,7 @@ OTHER: Final = "pod-2_bbbb"
 TIMING: Final = LeaseTiming(duration_s=15, renew_deadline_s=10, retry_s=2)
 NOW: Final = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 CREATED: Final = "2026-03-04T05:06:09Z"  # by the clock of the API server
-FIRST_EPOCH: Final = int(NOW.timestamp()) // 60 + 1
+FIRST_EPOCH: Final = int(times.parse(CREATED).timestamp()) // 2 + 1
 
 
 class LeaseClock(Clock):
@@ -41,6 +42,7 @@ class LeaseApi:
 
     def __init__(self, scripted: ScriptedApi) -> None:
         self.lease: dict[str, Any] | None = None
+        self.creation = CREATED  # of the next Lease
         self.created = ""
         self.fault: str = ""
         self.spent_s = 0.0  # by each request, on the test's clock
@@ -65,7 +67,7 @@ class LeaseApi:
         metadata = {
             "name": "edgeai-globalmanager",
             "namespace": "system",
-            "creationTimestamp": CREATED if self.lease is None else self.created,
+            "creationTimestamp": self.creation if self.lease is None else self.created,
         }
         self.created = metadata["creationTimestamp"]
         self.lease = {
@@ -168,6 +170,18 @@ async def test_the_first_epoch_follows_the_clock_of_the_api_server(
     assert (me.changes, api.spec["leaseTransitions"]) == ([True], FIRST_EPOCH)
 
 
+async def test_the_epoch_of_a_later_lease_is_above_twenty_reigns_in_a_minute(
+    api: LeaseApi, client: KubeClient
+) -> None:
+    """As after some upgrades, when edgeai is removed with its namespace and installed again."""
+    last = FIRST_EPOCH + 20
+    api.hold(OTHER, epoch=last)
+    api.lease, api.creation = None, "2026-03-04T05:07:09Z"
+    newcomer = Candidate(client, api)
+    await newcomer.elector.look()
+    assert newcomer.elector.epoch > last
+
+
 async def test_a_lease_that_was_created_and_not_taken_yet_is_taken_with_the_same_epoch(
     api: LeaseApi, me: Candidate
 ) -> None:
@@ -179,11 +193,11 @@ async def test_a_lease_that_was_created_and_not_taken_yet_is_taken_with_the_same
 async def test_an_administrator_may_raise_the_epoch(api: LeaseApi, me: Candidate) -> None:
     """Edges that saw a greater epoch than the Lease has refuse every GlobalManager until then."""
     await me.elector.look()
-    api._store({**api.spec, "leaseTransitions": 10 * FIRST_EPOCH})
+    api._store({**api.spec, "leaseTransitions": 2 * FIRST_EPOCH})
     for _ in range(3):
         await me.elector.look()
     assert (me.changes, me.elector.leads) == ([True], True)
-    assert me.elector.epoch == api.spec["leaseTransitions"] == 10 * FIRST_EPOCH
+    assert me.elector.epoch == api.spec["leaseTransitions"] == 2 * FIRST_EPOCH
 
 
 FREE = {
