@@ -4,9 +4,13 @@ import asyncio
 import gc
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.clock import Clock
 
+# The machine may be busy.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 pytest.register_assert_rewrite("tests.support.inference_rules")
 
 

@@ -67,5 +67,5 @@ class Simulation(RuleBasedStateMachine):
 
 TestSimulation = Simulation.TestCase
 TestSimulation.settings = settings(
-    max_examples=10, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    max_examples=10, stateful_step_count=30, derandomize=True, database=None
 )

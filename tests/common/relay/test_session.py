@@ -228,7 +228,7 @@ def test_bytes_of_a_stranger_never_raise(data: bytes) -> None:
     cloud.receive(data, 0.0)
 
 
-@settings(max_examples=60, deadline=None)  # the machine may be busy
+@settings(max_examples=60)  # the machine may be busy
 @given(seed=st.integers(0, 2**32))
 def test_every_byte_arrives_once_and_in_order_whatever_happens_when(seed: int) -> None:
     """Random sends, deliveries and consumptions of several streams, both ways."""

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeai.errors import Overloaded
@@ -65,7 +65,6 @@ def test_who_comes_to_a_long_queue_of_others_waits_for_no_more_than_a_few() -> N
     run.close()
 
 
-@settings(deadline=None)
 @example(busy={Share.PLANS}, ticks=[0.125, 0.0625, 0.19921875, 0.109375, 0.19921875], before={})
 @given(
     busy=st.sets(st.sampled_from(Share), min_size=1),
@@ -103,7 +102,6 @@ def test_under_saturation_each_gets_its_share_and_all_get_everything(
         assert passed >= tokens - 2
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 0.5), st.sampled_from(Share)), min_size=1, max_size=60))
 def test_no_second_sees_more_than_burst_plus_rate(arrivals: list[tuple[float, Share]]) -> None:
     run = Run(qps=20, burst=5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeai.worker.errors import MiningError
@@ -85,7 +85,6 @@ def test_cross_entropy_score_is_the_formula() -> None:
     assert CrossEntropy()(p).score == pytest.approx(expected)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda p: sum(p) > 1e-6))
 def test_cross_entropy_score_is_a_share_for_any_distribution(weights: list[float]) -> None:
     score = CrossEntropy()(np.array(weights) / sum(weights)).score

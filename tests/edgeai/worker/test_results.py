@@ -1,7 +1,7 @@
 """Counts add up, whatever the results were."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeai.worker.cloud_client import CloudAnswer
@@ -22,7 +22,6 @@ def results(draw: st.DrawFn) -> InferenceResult:
     return merge(Decision(True, 0.1, ""), "edge", draw(st.just(answered) | fallback))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(results(), max_size=50))
 def test_counts_of_any_results_hold_their_invariants(some: list[InferenceResult]) -> None:
     counts = count(some)
@@ -31,7 +30,6 @@ def test_counts_of_any_results_hold_their_invariants(some: list[InferenceResult]
     assert counts.answered_by_cloud == sum(result.answer == "cloud" for result in some)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(results(), max_size=20), st.lists(results(), max_size=20))
 def test_counting_in_parts_is_counting_the_whole(
     first: list[InferenceResult], second: list[InferenceResult]

@@ -21,7 +21,6 @@ ANY_ARRAY = st.sampled_from(sorted(tensors.DTYPES)).flatmap(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(ANY_ARRAY)
 def test_samples_come_back_as_they_went(samples: tensors.Array) -> None:
     back = tensors.decode_request(tensors.encode_request(samples))
@@ -106,7 +105,6 @@ def test_hostile_samples_are_refused(samples: Any) -> None:
         tensors.decode_request(msgspec.msgpack.encode({"samples": samples}))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_message_or_a_tensor_error(body: bytes) -> None:
     for decode in (tensors.decode_request, lambda reply: tensors.decode_reply(reply, samples=1)):
@@ -164,7 +162,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)  # each example has a megabyte
+@settings(max_examples=50)  # each example has a megabyte
 @given(VALUES)
 def test_a_long_message_of_few_values_comes_back(value: Any) -> None:
     answers = [value, b"\0" * tensors.MAX_VALUES, value]

@@ -141,4 +141,4 @@ class LateStore(RuleBasedStateMachine):
 
 
 TestLateStore = LateStore.TestCase
-TestLateStore.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLateStore.settings = settings(max_examples=100, stateful_step_count=40)

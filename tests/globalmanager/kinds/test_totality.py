@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from globalmanager.contract import Kind
@@ -60,14 +60,12 @@ def call_every_function(kind: Kind, object_: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
-@settings(deadline=None)
 @given(garbage=JSON)
 def test_no_kind_raises_for_any_spec(kind: Kind, garbage: Any) -> None:
     call_every_function(kind, job(spec=garbage))
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
-@settings(deadline=None)
 @given(data=st.data())
 def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
     kind: Kind, data: st.DataObject
@@ -78,7 +76,6 @@ def test_no_kind_raises_for_a_valid_spec_with_one_wrong_value(
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.definition.name) for kind in KINDS])
-@settings(deadline=None)
 @given(
     status=st.dictionaries(
         st.sampled_from(

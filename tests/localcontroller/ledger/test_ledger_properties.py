@@ -230,6 +230,5 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(
     max_examples=25,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

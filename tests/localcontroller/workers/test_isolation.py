@@ -85,7 +85,7 @@ async def test_whatever_a_worker_sends_the_others_are_byte_identical(ledger: Led
             assert await everything_else(ledger) == before
             assert await own_bytes(ledger) <= OWN_BYTES
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=80, suppress_health_check=list(HealthCheck))
         @given(REQUESTS)
         @example([("POST", f"v1/workers/{WORKER}/status", message)])
         @example([("POST", f"v1/workers/{FOREIGN}/status", message)])

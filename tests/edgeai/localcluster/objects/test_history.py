@@ -119,7 +119,7 @@ SELECTORS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=STEPS, selector=st.sampled_from(SELECTORS))
 def test_whatever_happens_a_watcher_ends_with_what_a_list_shows(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], selector: Selector

@@ -231,7 +231,7 @@ async def test_whatever_a_node_sends_the_objects_of_others_are_byte_identical(
             written += len(told)
         assert bench.granted(B) == of_b
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(messages(bench.jobs, of_a, of_b))
     @example([one for task in of_a for one in reports_about(bench.jobs[task], of_a[task])])
     @example([one for task in of_b for one in reports_about(bench.jobs[task], of_b[task])])

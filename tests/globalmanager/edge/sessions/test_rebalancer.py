@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common import wire
@@ -33,7 +33,6 @@ COUNTS: Final = st.lists(st.integers(0, 10_000), min_size=2, max_size=6)
 # ---- how many ----
 
 
-@settings(deadline=None)
 @given(counts=COUNTS)
 def test_moves_of_the_surplus_end_with_even_replicas(counts: list[int]) -> None:
     total = sum(counts)

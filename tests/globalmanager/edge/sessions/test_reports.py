@@ -121,7 +121,7 @@ async def test_no_sequence_of_frames_changes_what_is_bound_to_another_node(
             assert msgspec.json.encode(world.statuses.by_uid) == before
             assert [world.desired.for_node(B)[key(n)] for n in range(3)] == bodies
 
-        @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=100, suppress_health_check=list(HealthCheck))
         @given(MESSAGES)
         def attacks(messages: list[bytes]) -> None:
             asyncio.run_coroutine_threadsafe(attack(messages), loop).result(20)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeai.api.status import MAX_MESSAGE_CHARS, Finding, Truth
@@ -310,7 +310,6 @@ def test_an_entry_is_bounded_whatever_is_reported() -> None:
     assert len(json.dumps(entry)) < 4096
 
 
-@settings(deadline=None)
 @given(known=JSON, one=JSON)
 @example(known=[], one={"ofANewerOne": {"x": None}})
 def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
@@ -322,7 +321,6 @@ def test_fold_is_total_and_settles(known: Any, one: Any) -> None:
     assert not patch_of(WorkerFold(after), new)
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_total_is_total(known: Any) -> None:
     total = worker_status.total({"workers": {"a": {"taskInfo": {"seen": known}}}}, "seen")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
@@ -108,7 +108,6 @@ def rendered(board: Board, view: views.View, path: dict[str, str]) -> str:
 
 
 @given(status=MAPS | ANYTHING, metadata=MAPS, spec=ANYTHING)
-@settings(deadline=None)
 def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: Any) -> None:
     """The Kubernetes API promises the identity of an object, and nothing else."""
     usual = object_of("digits")
@@ -122,7 +121,6 @@ def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: An
 
 
 @given(status=MAPS | ANYTHING, spec=ANYTHING, labels=MAPS | ANYTHING)
-@settings(deadline=None)
 def test_no_pod_scaler_or_node_breaks_a_page(status: Any, spec: Any, labels: Any) -> None:
     job = object_of("digits")
     (type_,) = (each for each in TYPES if str(each) == JOB["type"])

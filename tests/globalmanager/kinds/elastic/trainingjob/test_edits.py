@@ -138,7 +138,7 @@ class Edited(ElasticCluster):
 @example(seed=2284)
 @example(seed=31200)
 @example(seed=248449)
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_a_job_follows_any_edits_and_ends_with_its_launcher(seed: int) -> None:
     job = Edited(random.Random(seed))

@@ -327,7 +327,7 @@ def happen(cluster: ElasticCluster, random_: random.Random) -> int:
     return 0
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32),
     low=st.integers(1, 3),

@@ -51,7 +51,7 @@ def valid_scalers(walk: Walk) -> Iterator[tuple[ObjectRef, Object]]:
         yield ref, scaler
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), sick=st.booleans())
 def test_a_job_comes_to_rest_with_exactly_the_pods_of_its_status(seed: int, sick: bool) -> None:
     walk = calm(walked(seed, sick=sick))
@@ -76,7 +76,7 @@ def test_a_job_comes_to_rest_with_exactly_the_pods_of_its_status(seed: int, sick
 
 @example(seed=1074, sick=False)  # a suspension that is cut off, and taken back
 @example(seed=943, sick=True)  # a suspension that is taken back before its first deletion
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), sick=st.booleans())
 def test_no_launcher_sees_a_list_that_stops_horovod(seed: int, sick: bool) -> None:
     for (_, launcher, before), (_, next_launcher, after) in pairwise(walked(seed, sick=sick).lists):

@@ -48,7 +48,7 @@ def happen(made: World, random_: random.Random) -> None:
                     made.pods_become("Pending", name, **NO_ROOM)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 @example(seed=19)
 def test_a_job_follows_any_edits_and_tells_each_refusal_once(seed: int) -> None:
