@@ -385,7 +385,7 @@ class World:
 
     def settle(self, now: datetime = NOW) -> Self:
         """Plan and apply until nothing changes; a kind that never rests fails here."""
-        for _ in range(5):
+        for _ in range(15):  # 1000 pods, 100 with each plan, and the rest of a job's life
             plan = self.plan(now)
             if not plan.actions and plan.status is None:
                 return self
