@@ -1,6 +1,6 @@
 """The product's images, as recipes of the container files in deploy/containers.
 
-python -m tests.e2e.images    # makes them, and installs what nodes need; prints their archives
+python -m tests.e2e.images    # makes them, and installs what nodes need; prints their archive
 """
 
 import sys
