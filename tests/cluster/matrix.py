@@ -4,7 +4,8 @@
     python -m tests.cluster.matrix 1.30 1.37          # these versions
     python -m tests.cluster.matrix --suites=cluster   # these suites, by commas
 
-The exit status is 1 when a test fails.
+A version that ran all suites gets its row in docs/kubernetes-versions.md. The exit status is 1 when
+a test fails.
 """
 
 import argparse
@@ -12,8 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree as ElementTree
+from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +38,9 @@ SUITES: Final = {
     "clients": ("tests/clients", "--cluster=real"),
     "e2e": ("tests/e2e",),
 }
+WHOLE: Final = tuple(name for name in SUITES if name != "watching")
+"""Suites of a row of the page; `watching` is a part of `cluster`."""
+PAGE: Final = Path(__file__).parents[2] / "docs" / "kubernetes-versions.md"
 _AT_A_TIME: Final = ("--numprocesses=3", "--dist=loadfile")
 _ONE_CLUSTER: Final = "e2e"  # its tests share one cluster with nodes, so they run in one process
 
@@ -47,17 +51,15 @@ class Result(NamedTuple):
     passed: int
     failed: int
     skipped: int
-    minutes: float
 
     def __str__(self) -> str:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         failed = f", **{self.failed} failed**" if self.failed else ""
-        return f"{self.passed} passed{skipped}{failed} in {self.minutes:.0f} min"
+        return f"{self.passed} passed{skipped}{failed}"
 
 
 def run(suite: str, minor: str) -> Result:
     """Raises: SystemExit when pytest itself fails, for example without programs to test"""
-    start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         flags = () if suite == _ONE_CLUSTER else _AT_A_TIME
@@ -68,15 +70,31 @@ def run(suite: str, minor: str) -> Result:
         counts = ElementTree.parse(report).getroot()[0].attrib
     total, skipped = int(counts["tests"]), int(counts["skipped"])
     failed = int(counts["failures"]) + int(counts["errors"])
-    minutes = (time.monotonic() - start_s) / 60
-    return Result(total - skipped - failed, failed, skipped, minutes)
+    return Result(total - skipped - failed, failed, skipped)
+
+
+def write_row(minor: str, row: str) -> None:
+    """Replace the version's row in the page, or add it in the order of versions."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("|---")) + 1
+    end = next(number for number in range(start, len(lines)) if not lines[number])
+    rows = {_minor_of(line): line for line in lines[start:end]} | {minor: row}
+    lines[start:end] = [rows[minor] for minor in minors() if minor in rows]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _minor_of(row: str) -> str:
+    return row.split()[1].rpartition(".")[0]
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.matrix")
     parser.add_argument("minors", nargs="*", metavar="MINOR", help="like 1.30; all by default")
-    whole = ",".join(name for name in SUITES if name != "watching")  # a part of `cluster`
-    parser.add_argument("--suites", default=whole, help="names, separated by commas")
+    parser.add_argument("--suites", default=",".join(WHOLE), help="names, separated by commas")
     arguments = parser.parse_args()
     if ASSETS_VARIABLE in os.environ:
         parser.error(f"unset {ASSETS_VARIABLE}: it names programs of one version")
@@ -86,11 +104,15 @@ def main() -> int:
             parser.error(f"{unknown[0]} is none of {', '.join(possible)}")
     rows = []
     failed = 0
+    commit = _output("git", "rev-parse", "--short=8", "HEAD")
     for minor in arguments.minors or minors():
         results = [run(suite, minor) for suite in suites]
         failed += sum(result.failed for result in results)
-        rows.append(f"| {release(minor)} | {' | '.join(map(str, results))} |")
-    print(f"| Kubernetes | {' | '.join(suites)} |\n|{'---|' * (len(suites) + 1)}")
+        cells = (release(minor), *map(str, results), f"{date.today()}, {commit}")
+        rows.append(f"| {' | '.join(cells)} |")
+        if tuple(suites) == WHOLE:
+            write_row(minor, rows[-1])
+    print(f"| Kubernetes | {' | '.join(suites)} | run |\n|{'---|' * (len(suites) + 2)}")
     print("\n".join(rows))
     return int(failed > 0)
 
