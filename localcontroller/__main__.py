@@ -49,7 +49,8 @@ def main() -> None:
 def _run(settings: Settings) -> None:
     """Raises: SettingsError, StateError, CredentialLost"""
     with required("localcontroller", "edge"):
-        import_aiohttp()
+        if settings.pods_api:  # else no HTTP client is needed, which takes 9 MiB
+            import_aiohttp()
         from localcontroller.app import RestartNeeded, run_until_signalled
 
     os.umask(0o077)  # what this process writes is for this process

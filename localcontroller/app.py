@@ -6,12 +6,10 @@ Only this module starts and joins the long-running asyncio tasks of the process.
 import asyncio
 import contextlib
 import signal
-from typing import Final
-
-from aiohttp import web
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from common.clock import LoopClock
-from common.http_connections import BoundedConnections, BoundedListener, Divert, server_logger
 from common.logs import get_logger
 from common.settings import split_address
 from common.tasks import TaskGroup
@@ -20,6 +18,7 @@ from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
+from localcontroller.http_server import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.credentials import CredentialLost, Credentials
@@ -32,16 +31,11 @@ from localcontroller.settings import Settings
 from localcontroller.traces import NO_TRACES, TaskSpans, TaskTraces
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
-from localcontroller.workers.pod_watch import PodsSource, PodWatch
 from localcontroller.workers.proxy import MAX_STREAMS, Proxy
 
 log = get_logger(__name__)
 
-STOP_S: Final = 1.0
 NO_SPACE_RETRY_S: Final = 5.0
-MAX_CONNECTIONS: Final = 512  # twice the requests that the worker API admits at a time
-IDLE_S: Final = 30.0
-LINGER_S: Final = 1.0
 
 
 class RestartNeeded(Exception):
@@ -120,12 +114,12 @@ async def _run_with(
     heartbeats = Heartbeats(silence_factor=settings.worker_silence_factor, clock=LoopClock())
     link, relay = _links(settings, ledger, metrics, traces)
     worker_api = HttpServer(
-        WorkerApi(ledger, heartbeats, metrics).app(),
+        WorkerApi(ledger, heartbeats, metrics).handle,
         metrics,
         api="workers",
         divert=Proxy(ledger, relay, metrics).divert,
     )
-    status_api = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
+    status_api = HttpServer(StatusApi(ledger, link, metrics).handle, metrics, api="status")
     await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
     async with TaskGroup() as group:
@@ -138,7 +132,7 @@ async def _run_with(
         tasks.append(group.create_task(datasets.run(), name="datasets"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)
-            tasks.append(group.create_task(pods.run(), name="pods"))
+            tasks.append(group.create_task(pods, name="pods"))
         await stop.wait()
         for task in tasks:
             task.cancel()
@@ -180,7 +174,12 @@ def _links(
     return link, relay
 
 
-def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> PodWatch:
+def _pod_watch(
+    settings: Settings, ledger: Ledger, heartbeats: Heartbeats
+) -> Coroutine[Any, Any, None]:
+    # Imported on first use: an HTTP client takes 7 MiB.
+    from localcontroller.workers.pod_watch import PodsSource, PodWatch
+
     source = PodsSource(
         url=settings.pods_api,
         node=NodeName(settings.node_name),
@@ -188,7 +187,7 @@ def _pod_watch(settings: Settings, ledger: Ledger, heartbeats: Heartbeats) -> Po
         ca_file=settings.pods_ca_file,
     )
     backoff = Backoff(base_s=settings.reconnect_min_s, max_s=settings.reconnect_max_s)
-    return PodWatch(source, ledger, heartbeats, backoff)
+    return PodWatch(source, ledger, heartbeats, backoff).run()
 
 
 def _dataset_options(settings: Settings) -> DatasetOptions:
@@ -199,57 +198,6 @@ def _dataset_options(settings: Settings) -> DatasetOptions:
         networks=parse_networks(settings.dataset_networks),
         credentials_dir=settings.credentials_dir,
     )
-
-
-class HttpServer:
-    """The server of one of both APIs. It bounds each wait for a client, and the connections.
-
-    Args:
-        what: name of the API in metrics and logs
-        idle_s: for a connection without a request, or with an incomplete request head
-        linger_s: for the rest of a body after an early reply, so that the client can read the reply
-        divert: takes the connections that are for the proxy
-        stop_s: for requests in progress when the process ends
-        max_connections: most open connections; a new one then takes the place of another one
-    """
-
-    def __init__(
-        self,
-        app: web.Application,
-        metrics: Metrics,
-        *,
-        api: str,
-        divert: Divert | None = None,
-        idle_s: float = IDLE_S,
-        linger_s: float = LINGER_S,
-        stop_s: float = STOP_S,
-        max_connections: int = MAX_CONNECTIONS,
-    ) -> None:
-        self._connections = BoundedConnections(
-            max_connections, server=api, cuts=metrics.connections_cut.labels(api=api)
-        )
-        self._divert = divert
-        metrics.connections.labels(api=api).set_function(lambda: len(self._connections))
-        app.middlewares.insert(0, self._connections.middleware)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=server_logger("localcontroller.http"),
-            auto_decompress=False,  # a small compressed body could unpack to a large one
-            keepalive_timeout=idle_s,
-            lingering_time=linger_s,
-            shutdown_timeout=stop_s,
-        )
-
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to listen. Returns: the address. Raises: OSError, UnicodeError"""
-        await self._runner.setup()
-        await BoundedListener(self._runner, host, port, self._connections, self._divert).start()
-        bound_host, bound_port, *_ = self._runner.addresses[0]
-        return str(bound_host), int(bound_port)
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
 
 
 async def _serve(

@@ -7,14 +7,14 @@ files are not there yet, have the token of another pod, or are lost and what was
 rejected. Both probes work without the cloud.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from edgeai.errors import Unavailable
 from edgeai.ids import parse_task_key
+from localcontroller.http_server import JSON, Answer, Request
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.link.link import Link
@@ -27,37 +27,43 @@ class StatusApi:
         self._link = link
         self._metrics = metrics
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=1024)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics_text)
-        app.router.add_get("/api/v1/tasks", self._tasks)
-        app.router.add_get("/api/v1/workers", self._workers)
-        app.router.add_get("/api/v1/link", self._link_state)
-        return app
+    async def handle(self, request: Request) -> Answer:
+        answers = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics_text,
+            "/api/v1/tasks": self._tasks,
+            "/api/v1/workers": self._workers,
+            "/api/v1/link": self._link_state,
+        }
+        if request.path not in answers:
+            return Answer(status=404, body=b"404: Not Found")
+        if request.method not in ("GET", "HEAD"):
+            headers = {"Allow": "GET,HEAD"}
+            return Answer(status=405, body=b"405: Method Not Allowed", headers=headers)
+        return await answers[request.path]()
 
-    async def _healthz(self, _request: web.Request) -> web.Response:
+    async def _healthz(self) -> Answer:
         if self._link.loss:
-            return web.Response(status=503, text=self._link.loss)
-        return web.Response(text="ok")
+            return _unavailable(self._link.loss)
+        return _OK
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _readyz(self) -> Answer:
         try:
             await self._ledger.check_space()
         except Unavailable as error:
-            return web.Response(status=503, text=str(error))
+            return _unavailable(str(error))
         if self._link.without_credential:
             text = f"waiting for the credential of this node: {self._link.without_credential}"
-            return web.Response(status=503, text=text)
-        return web.Response(text="ok")
+            return _unavailable(text)
+        return _OK
 
-    async def _tasks(self, _request: web.Request) -> web.Response:
+    async def _tasks(self) -> Answer:
         view = self._ledger.view
         workers: dict[str, list[str]] = {}
         for grant in view.grants.values():
             workers.setdefault(grant.key, []).extend(grant.workers)
-        return _json_response(
+        return _json(
             {
                 "items": [
                     {
@@ -72,17 +78,17 @@ class StatusApi:
             }
         )
 
-    async def _workers(self, _request: web.Request) -> web.Response:
+    async def _workers(self) -> Answer:
         try:
             rows = await self._ledger.workers()
         except Unavailable as error:
-            return web.Response(status=503, text=str(error))
-        return _json_response({"items": [_worker_json(row) for row in rows]})
+            return _unavailable(str(error))
+        return _json({"items": [_worker_json(row) for row in rows]})
 
-    async def _link_state(self, _request: web.Request) -> web.Response:
-        return _json_response(self._link.state)
+    async def _link_state(self) -> Answer:
+        return _json(self._link.state)
 
-    async def _metrics_text(self, _request: web.Request) -> web.Response:
+    async def _metrics_text(self) -> Answer:
         metrics, ledger = self._metrics, self._ledger
         metrics.tasks.set(len(ledger.view.task_versions))
         metrics.ledger_bytes.set(ledger.used_bytes)
@@ -92,8 +98,7 @@ class StatusApi:
             metrics.unacked.set(await ledger.count_unacked())
         except Unavailable:
             metrics.unacked.set(float("nan"))
-        text = generate_latest(metrics.registry)
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Answer(body=generate_latest(metrics.registry), content_type=CONTENT_TYPE_LATEST)
 
 
 def _worker_json(row: WorkerRow) -> dict[str, Any]:
@@ -112,5 +117,12 @@ def _worker_json(row: WorkerRow) -> dict[str, Any]:
     }
 
 
-def _json_response(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+def _json(value: Any) -> Answer:
+    return Answer(body=msgspec.json.encode(value), content_type=JSON)
+
+
+def _unavailable(reason: str) -> Answer:
+    return Answer(status=503, body=reason.encode())
+
+
+_OK: Final = Answer(body=b"ok")

@@ -12,12 +12,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import Counter, Gauge
 
-from common.http_connections import BoundedConnections, BoundedListener, server_logger
+from common.bounded_connections import BoundedConnections
 from common.logs import get_logger
 from common.metric_table import MetricTable, Row
 from common.ratelimit import WaitingRoom
 from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
+from globalmanager.rest.connections import BoundedListener, mark_requests, server_logger
 from globalmanager.rest.errors import answer_errors, error_answer, forbid_caching
 from globalmanager.rest.routes import Route
 
@@ -87,7 +88,7 @@ class RestServer:
         )
         metrics.connections.set_function(lambda: len(self._connections))
         self._runner = web.AppRunner(
-            application(routes, self._connections, RequestRate(limits, metrics)),
+            application(routes, RequestRate(limits, metrics)),
             access_log=None,
             logger=server_logger("globalmanager.rest.http"),
             max_line_size=MAX_LINE_BYTES,
@@ -162,10 +163,8 @@ class RequestRate:
         self._room.close()
 
 
-def application(
-    routes: Sequence[Route], connections: BoundedConnections, rate: RequestRate
-) -> web.Application:
-    middlewares = [connections.middleware, rate.middleware, answer_errors]
+def application(routes: Sequence[Route], rate: RequestRate) -> web.Application:
+    middlewares = [mark_requests, rate.middleware, answer_errors]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_FORM_BYTES)
     app.on_response_prepare.append(forbid_caching)
     app.on_shutdown.append(rate.close)

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
 from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
@@ -41,47 +40,56 @@ class HttpFingerprint(NamedTuple):
 NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
-def new_http_session(
-    timeouts: DatasetTimeouts, networks: Collection[Network]
-) -> aiohttp.ClientSession:
-    """Create the HTTP session that all WebSources share.
+class WebSource:
+    """A Dataset behind an http or https URL.
 
     Args: networks: see DatasetOptions
     """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(socket_factory=AddressFilter(networks).open_socket),
-        # A few bytes could become a large body. The session asks for no compression.
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(
-            total=timeouts.total_s, sock_connect=timeouts.connect_s, sock_read=timeouts.silence_s
-        ),
-        trust_env=True,  # use the proxies of the environment
-        # Uncompressed content has a Content-Length, which reveals a body that was cut off.
-        headers={"Accept-Encoding": "identity"},
-    )
-
-
-class WebSource:
-    """A Dataset behind an http or https URL."""
 
     def __init__(
-        self, url: str, format_: str, session: aiohttp.ClientSession, threads: SourceThreads
+        self,
+        url: str,
+        format_: str,
+        threads: SourceThreads,
+        timeouts: DatasetTimeouts,
+        networks: Collection[Network],
     ) -> None:
         self._url = url
         self._format = format_
-        self._session = session
         self._threads = threads
+        self._timeouts = timeouts
+        self._networks = networks
         self._fingerprint = NO_FINGERPRINT
 
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
+        async with self._session() as session:
+            return await self._count_with(session)
+
+    def _session(self) -> aiohttp.ClientSession:
+        timeouts = self._timeouts
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                socket_factory=AddressFilter(self._networks).open_socket
+            ),
+            # A few bytes could become a large body. The session asks for no compression.
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=timeouts.total_s,
+                sock_connect=timeouts.connect_s,
+                sock_read=timeouts.silence_s,
+            ),
+            trust_env=True,  # use the proxies of the environment
+            # Uncompressed content has a Content-Length, which reveals a body that was cut off.
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    async def _count_with(self, session: aiohttp.ClientSession) -> int | None:
         where = f"spec.url: {redacted_source_url(self._url)}"
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         try:
-            response = await self._session.get(
-                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=system_tls()
-            )
+            response = await session.get(self._url, headers=conditions, max_redirects=MAX_REDIRECTS)
         except aiohttp.TooManyRedirects as error:
             text = f"{where}: more than {MAX_REDIRECTS} redirections"
             raise SourceError("Unavailable", text) from error

@@ -10,13 +10,15 @@ import contextlib
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
+from urllib.parse import unquote
 
-from aiohttp import web
+import msgspec
 
 from edgeai.errors import EdgeAIError, Overloaded
 from edgeai.ids import Uid, WorkerName, parse_task_key
+from localcontroller.http_server import JSON, Answer, BodyTooLarge, BrokenBody, Request
 from localcontroller.ledger.attempts import TooManyCounts, TooManyProcesses, WorkerMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
@@ -30,7 +32,6 @@ from localcontroller.workers.messages import (
 )
 from localcontroller.workers.rates import RequestRates, WorkerApiRates
 
-MAX_BODY_BYTES: Final = 64 * 1024
 READ_S: Final = 10.0
 MAX_REQUESTS: Final = 256
 GRANT_SHARE: Final = 4  # requests with one secret get this part of MAX_REQUESTS, a quarter
@@ -39,11 +40,9 @@ BUSY_RETRY_S: Final = 1.0
 PROCESS_RETRY_S: Final = 60.0
 NO_SPACE_RETRY_S: Final = 5.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class WorkerApi:
-    """Routes of the worker API. The caller serves `app()`.
+    """The handler of the worker API's requests.
 
     Args:
         read_s: limit for the arrival of a whole body
@@ -80,28 +79,44 @@ class WorkerApi:
             rates, limit=max_requests, delays=metrics.worker_requests_delayed
         )
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._answer])
-        app.router.add_post("/w/{secret}/v1/workers/{worker}/status", self._on_status)
-        app.router.add_post("/w/{secret}/sedna/workers/{worker}/info", self._on_sedna_info)
-        return app
-
-    @web.middleware
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Answer:
         """Turn every outcome into an HTTP status with a reason in JSON."""
         try:
-            response = await handler(request)
+            answer = await self._report(request)
         except TimeoutError:
-            response = _error(408, f"no whole body within {self._read_s:g} s")
+            answer = _error(408, f"no whole body within {self._read_s:g} s")
         except Overloaded as error:
             await self._delay_refusal()
-            response = _message_refusal(error)
-        except (NotGranted, web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-            response = await self._refuse_stranger(request, error)
-        except (EdgeAIError, web.HTTPException) as error:
-            response = _message_refusal(error)
-        self._metrics.worker_messages.labels(code=str(response.status)).inc()
-        return response
+            answer = _message_refusal(error)
+        except NotGranted as error:
+            answer = await self._refuse_stranger(request, _message_refusal(error))
+        except BodyTooLarge as error:
+            answer = _error(413, str(error))
+        except EdgeAIError as error:
+            answer = _message_refusal(error)
+        self._metrics.worker_messages.labels(code=str(answer.status)).inc()
+        return answer
+
+    async def _report(self, request: Request) -> Answer:
+        """Raises: EdgeAIError, TimeoutError, BodyTooLarge"""
+        match request.path.split("/"):
+            case ["", "w", secret, "v1", "workers", worker, "status"]:
+                is_sedna = False
+            case ["", "w", secret, "sedna", "workers", worker, "info"]:
+                is_sedna = True
+            case _:
+                return await self._refuse_stranger(request, _error(404, "Not Found"))
+        if request.method != "POST":
+            refusal = _error(405, "Method Not Allowed", {"Allow": "POST"})
+            return await self._refuse_stranger(request, refusal)
+        async with self._admitted(unquote(secret), unquote(worker)) as (grant, name):
+            body = await self._body(request)
+            if is_sedna:
+                message = parse_sedna_message(body, worker=name)
+            else:
+                message = parse_edgeai_message(body)
+            await self._record(grant.uid, name, message)
+        return _SEDNA_OK if is_sedna else _OK
 
     async def _delay_refusal(self) -> None:
         """Some workers come again at once, whatever Retry-After says. An early answer would let
@@ -115,28 +130,15 @@ class WorkerApi:
         finally:
             self._refusals -= 1
 
-    async def _refuse_stranger(self, request: web.Request, error: Exception) -> web.Response:
+    async def _refuse_stranger(self, request: Request, refusal: Answer) -> Answer:
         try:
-            await self._rates.wait_as_stranger(request.remote or "")
+            await self._rates.wait_as_stranger(request.address)
         except Overloaded:
-            if request.transport is not None:
-                request.transport.abort()
-        return _message_refusal(error)
-
-    async def _on_status(self, request: web.Request) -> web.Response:
-        async with self._admitted(request) as (grant, worker):
-            message = parse_edgeai_message(await self._body(request))
-            await self._record(grant.uid, worker, message)
-        return web.json_response({"status": 200, "message": "OK"})
-
-    async def _on_sedna_info(self, request: web.Request) -> web.Response:
-        async with self._admitted(request) as (grant, worker):
-            message = parse_sedna_message(await self._body(request), worker=worker)
-            await self._record(grant.uid, worker, message)
-        return web.json_response({"Status": 200, "Message": "OK"})
+            request.abort()
+        return refusal
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, request: web.Request) -> AsyncIterator[tuple[Grant, WorkerName]]:
+    async def _admitted(self, secret: str, name: str) -> AsyncIterator[tuple[Grant, WorkerName]]:
         """The grant and the worker that the URL names, while one of the grant's requests may run.
 
         The head of a request shows already that the worker lives. So the head renews the worker's
@@ -144,7 +146,7 @@ class WorkerApi:
 
         Raises: NotGranted, Overloaded
         """
-        grant, worker = self._authorise(request)
+        grant, worker = self._authorise(secret, WorkerName(name))
         self._heartbeats.renew(grant.uid, worker)
         await self._rates.wait(grant)
         if self._active >= self._max_requests:
@@ -170,27 +172,25 @@ class WorkerApi:
                 if not self._active_of[holder]:
                     del self._active_of[holder]
 
-    def _authorise(self, request: web.Request) -> tuple[Grant, WorkerName]:
+    def _authorise(self, secret: str, worker: WorkerName) -> tuple[Grant, WorkerName]:
         """The grant and the worker that the URL names.
 
         Raises: NotGranted. The text is the same for an unknown secret and for a worker of another
             task
         """
-        worker = WorkerName(request.match_info["worker"])
         # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
-        digest = hashlib.sha256(request.match_info["secret"].encode()).hexdigest()
-        grant = self._ledger.grant(digest)
+        grant = self._ledger.grant(hashlib.sha256(secret.encode()).hexdigest())
         if grant is None or worker not in grant.workers:
             raise NotGranted("this URL does not allow reports as that worker on this node")
         return grant, worker
 
-    async def _body(self, request: web.Request) -> bytes:
-        """Raises: TimeoutError, HTTPRequestEntityTooLarge, InvalidMessage"""
+    async def _body(self, request: Request) -> bytes:
+        """Raises: TimeoutError, BodyTooLarge, InvalidMessage"""
         try:
             async with asyncio.timeout(self._read_s):
-                return await request.read()
-        except ConnectionError as error:
-            raise InvalidMessage("body: the connection ended before the end of the body") from error
+                return await request.body()
+        except BrokenBody as error:
+            raise InvalidMessage(f"body: {error}") from error
 
     async def _record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> None:
         recorded = await self._intake.record(uid, worker, message)
@@ -200,27 +200,31 @@ class WorkerApi:
             self._heartbeats.expect(uid, worker, recorded.worker.heartbeat_s)
 
 
-def _message_refusal(error: Exception) -> web.Response:
+def _message_refusal(error: EdgeAIError) -> Answer:
     """The reply to a worker whose message was not accepted."""
     match error:
         case InvalidMessage() | TooManyCounts():
             return _error(400, str(error))
         case NotGranted():
             return _error(403, str(error))
-        case web.HTTPException():
-            return _error(error.status, error.reason)
         case TooManyProcesses():
-            return _error(503, str(error), retry_after_s=PROCESS_RETRY_S)
+            retry_after_s = PROCESS_RETRY_S
         case Overloaded():
-            return _error(503, str(error), retry_after_s=error.retry_after_s)
+            retry_after_s = error.retry_after_s
         case _:
-            return _error(503, str(error), retry_after_s=NO_SPACE_RETRY_S)
+            retry_after_s = NO_SPACE_RETRY_S
+    return _error(503, str(error), {"Retry-After": str(math.ceil(retry_after_s))})
 
 
-def _error(status: int, reason: str, *, retry_after_s: float | None = None) -> web.Response:
-    response = web.json_response({"status": status, "message": reason}, status=status)
-    if retry_after_s is not None:
-        response.headers["Retry-After"] = str(math.ceil(retry_after_s))
-    if status in (408, 413):
-        response.force_close()  # the rest of the body is not read
-    return response
+def _error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(
+        status=status,
+        body=msgspec.json.encode({"status": status, "message": reason}),
+        content_type=JSON,
+        headers=headers or {},
+        is_last=status in (408, 413),  # the rest of the body is not read
+    )
+
+
+_OK: Final = Answer(body=b'{"status":200,"message":"OK"}', content_type=JSON)
+_SEDNA_OK: Final = Answer(body=b'{"Status":200,"Message":"OK"}', content_type=JSON)

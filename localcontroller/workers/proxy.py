@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
-from common.http_connections import Place
 from common.relay.carrier import Carrier, StreamRefused
 from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
 from common.relay.stream_socket import StreamSocket
 from edgeai.errors import Overloaded
 from edgeai.ids import WorkerName, parse_task_key
+from localcontroller.http_server import Place
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant
 from localcontroller.metrics import Metrics

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from edgeai.ids import WorkerName
-from localcontroller.app import HttpServer
+from localcontroller.http_server import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
 from localcontroller.link.endpoint import Addresses, Endpoint
@@ -81,7 +81,7 @@ async def serving(ledger: Ledger) -> AsyncIterator[Api]:
     endpoint = Endpoint(addresses=Addresses(["ws://127.0.0.1:1"]), node="edge-1")
     delays = default_delays(min_s=1, max_s=60)
     link = Link(endpoint, ledger, metrics, timing=TIMING, delays=delays)
-    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
+    server = HttpServer(StatusApi(ledger, link, metrics).handle, metrics, api="status")
     host, port = await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:

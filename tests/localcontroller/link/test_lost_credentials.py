@@ -18,7 +18,8 @@ import aiohttp
 import pytest
 
 from common.wire import AUDIENCE
-from localcontroller.app import HttpServer, lost_credential
+from localcontroller.app import lost_credential
+from localcontroller.http_server import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import CredentialLost, Credentials
 from localcontroller.link.endpoint import Addresses, Endpoint
@@ -361,7 +362,7 @@ async def test_liveness_fails_once_the_credential_is_lost(
         credential_check_s=0.02,
         credential_lost_s=0.1,
     )
-    server = HttpServer(StatusApi(ledger, link, metrics).app(), metrics, api="status")
+    server = HttpServer(StatusApi(ledger, link, metrics).handle, metrics, api="status")
     host, port = await server.start("127.0.0.1", 0)
     url = f"http://{host}:{port}/healthz"
     running_link = asyncio.create_task(link.run(), name="link")

@@ -15,13 +15,13 @@ import pytest
 
 from common.logs import MASK, mask_secrets
 from edgeai.ids import TaskKey, WorkerName
-from localcontroller.app import HttpServer
+from localcontroller.http_server import MAX_BODY_BYTES, HttpServer
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import WorkerRow
 from localcontroller.ledger.writer import LedgerCommit
 from localcontroller.metrics import Metrics
-from localcontroller.workers.api import MAX_BODY_BYTES, WorkerApi
+from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats
 from localcontroller.workers.rates import RequestRates
 from tests.localcontroller.builders import (
@@ -104,7 +104,7 @@ async def running_node(
     async with aiohttp.ClientSession() as session:
         node = WorkerApiNode(ledger, session, **{"refusal_s": 0.0, **limits})
         server = HttpServer(
-            node.api.app(),
+            node.api.handle,
             node.metrics,
             api="workers",
             idle_s=1.0,

@@ -6,11 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
-from aiohttp import web
-
 from common.relay.carrier import StreamRefused
 from common.relay.frames import Refusal
-from localcontroller.app import HttpServer
+from localcontroller.http_server import Answer, HttpServer, Request
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.metrics import Metrics
 from localcontroller.workers.proxy import Proxy
@@ -26,11 +24,15 @@ class NoRelay:
         raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")
 
 
+async def no_api(_request: Request) -> Answer:
+    return Answer(status=404)
+
+
 @contextlib.asynccontextmanager
 async def serving(tasks: Ledger, metrics: Metrics, **options: Any) -> AsyncIterator[int]:
     """A proxy whose cloud is out of reach. Gives its port."""
     divert = Proxy(tasks, NoRelay(), metrics, **options).divert
-    server = HttpServer(web.Application(), metrics, api="workers", divert=divert)
+    server = HttpServer(no_api, metrics, api="workers", divert=divert)
     _, port = await server.start("127.0.0.1", 0)
     try:
         yield port

@@ -1,0 +1,390 @@
+"""A small HTTP/1.1 server on h11, for the two APIs of a node. It bounds each wait for a client.
+
+aiohttp's server would take 7 MiB of a LocalController's memory. A request here has a short body or
+none, and its answer is whole when it is sent.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import h11
+import msgspec
+
+from common.bounded_connections import BoundedConnections, peer_address
+from common.logs import get_logger
+from common.rate_limited_warning import RateLimitedWarning
+from edgeai.connections import Stage
+from localcontroller.metrics import Metrics
+
+log = get_logger(__name__)
+
+MAX_HEAD_BYTES: Final = 16 * 1024  # of a head that comes in more than one piece
+MAX_BODY_BYTES: Final = 64 * 1024
+MAX_CONNECTIONS: Final = 512  # twice the requests that the worker API admits at a time
+BACKLOG: Final = 128  # connections that wait until the server accepts them
+IDLE_S: Final = 30.0
+LINGER_S: Final = 1.0
+STOP_S: Final = 1.0
+_VERSIONS: Final = (b"1.1", b"1.0")
+JSON: Final = "application/json; charset=utf-8"
+
+
+class BodyTooLarge(Exception):
+    """The body of a request is longer than MAX_BODY_BYTES."""
+
+
+class BrokenBody(Exception):
+    """The connection ended before the end of the body, or the body is not of HTTP/1.1."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one request.
+
+    is_last: end the connection after it, because the rest of the request is not read
+    """
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    is_last: bool = False
+
+
+class Request:
+    """One request. `path` is without query, and as it came: with its percent-encoding."""
+
+    def __init__(self, connection: "HttpConnection", head: h11.Request) -> None:
+        self.method = head.method.decode("ascii")
+        self.path = _path(head.target)
+        self._connection = connection
+        self._body = bytearray()
+        self._is_whole = asyncio.Event()
+        self._problem: Exception | None = None
+
+    @property
+    def address(self) -> str:
+        """The IP address of the client; "" when the client has gone."""
+        return self._connection.address
+
+    async def body(self) -> bytes:
+        """The whole body. Raises: BodyTooLarge, BrokenBody"""
+        self._connection.continue_body()
+        await self._is_whole.wait()
+        if self._problem is not None:
+            raise self._problem
+        return bytes(self._body)
+
+    def abort(self) -> None:
+        """End the connection without an answer."""
+        self._connection.abort()
+
+    def add(self, data: bytes) -> None:
+        """The next bytes of the body. What is beyond MAX_BODY_BYTES takes no memory."""
+        if self._problem is None and len(self._body) + len(data) > MAX_BODY_BYTES:
+            self.end(BodyTooLarge(f"a body has at most {MAX_BODY_BYTES} bytes"))
+            self._body.clear()
+        elif self._problem is None:
+            self._body += data
+
+    def end(self, problem: Exception | None = None) -> None:
+        """The body is whole, or `problem` says why it never will be. The first call counts."""
+        if not self._is_whole.is_set():
+            self._problem = problem
+            self._is_whole.set()
+
+
+def _path(target: bytes) -> str:
+    try:
+        return urlsplit(target.decode("ascii")).path
+    except ValueError:
+        return ""
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class Place:
+    """The place of a diverted connection among the bounded connections. Another connection may
+    take the place while the diverted one has it: then the diverted one is aborted.
+    """
+
+    def __init__(self, connection: "HttpConnection", connections: BoundedConnections) -> None:
+        self._connection, self._connections = connection, connections
+
+    def leave(self) -> None:
+        """Free the place, because the connection has ended, or counts elsewhere from now on."""
+        self._connections.remove(self._connection)
+
+
+Divert = Callable[[bytes, Place], asyncio.Protocol | None]
+"""Gets the first bytes of a connection. Returns: the protocol that takes the connection over and
+calls `leave` of its place; None: the connection is for the handler."""
+
+
+class HttpServer:
+    """Listens on one address, and answers each request with `handler`.
+
+    Args:
+        api: name of the API in metrics and logs
+        divert: takes the connections that are not for the handler
+        idle_s: for a connection without a request, with an incomplete request head, or whose client
+            does not read the answer
+        linger_s: for the rest of a body after an early answer, so that the client can read the
+            answer
+        stop_s: for requests in progress when the process ends
+        max_connections: most open connections; a new one then takes the place of another one
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        metrics: Metrics,
+        *,
+        api: str,
+        divert: Divert | None = None,
+        idle_s: float = IDLE_S,
+        linger_s: float = LINGER_S,
+        stop_s: float = STOP_S,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.connections = BoundedConnections(
+            max_connections, server=api, cuts=metrics.connections_cut.labels(api=api)
+        )
+        metrics.connections.labels(api=api).set_function(lambda: len(self.connections))
+        self.divert, self.idle_s, self.linger_s = divert, idle_s, linger_s
+        self._handler, self._api, self._stop_s = handler, api, stop_s
+        self._malformed = RateLimitedWarning("malformed request")
+        self._open: set[HttpConnection] = set()
+        self._answers: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen. Returns: the address. Raises: OSError, UnicodeError"""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self), host, port, backlog=BACKLOG
+        )
+        bound_host, bound_port, *_ = self._server.sockets[0].getsockname()
+        return str(bound_host), int(bound_port)
+
+    async def stop(self) -> None:
+        """Accept no more connections, and give the requests in progress `stop_s`."""
+        if self._server is not None:
+            self._server.close()
+        if self._answers:
+            await asyncio.wait(self._answers, timeout=self._stop_s)
+        for connection in list(self._open):
+            connection.close()
+        for answer in list(self._answers):
+            answer.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+
+    def join(self, connection: "HttpConnection") -> None:
+        self._open.add(connection)
+
+    def leave(self, connection: "HttpConnection") -> None:
+        self._open.discard(connection)
+
+    def begin(self, connection: "HttpConnection", request: Request) -> None:
+        """Answer the request. The handler goes on when the client leaves."""
+        task = asyncio.create_task(self._answer(connection, request), name=f"{self._api} request")
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, connection: "HttpConnection", request: Request) -> None:
+        try:
+            answer = await self._handler(request)
+        except Exception:  # a fault in one request must not end the others
+            log.exception("request failed", api=self._api)
+            answer = Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, is_last=True)
+        connection.answer(answer)
+
+    def warn(self, error: h11.RemoteProtocolError) -> None:
+        """Tell of a malformed request without its text, which may hold a secret."""
+        self._malformed.log(server=self._api, status=error.error_status_hint)
+
+
+class HttpConnection(asyncio.Protocol):
+    """The connection of one client: reads its requests, one after another."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._request: Request | None = None
+        self._has_room = False
+        self._may_divert = server.divert is not None
+        self._is_ending = False  # what still comes is read only so that the client reads the answer
+
+    @property
+    def address(self) -> str:
+        return peer_address(self._transport)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._has_room = self._server.connections.add(self, transport)
+        if not self._has_room:
+            self._transport.abort()
+            return
+        self._server.join(self)
+        self._abort_after(self._server.idle_s)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._has_room or self._is_ending or self._is_diverted(data):
+            return
+        self._parser.receive_data(data)
+        self._read()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._cancel_timer()
+        if self._has_room:
+            self._server.leave(self)
+            self._server.connections.remove(self)
+        if self._request is not None:
+            self._request.end(BrokenBody("the connection ended before the end of the body"))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection after what waits to be sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def continue_body(self) -> None:
+        """Ask for the body, if the client waits for that before it sends the body."""
+        if self._transport is not None and self._parser.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
+            self._transport.write(self._parser.send(go_on) or b"")
+
+    def answer(self, answer: Answer) -> None:
+        """Send the answer to the request, and read on: the rest of its body, or the next one."""
+        if self._transport is None:
+            return
+        self._transport.write(self._encode(answer))
+        self._server.connections.set_stage(self, Stage.IDLE)
+        self._request = None
+        if self._parser.our_state is not h11.DONE:
+            self._end()
+        elif self._parser.their_state is h11.SEND_BODY:
+            self._abort_after(self._server.linger_s)
+        else:
+            self._read_next()
+
+    def _encode(self, answer: Answer) -> bytes:
+        headers = {
+            "Content-Type": answer.content_type,
+            "Content-Length": str(len(answer.body)),
+            "Date": formatdate(usegmt=True),
+            **answer.headers,
+        }
+        if answer.is_last or self._parser.their_state is h11.ERROR:
+            headers["Connection"] = "close"
+        head = h11.Response(
+            status_code=answer.status,
+            headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+            reason=HTTPStatus(answer.status).phrase.encode(),
+        )
+        has_body = self._request is None or self._request.method != "HEAD"
+        parts = [head, h11.Data(data=answer.body if has_body else b""), h11.EndOfMessage()]
+        return b"".join(self._parser.send(part) or b"" for part in parts)
+
+    def _read(self) -> None:
+        """Take the events of the bytes that have come."""
+        try:
+            while (event := self._parser.next_event()) is not h11.NEED_DATA:
+                match event:
+                    case h11.Request():
+                        self._begin(event)
+                    case h11.Data() if self._request is not None:
+                        self._request.add(bytes(event.data))
+                    case h11.EndOfMessage() if self._request is not None:
+                        self._request.end()
+                    case h11.EndOfMessage():  # the rest of a body that is answered already
+                        self._read_next()
+                        return
+                    case h11.PAUSED:  # the next request waits for the answer to this one
+                        self._pause()
+                        return
+        except h11.RemoteProtocolError as error:
+            self._refuse(error)
+
+    def _begin(self, head: h11.Request) -> None:
+        self._cancel_timer()
+        if head.http_version not in _VERSIONS:
+            self.answer(Answer(status=HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, is_last=True))
+            return
+        self._request = Request(self, head)
+        self._server.connections.set_stage(self, Stage.READING)
+        self._server.begin(self, self._request)
+
+    def _read_next(self) -> None:
+        if self._transport is None:
+            return
+        self._parser.start_next_cycle()
+        self._abort_after(self._server.idle_s)
+        self._transport.resume_reading()
+        self._read()
+
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        """Answer what is not of HTTP/1.1, and end the connection. A handler that waits for the
+        body sends the answer itself.
+        """
+        self._server.warn(error)
+        if self._request is not None:
+            self._request.end(BrokenBody("the body is not of HTTP/1.1"))
+        elif self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self._transport:
+            self._transport.write(
+                self._encode(Answer(status=error.error_status_hint, is_last=True))
+            )
+            self._end()
+        else:
+            self.abort()
+
+    def _end(self) -> None:
+        """End the connection after the client has read the answer: what it still sends is read for
+        a while, because an end with unread bytes could lose the answer.
+        """
+        self._is_ending = True
+        self._abort_after(self._server.linger_s)
+        if self._transport is not None:
+            self._transport.resume_reading()
+            with contextlib.suppress(OSError, RuntimeError):
+                self._transport.write_eof()
+
+    def _is_diverted(self, first: bytes) -> bool:
+        divert, self._may_divert = self._server.divert if self._may_divert else None, False
+        transport = self._transport
+        if divert is None or transport is None:
+            return False
+        other = divert(first, Place(self, self._server.connections))
+        if other is None:
+            return False
+        self._cancel_timer()
+        self._server.leave(self)
+        self._server.connections.set_stage(self, Stage.READING)
+        other.connection_made(transport)
+        transport.set_protocol(other)
+        other.data_received(first)
+        return True
+
+    def _abort_after(self, seconds: float) -> None:
+        self._cancel_timer()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
