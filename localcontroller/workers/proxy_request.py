@@ -8,15 +8,13 @@ proxy. A head that does not say for certain where its request ends is refused.
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+import h11
 import msgspec
 
 from edgeai.errors import EdgeAIError
-
-if TYPE_CHECKING:
-    import h11
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Also of a line between chunks, and of a trailer."""
@@ -52,7 +50,7 @@ class Framing:
     Args: parser: has read the head
     """
 
-    def __init__(self, parser: "h11.Connection") -> None:
+    def __init__(self, parser: h11.Connection) -> None:
         self._parser = parser
         self._is_over = False
 
@@ -61,8 +59,6 @@ class Framing:
 
         Raises: MalformedRequest
         """
-        import h11
-
         if self._is_over:
             return b""
         if data:  # no data are the end of the connection for h11
@@ -103,8 +99,6 @@ def is_for_proxy(first: bytes) -> bool:
 
 def parse(head: bytes) -> ProxyRequest:
     """Args: head: up to and with the empty line. Raises: MalformedRequest"""
-    import h11  # here, because h11 takes memory, and many nodes never have a request
-
     if b"\n" in head.replace(b"\r\n", b""):
         raise MalformedRequest("a line of the head does not end with CR LF")
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
@@ -141,7 +135,7 @@ def _values(headers: list[tuple[bytes, bytes]], lowercase_name: bytes) -> list[b
     return [value for name, value in headers if name.lower() == lowercase_name]
 
 
-def _check_framing(request: "h11.Request", headers: list[tuple[bytes, bytes]]) -> None:
+def _check_framing(request: h11.Request, headers: list[tuple[bytes, bytes]]) -> None:
     """Refuse what h11 reads and another reader may read otherwise (RFC 9112, 6.3)."""
     if not _values(headers, b"transfer-encoding"):
         return

@@ -14,7 +14,7 @@ from globalmanager.edge.door import server as edge_server
 from globalmanager.ha import elector, presence
 from globalmanager.manifests import rbac
 from globalmanager.rest import server as rest_server
-from localcontroller import app as localcontroller
+from localcontroller import http_server as edge_http_server
 from localcontroller.link import conversation
 from localcontroller.settings import Settings as EdgeSettings
 
@@ -90,7 +90,7 @@ ENDS: Final = {
         rest_server.STOP_TIMEOUT_S,
     ),
     # Cut short it loses nothing, but its workers' requests are not answered.
-    "localcontroller": (localcontroller.STOP_S, localcontroller.LINGER_S, conversation.CLOSE_S),
+    "localcontroller": (edge_http_server.STOP_S, conversation.CLOSE_S),
 }
 
 
