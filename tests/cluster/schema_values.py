@@ -24,7 +24,7 @@ _TIMES: Final = (
 _WILD: Final = st.sampled_from(
     (None, True, 0, *_INTEGERS, *_FLOATS, *_TEXTS, [], {}, [None], {"a": None}, {"a": 1}, ["a"])
 )
-_NAMES: Final = ("Worker", "Master")
+_NAMES: Final = st.sampled_from(("Worker", "Master"))
 """The keys of maps; the types of replicas that jobs have."""
 _TYPICAL: Final[dict[str, st.SearchStrategy[Any]]] = {
     "boolean": st.booleans(),
@@ -32,6 +32,7 @@ _TYPICAL: Final[dict[str, st.SearchStrategy[Any]]] = {
     "number": st.floats(0, 3),
     "string": st.sampled_from(_TEXTS),
 }
+_INT_OR_STRING: Final = st.sampled_from(("1", 1))
 _NEARLY: Final[dict[str, st.SearchStrategy[Any]]] = {
     "integer": st.sampled_from((*_INTEGERS, *_FLOATS)),
     "date-time": st.sampled_from(_TIMES),
@@ -39,36 +40,62 @@ _NEARLY: Final[dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def _one_in(draw: st.DrawFn, number: int) -> bool:
-    return draw(st.integers(1, number)) == number
-
-
-@st.composite
-def values(draw: st.DrawFn, schema: Object) -> Any:
+def values(schema: Object) -> st.SearchStrategy[Any]:
     """A value of this schema; of many leaves, one is of another type or out of bounds."""
-    if _one_in(draw, 60):
-        return draw(_WILD)
+    return _one_in(60, _WILD, _typical(schema))
+
+
+def _typical(schema: Object) -> st.SearchStrategy[Any]:
     match schema.get("type"):
         case "object":
-            return draw(_objects(schema))
+            return _object(schema)
         case "array":
             least = schema.get("minItems", 0)
-            return draw(st.lists(values(schema["items"]), min_size=least, max_size=max(2, least)))
-    return draw(_leaf(schema, nearly=_one_in(draw, 12)))
+            return st.lists(values(schema["items"]), min_size=least, max_size=max(2, least))
+    return _one_in(12, _leaf(schema, nearly=True), _leaf(schema, nearly=False))
+
+
+def _object(schema: Object) -> st.SearchStrategy[Object]:
+    # Built once for each schema, since hypothesis takes longer to build a strategy than to draw.
+    properties = {name: values(inner) for name, inner in schema.get("properties", {}).items()}
+    inner = schema.get("additionalProperties")
+    return _fields(
+        properties,
+        frozenset(schema.get("required", ())),
+        _some(tuple(properties), 4),
+        st.just({}) if inner is None else st.dictionaries(_NAMES, values(inner), max_size=2),
+    )
 
 
 @st.composite
-def _objects(draw: st.DrawFn, schema: Object) -> Object:
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    names = {*required, *draw(_some(tuple(properties), 4))}
-    object_ = {name: draw(values(properties[name])) for name in sorted(names)}
-    inner = schema.get("additionalProperties")
-    if inner is not None:
-        object_ |= {name: draw(values(inner)) for name in draw(_some(_NAMES, 2))}
-    if _one_in(draw, 40):
-        object_["unknown"] = draw(_WILD)
-    return object_
+def _fields(
+    draw: st.DrawFn,
+    properties: dict[str, st.SearchStrategy[Any]],
+    required: frozenset[str],
+    optional: st.SearchStrategy[list[str]],
+    others: st.SearchStrategy[Object],
+) -> Object:
+    object_ = {name: draw(properties[name]) for name in sorted(required.union(draw(optional)))}
+    return {**object_, **draw(others), **draw(_UNKNOWN)}
+
+
+@st.composite
+def _choice(
+    draw: st.DrawFn,
+    is_rare: st.SearchStrategy[bool],
+    rare: st.SearchStrategy[Any],
+    usual: st.SearchStrategy[Any],
+) -> Any:
+    return draw(rare if draw(is_rare) else usual)
+
+
+def _one_in(
+    number: int, rare: st.SearchStrategy[Any], usual: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    return _choice(st.sampled_from([False] * (number - 1) + [True]), rare, usual)
+
+
+_UNKNOWN: Final = _one_in(40, st.fixed_dictionaries({"unknown": _WILD}), st.just({}))
 
 
 def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
@@ -81,6 +108,6 @@ def _leaf(schema: Object, *, nearly: bool) -> st.SearchStrategy[Any]:
     if schema.get("format") == "date-time":
         return _NEARLY["date-time"] if nearly else st.just(_TIMES[0])
     if "pattern" in schema or schema.get("x-kubernetes-int-or-string"):
-        return _NEARLY["pattern"] if nearly else st.sampled_from(("1", 1))
+        return _NEARLY["pattern"] if nearly else _INT_OR_STRING
     type_ = schema.get("type", "")
     return (_NEARLY if nearly and type_ in _NEARLY else _TYPICAL).get(type_, _WILD)
