@@ -4,8 +4,8 @@
     python -m tests.cluster.matrix 1.30 1.37          # these versions
     python -m tests.cluster.matrix --suites=cluster   # these suites, by commas
 
-A version that ran all suites gets its row in docs/kubernetes-versions.md. The exit status is 1 when
-a test fails.
+A version that ran all suites gets its row in docs/kubernetes-versions.md; a suite that ran alone
+replaces its part of the row. The exit status is 1 when a test fails.
 """
 
 import argparse
@@ -73,18 +73,22 @@ def run(suite: str, minor: str) -> Result:
     return Result(total - skipped - failed, failed, skipped)
 
 
-def write_row(minor: str, row: str) -> None:
-    """Replace the version's row in the page, or add it in the order of versions."""
+def write_row(version: str, results: dict[str, Result], run: str) -> None:
+    """Replace what these suites say in the version's row of the page, or add the row.
+
+    Args: run: the last cell, which names the run
+    """
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("|---")) + 1
     end = next(number for number in range(start, len(lines)) if not lines[number])
-    rows = {_minor_of(line): line for line in lines[start:end]} | {minor: row}
-    lines[start:end] = [rows[minor] for minor in minors() if minor in rows]
+    rows = {line.split()[1]: line for line in lines[start:end]}
+    old = rows.get(version, "").strip("| ").split(" | ")[1:-1] or [""] * len(WHOLE)
+    cells = [str(results.get(suite, cell)) for suite, cell in zip(WHOLE, old, strict=True)]
+    if "" in cells:  # a suite of this version has never run
+        return
+    rows[version] = f"| {' | '.join((version, *cells, run))} |"
+    lines[start:end] = [rows[name] for name in map(release, minors()) if name in rows]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _minor_of(row: str) -> str:
-    return row.split()[1].rpartition(".")[0]
 
 
 def _output(*command: str) -> str:
@@ -106,12 +110,11 @@ def main() -> int:
     failed = 0
     commit = _output("git", "rev-parse", "--short=8", "HEAD")
     for minor in arguments.minors or minors():
-        results = [run(suite, minor) for suite in suites]
-        failed += sum(result.failed for result in results)
-        cells = (release(minor), *map(str, results), f"{date.today()}, {commit}")
+        results = {suite: run(suite, minor) for suite in suites}
+        failed += sum(result.failed for result in results.values())
+        cells = (release(minor), *map(str, results.values()), f"{date.today()}, {commit}")
         rows.append(f"| {' | '.join(cells)} |")
-        if tuple(suites) == WHOLE:
-            write_row(minor, rows[-1])
+        write_row(release(minor), results, cells[-1])
     print(f"| Kubernetes | {' | '.join(suites)} | run |\n|{'---|' * (len(suites) + 2)}")
     print("\n".join(rows))
     return int(failed > 0)
