@@ -17,7 +17,7 @@ from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ObjectRef, ResourceType, ref_of
-from edgeai.api.schemas import Column, Scale, Validation
+from edgeai.api.schemas import Column, Validation
 from edgeai.api.specs import InvalidSpec
 from edgeai.errors import EdgeAIError
 from edgeai.ids import NodeName, TaskKey, TaskRef, Uid, WorkerName
@@ -401,15 +401,6 @@ class NoFold:
         return {}
 
 
-class Suspension(msgspec.Struct, frozen=True):
-    """The field of a job that suspends it: its path in the object, and its two values."""
-
-    path: tuple[str, ...]
-    on: bool | str = True
-    off: bool | str | None = False
-    """None: the field is removed."""
-
-
 class UpdateRule(enum.Enum):
     """What a plan does with a child that differs from the child that the job wants."""
 
@@ -438,7 +429,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     resource, which the API server stores. The API server converts the other versions to the first
     version and changes only apiVersion, so `read` understands every version."""
     columns: tuple[Column, ...] = ()
-    scale: Scale | None = None
     keywords: Mapping[str, Mapping[str, Any]] = {}
     """Path of a field -> OpenAPI keywords that the structs do not have. In a path, "*" stands for
     each key of a map: "spec.tfReplicaSpecs.*.replicas"."""
@@ -502,10 +492,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     pods and of their controllers. Total."""
     fold: Callable[[Mapping[str, Any]], Fold] = NoFold
     """.status -> what puts reports into it."""
-
-    suspensions: tuple[Suspension, ...] = ()
-    """How a person suspends a job of this kind; empty: not at all. A job runs when none of the
-    fields suspends it."""
     sums: frozenset[str] = frozenset()
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,

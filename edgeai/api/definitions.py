@@ -7,6 +7,25 @@ import msgspec
 from edgeai.api.resources import ResourceType
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """The field of a job that suspends it: its path in the object, and its two values."""
+
+    path: tuple[str, ...]
+    on: bool | str = True
+    off: bool | str | None = False
+    """None: the field is removed."""
+
+
+class Scale(msgspec.Struct, frozen=True, rename="camel"):
+    """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
+    subresource.
+    """
+
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a kind, and the structs of its spec and status, the same in all versions."""
 
@@ -20,6 +39,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an object has pods of its own."""
     pod_owners: tuple[ResourceType, ...] = ()
     """Types of the children for which Kubernetes creates the pods."""
+    suspensions: tuple[Suspension, ...] = ()
+    """How a person suspends a job of this kind; empty: not at all. A job runs when none of the
+    fields suspends it."""
+    scale: Scale | None = None
 
     @property
     def resources(self) -> tuple[ResourceType, ...]:

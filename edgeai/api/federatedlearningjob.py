@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition, edge_types
+from edgeai.api.definitions import Definition, Suspension, edge_types
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Int32, Metric, Time
 from edgeai.api.workers import Transport, WorkerForm
@@ -144,4 +144,5 @@ DEFINITION: Final = Definition(
     short_names={"edgeai.io": ("flj",), "sedna.io": ("fl",)},  # Sedna has the short name `fl`
     spec=FederatedLearningJobSpec,
     status=FederatedLearningJobStatus,
+    suspensions=(Suspension(("spec", "suspend")),),
 )

@@ -9,11 +9,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
+from edgeai.api.definitions import Definition, Scale
 from edgeai.api.resources import ResourceType
 from edgeai.api.schemas import kubernetes
 from edgeai.api.specs import NonEmpty
-from edgeai.api.training import Count, ReplicaForm, ReplicaStatus, RunPolicy, TrainingStatus
+from edgeai.api.training import (
+    SUSPENSIONS,
+    Count,
+    ReplicaForm,
+    ReplicaStatus,
+    RunPolicy,
+    TrainingStatus,
+)
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
@@ -99,4 +106,11 @@ DEFINITION: Final = Definition(
     types=(ResourceType("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),),
     spec=PyTorchJobSpec,
     status=PyTorchJobStatus,
+    suspensions=SUSPENSIONS,
+    # As upstream, kubectl and autoscalers scale the workers alone, because a job has one master.
+    scale=Scale(
+        ".spec.pytorchReplicaSpecs.Worker.replicas",
+        ".status.replicaStatuses.Worker.active",
+        ".status.replicaStatuses.Worker.selector",
+    ),
 )

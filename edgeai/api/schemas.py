@@ -20,16 +20,6 @@ class Column(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     priority: int = 0
 
 
-class Scale(msgspec.Struct, frozen=True, rename="camel"):
-    """The scale subresource of a CRD, as JSON paths. `kubectl scale` and autoscalers use the
-    subresource.
-    """
-
-    spec_replicas_path: str
-    status_replicas_path: str
-    label_selector_path: str
-
-
 class Validation(msgspec.Struct, frozen=True):
     """A rule in CEL (x-kubernetes-validations) about the field with this path: "spec.runPolicy"."""
 

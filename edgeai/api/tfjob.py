@@ -11,7 +11,14 @@ import msgspec
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import ResourceType
-from edgeai.api.training import CleanPods, ReplicaForm, ReplicaStatus, RunPolicy, TrainingStatus
+from edgeai.api.training import (
+    SUSPENSIONS,
+    CleanPods,
+    ReplicaForm,
+    ReplicaStatus,
+    RunPolicy,
+    TrainingStatus,
+)
 
 
 class SuccessPolicy(enum.StrEnum):
@@ -51,4 +58,5 @@ DEFINITION: Final = Definition(
     ),
     spec=TFJobSpec,
     status=TFJobStatus,
+    suspensions=SUSPENSIONS,
 )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from edgeai.api.definitions import Suspension
 from edgeai.api.schemas import kubernetes
 from edgeai.api.status import LIST_BY_TYPE, Int32, Time
 from edgeai.api.templates import Template
@@ -24,6 +25,7 @@ class CleanPods(enum.StrEnum):
 
 MAX_REPLICAS: Final = 1000
 """Of one type. The names of all replicas fit into the status."""
+SUSPENSIONS: Final = (Suspension(("spec", "runPolicy", "suspend")),)
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
+from edgeai.api.definitions import Definition, Scale, Suspension
 from edgeai.api.elastic import TRAINING_JOBS
 from edgeai.api.status import LIST_BY_TYPE, Int32, Time
 from edgeai.api.templates import Template
@@ -142,8 +142,20 @@ class TrainingJobStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """Only of a job with spec.elastic."""
 
 
+# The annotation of the et-operator, whose spec has no field for it.
+SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
+"""Annotation of a job: "true" suspends the job, as spec.suspend does."""
 DEFINITION: Final = Definition(
     types=(TRAINING_JOBS,),
     spec=TrainingJobSpec,
     status=TrainingJobStatus,
+    suspensions=(
+        Suspension(("spec", "suspend")),
+        Suspension(("metadata", "annotations", SUSPENDED), on="true", off=None),
+    ),
+    scale=Scale(
+        ".spec.etReplicaSpecs.worker.replicas",
+        ".status.replicaStatuses.Worker.active",
+        ".status.replicaStatuses.Worker.selector",
+    ),
 )

@@ -52,7 +52,7 @@ def crd(kind: Kind, type_: ResourceType) -> dict[str, Any]:
 
 
 def _version(kind: Kind, type_: ResourceType) -> dict[str, Any]:
-    scale = msgspec.to_builtins(kind.scale)
+    scale = msgspec.to_builtins(kind.definition.scale)
     return {
         "name": type_.version,
         "served": True,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object, ResourceType
-from edgeai.api.schemas import Column, Scale
-from globalmanager.contract import Kind, Suspension, UpdateRule
+from edgeai.api.schemas import Column
+from globalmanager.contract import Kind, UpdateRule
 from globalmanager.kinds.shared.constraints import Constraint, keywords, validations
 from globalmanager.kinds.shared.job_conditions import outcomes
 from globalmanager.kinds.shared.job_plan import event_reason
@@ -26,7 +26,6 @@ def training_kind(
     *,
     framework: str,
     owns: Mapping[ResourceType, UpdateRule] = OWNS,
-    scale: Scale | None = None,
 ) -> Kind:
     return Kind(
         definition=definition,
@@ -35,7 +34,6 @@ def training_kind(
             Column("State", "string", ".status.conditions[-1:].type"),
             Column("Age", "date", ".metadata.creationTimestamp"),
         ),
-        scale=scale,
         keywords=keywords(constraints),
         validations=validations(constraints),
         read=read,
@@ -44,7 +42,6 @@ def training_kind(
         needed=gangs.NEEDED,
         framework=framework,
         outcomes=outcomes,
-        suspensions=(Suspension(("spec", "runPolicy", "suspend")),),
         event_reason=event_reason,
         # For ttlSecondsAfterFinished.
         deletes_itself=True,

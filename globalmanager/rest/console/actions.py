@@ -10,17 +10,18 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
+from edgeai.api import actions
+from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.training import MAX_REPLICAS
 from edgeai.errors import Overloaded
 from edgeai.faults.summary import phase_of
 from edgeai.ids import Uid
 from edgeai.kube.client import Beginning, KubeClient
 from edgeai.kube.errors import ApiError, TooLarge
-from globalmanager.contract import Kind
 from globalmanager.engine.events import EVENTS
 from globalmanager.rest.errors import RequestError
 
-MAX_REPLICAS: Final = 10_000
 VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
 _ANSWERS: Final = (
     *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
@@ -90,40 +91,31 @@ class Choices(NamedTuple):
     """None: the size of this job cannot be set."""
 
 
-def choices_of(kind: Kind, object_: Object) -> Choices:
-    path = _scaled_path(kind)
-    replicas = _at(object_, path) if path else None
+def choices_of(definition: Definition, object_: Object) -> Choices:
     has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
-    is_suspended = any(_at(object_, field.path) == field.on for field in kind.suspensions)
+    may_be_suspended = definition.suspensions and not has_ended
     return Choices(
-        is_suspended if kind.suspensions and not has_ended else None,
-        replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
+        actions.is_suspended(definition, object_) if may_be_suspended else None,
+        actions.replicas_of(definition, object_),
     )
 
 
-def patch_of(action: str, kind: Kind, uid: Uid, form: Mapping[str, Any]) -> Mapping[str, Any]:
+def patch_of(action: str, definition: Definition, uid: Uid, form: Mapping[str, Any]) -> Object:
     """The merge patch of an action. It holds for the object with this uid alone.
 
     Raises: RequestError for an action that a job of the kind does not have, or a wrong field
     """
-    fields: dict[tuple[str, ...], Any] = {}
-    if action == "scale" and (path := _scaled_path(kind)):
-        fields = {path: _replicas(str(form.get("replicas", "")))}
-    elif action == "suspend":
-        fields = {field.path: field.on for field in kind.suspensions[:1]}
-    elif action == "resume":
-        fields = {field.path: field.off for field in kind.suspensions}
-    if not fields:
-        raise RequestError(
-            HTTPStatus.BAD_REQUEST, f"a {kind.definition.name} has no action {action}"
-        )
-    patch: dict[str, Any] = {"metadata": {"uid": uid}}
-    for path, value in fields.items():
-        part = patch
-        for step in path[:-1]:
-            part = part.setdefault(step, {})
-        part[path[-1]] = value
-    return patch
+    try:
+        match action:
+            case "suspend":
+                return actions.suspend(definition, uid)
+            case "resume":
+                return actions.resume(definition, uid)
+            case "scale":
+                return actions.scale(definition, uid, _replicas(str(form.get("replicas", ""))))
+    except actions.NotPossible as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+    raise RequestError(HTTPStatus.BAD_REQUEST, f"a {definition.name} has no action {action}")
 
 
 def check_name(form: Mapping[str, Any], name: str) -> None:
@@ -134,19 +126,7 @@ def check_name(form: Mapping[str, Any], name: str) -> None:
 
 
 def _replicas(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text) <= MAX_REPLICAS):
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
         problem = f"replicas: {text[:20]!r} is not a number from 0 to {MAX_REPLICAS}"
         raise RequestError(HTTPStatus.BAD_REQUEST, problem)
     return int(text)
-
-
-def _scaled_path(kind: Kind) -> tuple[str, ...]:
-    scale = kind.scale
-    return () if scale is None else tuple(scale.spec_replicas_path.removeprefix(".").split("."))
-
-
-def _at(object_: Object, path: tuple[str, ...]) -> Any:
-    value: Any = object_
-    for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value

@@ -248,7 +248,7 @@ class Console:
         """What the page of a job offers to whoever has the right. Raises: RequestError"""
         ref, object_ = views.job_of(self._board, sight, address)
         kind = self._kinds.get(ref.type)
-        return None if kind is None else choices_of(kind, object_)
+        return None if kind is None else choices_of(kind.definition, object_)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
@@ -274,7 +274,7 @@ class Console:
             check_name(form, ref.name)
             await self._callers_api.delete(token, ref, uid)
         else:
-            await self._callers_api.patch(token, ref, patch_of(action, kind, uid, form))
+            await self._callers_api.patch(token, ref, patch_of(action, kind.definition, uid, form))
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]
         return see(("/jobs" if action == "delete" else path) + scope(visit.sight))

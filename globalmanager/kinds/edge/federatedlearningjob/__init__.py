@@ -2,7 +2,7 @@
 
 from edgeai.api.federatedlearningjob import DEFINITION
 from edgeai.api.schemas import Column
-from globalmanager.contract import Kind, Suspension
+from globalmanager.contract import Kind
 from globalmanager.kinds.edge.federatedlearningjob.assignments import assignments
 from globalmanager.kinds.edge.federatedlearningjob.fold import fold
 from globalmanager.kinds.edge.federatedlearningjob.plan import plan
@@ -30,5 +30,4 @@ KIND = Kind(
     plan=workloads.queued(plan),
     assignments=assignments,
     fold=fold,
-    suspensions=(Suspension(("spec", "suspend")),),
 )

@@ -1,12 +1,12 @@
 """TrainingJob: a launcher that trains on workers, whose number may change while it trains."""
 
 from edgeai.api.resources import PODS
-from edgeai.api.schemas import Column, Scale
+from edgeai.api.schemas import Column
 from edgeai.api.trainingjob import DEFINITION
-from globalmanager.contract import Kind, Suspension
+from globalmanager.contract import Kind
 from globalmanager.kinds.elastic.trainingjob import launcher, scalers, snapshot, workers
 from globalmanager.kinds.elastic.trainingjob.plan import plan
-from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, SUSPENDED, read
+from globalmanager.kinds.elastic.trainingjob.spec import CONSTRAINTS, read
 from globalmanager.kinds.shared import workloads
 from globalmanager.kinds.shared.constraints import keywords, validations
 from globalmanager.kinds.shared.job_plan import event_reason
@@ -17,11 +17,6 @@ KIND = Kind(
         # As the column of the et-operator.
         Column("Phase", "string", ".status.phase"),
         Column("Age", "date", ".metadata.creationTimestamp"),
-    ),
-    scale=Scale(
-        ".spec.etReplicaSpecs.worker.replicas",
-        ".status.replicaStatuses.Worker.active",
-        ".status.replicaStatuses.Worker.selector",
     ),
     keywords=keywords(CONSTRAINTS),
     validations=validations(CONSTRAINTS),
@@ -35,10 +30,6 @@ KIND = Kind(
     executes=True,
     role_rules=launcher.ROLE_RULES,
     outcomes=snapshot.outcomes,
-    suspensions=(
-        Suspension(("spec", "suspend")),
-        Suspension(("metadata", "annotations", SUSPENDED), on="true", off=None),
-    ),
     event_reason=event_reason,
     references=workloads.references,
     foreign=frozenset({workloads.WORKLOADS}),

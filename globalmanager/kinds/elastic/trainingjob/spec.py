@@ -13,6 +13,7 @@ from edgeai.api.status import mapping
 from edgeai.api.templates import Template
 from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy
 from edgeai.api.trainingjob import (
+    SUSPENDED,
     AttachMode,
     ElasticForm,
     JobRestartPolicy,
@@ -36,9 +37,6 @@ MAX_SLOTS: Final = 1000
 DEFAULT_BACKOFF_LIMIT: Final = 6
 # The scheduler looks at each pod that waits, so a full cluster must not have too many of them.
 MAX_QUEUED: Final = 100
-# The annotation of the et-operator, whose spec has no field for it.
-SUSPENDED: Final = "job-supervisor.kube-ai.io/job-suspended"
-"""Annotation of a job: "true" suspends the job, as spec.suspend does."""
 SSH_SECRET: Final = "arena.kubeflow.org/ssh-secret"
 """Annotation of a job: the name of the user's own Secret with the files of ~/.ssh."""
 _GPU: Final = "nvidia.com/gpu"

@@ -2,7 +2,6 @@
 
 from edgeai.api.pytorchjob import DEFINITION
 from edgeai.api.resources import AUTOSCALERS
-from edgeai.api.schemas import Scale
 from globalmanager.contract import UpdateRule
 from globalmanager.kinds.training.changes import OWNS
 from globalmanager.kinds.training.kind import training_kind
@@ -14,10 +13,4 @@ KIND = training_kind(
     CONSTRAINTS,
     framework="pytorch",
     owns={**OWNS, AUTOSCALERS: UpdateRule.REPLACE},
-    # As upstream, kubectl and autoscalers scale the workers alone, because a job has one master.
-    scale=Scale(
-        ".spec.pytorchReplicaSpecs.Worker.replicas",
-        ".status.replicaStatuses.Worker.active",
-        ".status.replicaStatuses.Worker.selector",
-    ),
 )

@@ -94,13 +94,13 @@ def test_a_training_job_is_resumed_whichever_way_it_was_suspended(
 ) -> None:
     metadata = {"uid": "u1"} | ({"annotations": annotations} if annotations else {})
     expected = {"spec": spec, "metadata": metadata}
-    assert patch_of(action, trainingjob.KIND, Uid("u1"), {}) == expected
+    assert patch_of(action, trainingjob.KIND.definition, Uid("u1"), {}) == expected
     for suspended in (
         {"spec": {"suspend": True}},
         {"metadata": {"annotations": {ANNOTATION: "true"}}},
     ):
-        assert choices_of(trainingjob.KIND, suspended).is_suspended is True
-    assert choices_of(trainingjob.KIND, {"spec": {}}).is_suspended is False
+        assert choices_of(trainingjob.KIND.definition, suspended).is_suspended is True
+    assert choices_of(trainingjob.KIND.definition, {"spec": {}}).is_suspended is False
 
 
 async def test_a_job_is_deleted_when_its_name_is_typed(
@@ -172,7 +172,7 @@ async def test_the_page_offers_what_the_caller_may_do(browser: Browser, guarded:
     await browser.log_in("owner's")
     text = (await browser.get(DIGITS)).text
     assert f'action="{DIGITS}/suspend"' in text
-    assert 'name="replicas" type="number" min="0" max="10000" value="3"' in text
+    assert 'name="replicas" type="number" min="0" max="1000" value="3"' in text
     assert f'action="{DIGITS}/delete"' in text
     guarded.cluster.objects = [{**JOB, "spec": {"runPolicy": {"suspend": True}}}]
     text = (await browser.get(DIGITS)).text

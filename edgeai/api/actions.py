@@ -1,0 +1,73 @@
+"""What a person can do to a job: suspend, resume and scale it. Each is one merge patch.
+
+Pure. A patch holds for the object with its uid alone, because another one may have the name now.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgeai.api.definitions import Definition
+from edgeai.api.resources import Object
+from edgeai.api.training import MAX_REPLICAS
+from edgeai.errors import EdgeAIError
+
+_Path = tuple[str, ...]
+
+
+class NotPossible(EdgeAIError):
+    """The kind has no such action, or its value is wrong."""
+
+
+def suspend(definition: Definition, uid: str) -> Object:
+    """Raises: NotPossible"""
+    fields = {field.path: field.on for field in definition.suspensions[:1]}
+    return _patch(definition, uid, fields, "cannot be suspended")
+
+
+def resume(definition: Definition, uid: str) -> Object:
+    """Raises: NotPossible"""
+    fields = {field.path: field.off for field in definition.suspensions}
+    return _patch(definition, uid, fields, "cannot be resumed")
+
+
+def scale(definition: Definition, uid: str, replicas: int) -> Object:
+    """Raises: NotPossible"""
+    if not 0 <= replicas <= MAX_REPLICAS:
+        raise NotPossible(f"replicas: {replicas} is not a number from 0 to {MAX_REPLICAS}")
+    path = _scaled_path(definition)
+    return _patch(definition, uid, {path: replicas} if path else {}, "cannot be scaled")
+
+
+def is_suspended(definition: Definition, object_: Object) -> bool:
+    return any(_value(object_, field.path) == field.on for field in definition.suspensions)
+
+
+def replicas_of(definition: Definition, object_: Object) -> int | None:
+    """The number of workers that `scale` changes; None: the size of this job cannot be set."""
+    path = _scaled_path(definition)
+    replicas = _value(object_, path) if path else None
+    return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None
+
+
+def _patch(definition: Definition, uid: str, fields: Mapping[_Path, Any], problem: str) -> Object:
+    if not fields:
+        raise NotPossible(f"a {definition.name} {problem}")
+    patch: Object = {"metadata": {"uid": uid}}
+    for path, value in fields.items():
+        part = patch
+        for step in path[:-1]:
+            part = part.setdefault(step, {})
+        part[path[-1]] = value
+    return patch
+
+
+def _scaled_path(definition: Definition) -> _Path:
+    scale = definition.scale
+    return () if scale is None else tuple(scale.spec_replicas_path.removeprefix(".").split("."))
+
+
+def _value(object_: Object, path: _Path) -> Any:
+    value: Any = object_
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
