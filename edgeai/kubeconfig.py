@@ -34,15 +34,17 @@ def kubeconfig_of(path: Path | None, state_dir: Path | None) -> Path:
     return Path.home() / _HOME if running is None else running.kubeconfig
 
 
-def namespace_of(kubeconfig: Path) -> str:
-    """The namespace of the current context, as kubectl takes it; "default" when it names none.
-    Whether the file can be used is for the client of the API to say.
+def namespace_of(kubeconfig: Path, context: str = "") -> str:
+    """The namespace of a context, as kubectl takes it; "default" when it names none. Whether the
+    file can be used is for the client of the API to say.
+
+    Args: context: "" for the current context
     """
     import yaml  # late: most commands need no namespace, and it loads slowly
 
     try:
         content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         contexts = {context["name"]: context["context"] for context in content["contexts"]}
-        return str(contexts[content["current-context"]].get("namespace") or "default")
+        return str(contexts[context or content["current-context"]].get("namespace") or "default")
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError):
         return "default"

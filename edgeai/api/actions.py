@@ -1,6 +1,7 @@
 """What a person can do to a job: suspend, resume and scale it. Each is one merge patch.
 
-Pure. A patch holds for the object with its uid alone, because another one may have the name now.
+Pure. A patch holds for the object with the uid alone, because another one may have the name now; ""
+stands for any uid.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ def replicas_of(definition: Definition, object_: Object) -> int | None:
 def _patch(definition: Definition, uid: str, fields: Mapping[_Path, Any], problem: str) -> Object:
     if not fields:
         raise NotPossible(f"a {definition.name} {problem}")
-    patch: Object = {"metadata": {"uid": uid}}
+    patch: Object = {"metadata": {"uid": uid}} if uid else {}
     for path, value in fields.items():
         part = patch
         for step in path[:-1]:

@@ -61,6 +61,7 @@ async def open_in_cluster(
     namespace: str,
     *,
     account: str,
+    context: str,
     port: int,
     show: Callable[[str], object],
     say: Callable[[str], object],
@@ -80,7 +81,7 @@ async def open_in_cluster(
 
     if not is_subdomain(namespace):
         raise InvalidName("namespace", namespace, "letters, digits and -")
-    async with await UserClient.from_kubeconfig(kubeconfig, OF_A_USER) as client:
+    async with await UserClient.from_kubeconfig(kubeconfig, OF_A_USER, context=context) as client:
         token = await _token(client, kubeconfig, account)
         async with forwarded(client, namespace, port, say) as url:
             show(await asyncio.to_thread(login_address, url, token))

@@ -14,7 +14,7 @@ from edgeai import extras
 from edgeai.cli import interrupts, options, system
 from edgeai.cli.credentials.commands import credentials
 from edgeai.cli.jobs import commands as job_commands
-from edgeai.cli.options import Kubeconfig, Output, OutputOption, StateDir
+from edgeai.cli.options import Context, Kubeconfig, Output, OutputOption, StateDir
 from edgeai.errors import EdgeAIError
 from edgeai.kube import warnings
 from edgeai.kubeconfig import kubeconfig_of
@@ -109,6 +109,7 @@ def open_console(
     state_dir: StateDir,
     browser: Annotated[bool, typer.Option(help="open the address in a browser")] = True,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="where edgeai is installed")
     ] = system.NAMESPACE,
@@ -146,6 +147,7 @@ def open_console(
         open_in_cluster(
             *(cluster, namespace),
             account=service_account,
+            context=context,
             port=port,
             show=show,
             say=lambda line: typer.echo(f"edgeai: {line}", err=True),
@@ -168,6 +170,10 @@ def show_status(
         str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
     ] = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="only jobs of it; default: of all namespaces")
+    ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show nodes, sessions, tasks, jobs and scalers, as reported by the GlobalManager's REST API.
@@ -176,7 +182,7 @@ def show_status(
     """
     from edgeai.cli import status, status_sources
 
-    source = status_sources.source_of(url, kubeconfig, state_dir)
+    source = status_sources.source_of(url, kubeconfig, state_dir, context, namespace)
     if watch:
         (_watch_lines if output is Output.JSON else _watch_page)(source)
     answer = source()
@@ -222,10 +228,22 @@ def _page_or_reason(source: "Callable[[], Status]") -> "RenderableType":
         return f"[yellow]{escape(printable(str(error)))}"
 
 
+@app.command("version")
+def show_version(output: OutputOption = Output.TABLE) -> None:
+    """Print the version of this command. `edgeai doctor` has those of an installation."""
+    from common.version import VERSION
+
+    if output is Output.JSON:
+        options.print_json({"version": VERSION})
+    else:
+        typer.echo(f"edgeai {VERSION}")
+
+
 @app.command("doctor")
 def show_doctor(
     state_dir: StateDir,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="where edgeai is installed")
     ] = "edgeai-system",
@@ -238,7 +256,7 @@ def show_doctor(
     from edgeai.cli.doctor import diagnosis
 
     file = kubeconfig_of(kubeconfig, state_dir)
-    findings = options.run(diagnosis.diagnose(file, namespace))
+    findings = options.run(diagnosis.diagnose(file, namespace, context=context))
     if output is Output.JSON:
         typer.echo(diagnosis.as_json(findings))
     else:
@@ -303,13 +321,32 @@ def _imports() -> Iterator[None]:
         yield
 
 
+_OF_CLUSTER = ("--kubeconfig", "--context", "--namespace", "-n", "--state-dir", "-o", "--output")
+
+
+def in_order(words: list[str]) -> list[str]:
+    """The words of a command line with the options of a cluster behind the command, where typer
+    wants them: "-n team get" -> "get -n team".
+    """
+    end = 0
+    while end < len(words) and words[end].startswith("-"):
+        name, has_value, _ = words[end].partition("=")
+        if name in _OF_CLUSTER:
+            end += 1 if has_value else 2
+        elif name in ("-A", "--all-namespaces"):
+            end += 1
+        else:
+            break
+    return [*words[end:], *words[:end]]
+
+
 def main() -> None:
     """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
     _print_warnings()
     try:
         with options.checked_output():
-            app()
+            app(args=in_order(sys.argv[1:]))
     except (EdgeAIError, ClusterError) as error:
         # The text may be of a server, a plugin or a tenant. Only our own lines end.
         typer.echo("\n".join(map(printable, f"edgeai: {error}".split("\n"))), err=True)

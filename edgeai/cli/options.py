@@ -6,20 +6,24 @@ The command line of `edgeai` imports this module, so it imports late what loads 
 import contextlib
 import enum
 import errno
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import typer
 
 from edgeai.errors import EdgeAIError
-from edgeai.kubeconfig import default_state_dir
+from edgeai.kubeconfig import default_state_dir, kubeconfig_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from edgeai.client import AsyncClient
 
 T = TypeVar("T")
 UNLIMITED_WIDTH: Final = 10_000
@@ -29,6 +33,16 @@ _FAILURES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EB
 class Output(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
+
+
+class ObjectOutput(enum.StrEnum):
+    """Of a command that prints objects."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
 
 
 StateDir = Annotated[
@@ -43,8 +57,15 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(help="default: $KUBECONFIG, the local cluster's, or ~/.kube/config"),
 ]
+Context = Annotated[
+    str, typer.Option("--context", help="of the kubeconfig; default: its current context")
+]
 OutputOption = Annotated[
     Output, typer.Option("-o", "--output", help="a table for people, or JSON for programs")
+]
+ObjectOutputOption = Annotated[
+    ObjectOutput,
+    typer.Option("-o", "--output", help="a table; the names; JSON or YAML of the whole objects"),
 ]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
@@ -58,13 +79,66 @@ def _job_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Job = Annotated[
-    str,
+    list[str],
     typer.Argument(
-        metavar="JOB",
-        help="NAME or KIND/NAME, like digits or jis/digits",
+        metavar="[KIND] NAME",
+        help="like digits, jis digits or jis/digits",
         autocompletion=_job_names,
     ),
 ]
+
+
+def job_of(words: list[str]) -> str:
+    """The words of a Job as one: NAME or KIND/NAME."""
+    if len(words) > 2:
+        raise typer.BadParameter(f"{' '.join(words)!r} is more than a kind and a name")
+    return "/".join(words)
+
+
+class Cluster(NamedTuple):
+    """The cluster and the namespace that a command works with."""
+
+    state_dir: Path
+    kubeconfig: Path | None
+    context: str
+    namespace: str
+
+    async def client(self) -> "AsyncClient":
+        """Raises: SettingsError"""
+        from edgeai.client import AsyncClient
+
+        file = kubeconfig_of(self.kubeconfig, self.state_dir)
+        return await AsyncClient.open(file, self.namespace, context=self.context)
+
+
+_CLUSTER_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
+    "state_dir": (StateDir, inspect.Parameter.empty),
+    "kubeconfig": (Kubeconfig, None),
+    "context": (Context, ""),
+    "namespace": (Namespace, ""),
+}
+
+
+def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of Cluster, which it gets as `cluster`."""
+    signature = inspect.signature(command)
+    parameters = [one for one in signature.parameters.values() if one.name != "cluster"]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_)
+        for name, (type_, default) in _CLUSTER_OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        cluster = Cluster(*(values.pop(name) for name in Cluster._fields))
+        command(cluster=cluster, **values)
+
+    del run.__wrapped__  # typer reads the signature below
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    )
+    return run
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -87,6 +161,12 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
     """Args: is_line: in one line, for a stream of them"""
     text = msgspec.json.encode(value)
     typer.echo(text if is_line else msgspec.json.format(text, indent=2))
+
+
+def print_yaml(value: Any) -> None:
+    import yaml
+
+    typer.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
 class NotWritten(EdgeAIError):

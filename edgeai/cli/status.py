@@ -6,7 +6,6 @@ The data is from the REST of the GlobalManager.
 import http.client
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -19,9 +18,10 @@ from rich.text import Text
 
 from edgeai import times
 from edgeai.cli.api import Object
+from edgeai.client.words import kind_word
 from edgeai.errors import EdgeAIError
 from edgeai.faults.summary import in_one_line, phase_of, progress_of, waits_of
-from edgeai.text import printable
+from edgeai.text import printable, shortened
 
 RenderableType = Group | str
 Row = tuple[str | Text, ...]
@@ -36,6 +36,7 @@ SCALER_PLURALS: Final = ("scaleouts", "scaleins")
 TIMEOUT_S: Final = 5.0
 FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
 FOLDED_WIDTH: Final = 12
+MAX_REASON_CHARS: Final = 120  # in a table; `edgeai describe` has the whole text
 
 _PHASE_STYLE: Final = {
     "Running": "green",
@@ -86,6 +87,14 @@ class Status(msgspec.Struct, frozen=True):
     unknown: list[str] = []
     """What could not be read, and why."""
 
+    def in_namespace(self, namespace: str) -> "Status":
+        """With the jobs and scalers of this namespace; "" for all."""
+
+        def of(objects: list[Object]) -> list[Object]:
+            return [one for one in objects if namespace in ("", one["metadata"]["namespace"])]
+
+        return msgspec.structs.replace(self, jobs=of(self.jobs), scalers=of(self.scalers))
+
 
 def from_rest(rest_url: str) -> Status:
     """Raises: RestUnavailable"""
@@ -135,25 +144,19 @@ def _session_text(node: Object) -> Text:
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
-    names = Counter(map(_shown_name, jobs))
-    rows = [_job_row(job, now, is_alone=names[_shown_name(job)] == 1) for job in jobs]
-    return table("jobs", ("JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
+    rows = [(word_of(job), _shown_name(job), *job_cells(job, now)) for job in jobs]
+    return table("jobs", ("KIND", "JOB", "PHASE", "PROGRESS", "AGE", ""), rows)
 
 
-def _job_row(job: Object, now: datetime, *, is_alone: bool) -> Row:
-    """The row of one job.
-
-    Args:
-        is_alone: no other job has the same name, so the row does not need the kind
-    """
+def job_cells(job: Object, now: datetime) -> tuple[Text, str, str, Text]:
+    """Phase, progress, age, and in short what the job waits for."""
     status = job.get("status") or {}
     phase = phase_of(status)
     return (
-        _shown_name(job) if is_alone else f"{_shown_name(job)} ({_shown_kind(job)})",
         Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
         progress_of(status) or "-",
         age_text(job["metadata"]["creationTimestamp"], now),
-        Text(in_one_line(waits_of(job)), style="yellow"),
+        Text(shortened(in_one_line(waits_of(job)), MAX_REASON_CHARS), style="yellow"),
     )
 
 
@@ -221,9 +224,9 @@ def _shown_name(job: Object) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-def _shown_kind(job: Object) -> str:
-    group: str = job["apiVersion"].partition("/")[0]
-    return f"{job['kind']}.{group}"
+def word_of(object_: Object) -> str:
+    """The word for the object's kind, as `edgeai get` takes it."""
+    return kind_word(object_["kind"], object_["apiVersion"].partition("/")[0])
 
 
 def age_text(time: str | None, now: datetime) -> str:

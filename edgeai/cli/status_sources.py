@@ -26,18 +26,28 @@ from globalmanager.ha.presence import CONFIG_MAPS
 _REMEDY_OF_URL: Final = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 
 
-def source_of(url: str, kubeconfig: Path | None, state_dir: Path) -> Callable[[], Status]:
+def source_of(
+    url: str, kubeconfig: Path | None, state_dir: Path, context: str, namespace: str
+) -> Callable[[], Status]:
     """A reader of the status.
 
-    Args: url: of the REST; "" for the REST of the local cluster if that is meant, else the API
+    Args:
+        url: of the REST; "" for the REST of the local cluster if that is meant, else the API
+        context: of the kubeconfig; "" for the current context
+        namespace: of the jobs and scalers; "" for all namespaces
     Raises: EdgeAIError when there is nothing to read from
     """
-    if url:
-        return lambda: _from_url(url)
-    cluster = environment.target(kubeconfig, state_dir)
-    if isinstance(cluster, environment.Environment):
-        return lambda: from_local(cluster)
-    return lambda: asyncio.run(from_api(cluster))
+    cluster = environment.target(kubeconfig, state_dir) if not url else None
+
+    def read() -> Status:
+        if cluster is None:
+            return _from_url(url)
+        if isinstance(cluster, environment.Environment) and not context:
+            return from_local(cluster)
+        file = cluster.kubeconfig if isinstance(cluster, environment.Environment) else cluster
+        return asyncio.run(from_api(file, context))
+
+    return lambda: read().in_namespace(namespace)
 
 
 def _from_url(url: str) -> Status:
@@ -57,13 +67,13 @@ def from_local(running: environment.Environment) -> Status:
         return snapshot
 
 
-async def from_api(kubeconfig: Path) -> Status:
+async def from_api(kubeconfig: Path, context: str = "") -> Status:
     """What the Kubernetes API has. A right that the caller lacks is told.
 
     Raises: SettingsError, ApiError
     """
     unknown: list[str] = []
-    async with await KubeClient.from_kubeconfig(kubeconfig, OF_A_USER) as client:
+    async with await KubeClient.from_kubeconfig(kubeconfig, OF_A_USER, context=context) as client:
 
         async def of(type_: ResourceType, namespace: str = "") -> list[Object]:
             try:

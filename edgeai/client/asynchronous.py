@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import msgspec
 
 from edgeai import times
+from edgeai.api import actions
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
@@ -62,18 +63,21 @@ class AsyncClient:
         return self._kube
 
     @classmethod
-    async def open(cls, kubeconfig: str | Path | None = None, namespace: str = "") -> Self:
-        """A client for the current context of a kubeconfig.
+    async def open(
+        cls, kubeconfig: str | Path | None = None, namespace: str = "", *, context: str = ""
+    ) -> Self:
+        """A client for a context of a kubeconfig.
 
         Args:
             kubeconfig: None: $KUBECONFIG, else the local cluster's, else ~/.kube/config
             namespace: "" for the namespace of the context
+            context: "" for the current context
         Raises: SettingsError, which names the file and its fault
         """
         path = None if kubeconfig is None else Path(kubeconfig)
         file = kubeconfig_of(path, default_state_dir())
-        kube = await UserClient.from_kubeconfig(file, OF_A_USER)
-        return cls(kube, namespace or namespace_of(file))
+        kube = await UserClient.from_kubeconfig(file, OF_A_USER, context=context)
+        return cls(kube, namespace or namespace_of(file, context))
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,6 +156,25 @@ class AsyncClient:
         """
         await self.kube.delete(self._ref(object_), uid=object_.metadata.get("uid"))
 
+    async def suspend(self, job: R) -> R:
+        """End the job's pods, until `resume`. Raises: NotPossible for a kind without suspension"""
+        return await self._change(job, actions.suspend(job.DEFINITION, job.uid))
+
+    async def resume(self, job: R) -> R:
+        """Let a suspended job run again. Raises: NotPossible"""
+        return await self._change(job, actions.resume(job.DEFINITION, job.uid))
+
+    async def scale(self, job: R, replicas: int) -> R:
+        """Set the number of the job's workers.
+
+        Raises: NotPossible for a kind that has no number of workers, or for a wrong number
+        """
+        return await self._change(job, actions.scale(job.DEFINITION, job.uid, replicas))
+
+    async def _change(self, job: R, patch: Object) -> R:
+        """Raises: Conflict when another object has the name"""
+        return type(job)(await self.kube.merge_patch(self._ref(job), patch, is_strict=True))
+
     async def wait(
         self, object_: R, condition: str | Callable[[R], bool], *, timeout_s: float = WAIT_S
     ) -> R:
@@ -197,18 +220,28 @@ class AsyncClient:
         return await state_with_logs(self.kube, current, pods, times.utc_now())
 
     async def logs(
-        self, job: AnyResource, *, worker: str = "", follow: bool = False, tail: int | None = None
+        self,
+        job: AnyResource,
+        *,
+        worker: str = "",
+        follow: bool = False,
+        tail: int | None = None,
+        since_s: int | None = None,
+        is_previous: bool = False,
     ) -> AsyncGenerator[logs.LogLine, None]:
         """The lines of the logs of all pods of the job. Iterate inside `contextlib.aclosing`.
 
         Args:
             worker: only of this worker: a pod, the end of its name, or a role
             follow: go on until the job has ended or is gone
-            tail: print at most this many last lines of each container
+            tail: at most this many last lines of each container
+            since_s: only lines that are not older, seconds
+            is_previous: of the run of each container before its last restart; not with `follow`
         """
         reader = logs.follow_logs if follow else logs.read_logs
+        part = logs.Part(tail=tail, since_s=since_s, is_previous=is_previous)
         document = await self.kube.get(self._ref(job))
-        lines = reader(self.kube, job.DEFINITION, document, worker=worker, tail=tail)
+        lines = reader(self.kube, job.DEFINITION, document, worker=worker, part=part)
         async with aclosing(lines):
             async for line in lines:
                 yield line

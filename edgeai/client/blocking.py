@@ -85,14 +85,16 @@ class Client:
     forked, and inside a condition of `wait`.
     """
 
-    def __init__(self, kubeconfig: str | Path | None = None, namespace: str = "") -> None:
+    def __init__(
+        self, kubeconfig: str | Path | None = None, namespace: str = "", *, context: str = ""
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._calling = threading.Lock()  # no call begins while the client is closed
         self._thread = threading.Thread(target=self._loop.run_forever, name="edgeai", daemon=True)
         self._thread.start()
         try:
-            self.asynchronous = self.run(AsyncClient.open(kubeconfig, namespace))
+            self.asynchronous = self.run(AsyncClient.open(kubeconfig, namespace, context=context))
         except BaseException:
             self._end()
             raise
@@ -102,6 +104,9 @@ class Client:
     apply = _blocking(AsyncClient.apply)
     apply_document = _blocking(AsyncClient.apply_document)
     delete = _blocking(AsyncClient.delete)
+    suspend = _blocking(AsyncClient.suspend)
+    resume = _blocking(AsyncClient.resume)
+    scale = _blocking(AsyncClient.scale)
     wait = _blocking(AsyncClient.wait)
     state = _blocking(AsyncClient.state)
     watch = _streaming(AsyncClient.watch)

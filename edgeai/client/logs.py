@@ -45,6 +45,17 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_notice: bool = False
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of each container's log that is wanted: as KubeClient.log_lines."""
+
+    tail: int | None = None
+    since_s: int | None = None
+    is_previous: bool = False
+
+
+_WHOLE: Final = Part()
+
+
 class _Source(msgspec.Struct, frozen=True):
     pod: Object
     container: str
@@ -81,13 +92,13 @@ async def read_logs(
     job: Object,
     *,
     worker: str = "",
-    tail: int | None = None,
+    part: Part = _WHOLE,
 ) -> AsyncGenerator[LogLine, None]:
     """What the logs of the job's pods have now. Raises: ApiError when no pods can be listed"""
     pods = [pod for pod in await pods_of(kube, definition, job) if has_worker(pod, worker)]
     sources = [source for pod in pods for source in _sources(pod)]
     for first in range(0, len(sources), MAX_STREAMS):
-        streams = [_lines(kube, source, tail) for source in sources[first : first + MAX_STREAMS]]
+        streams = [_lines(kube, source, part) for source in sources[first : first + MAX_STREAMS]]
         async with aclosing(_by_time(streams)) as lines:
             async for line in lines:
                 yield line
@@ -114,11 +125,12 @@ async def _by_time(
 
 
 async def _lines(
-    kube: KubeClient, source: _Source, tail: int | None, *, is_followed: bool = False
+    kube: KubeClient, source: _Source, part: Part, *, is_followed: bool = False
 ) -> AsyncGenerator[LogLine, None]:
     """The lines of one container, and a notice when they cannot be read."""
     ref = ref_of(PODS, source.pod)
-    stream = kube.log_lines(ref, container=source.container, follow=is_followed, tail=tail)
+    wanted = msgspec.structs.asdict(part)
+    stream = kube.log_lines(ref, container=source.container, follow=is_followed, **wanted)
     try:
         async with aclosing(stream) as lines:
             async for raw in lines:
@@ -158,13 +170,13 @@ async def follow_logs(
     job: Object,
     *,
     worker: str = "",
-    tail: int | None = None,
+    part: Part = _WHOLE,
 ) -> AsyncGenerator[LogLine, None]:
     """The lines of all pods of the job as they come, until the job is gone.
 
     Raises: ApiError when no pods can be listed
     """
-    followed = _Followed(kube, definition, job, worker, tail)
+    followed = _Followed(kube, definition, job, worker, part)
     async with aclosing(followed.run()) as lines:
         async for line in lines:
             yield line
@@ -172,10 +184,10 @@ async def follow_logs(
 
 class _Followed:
     def __init__(
-        self, kube: KubeClient, definition: Definition, job: Object, worker: str, tail: int | None
+        self, kube: KubeClient, definition: Definition, job: Object, worker: str, part: Part
     ) -> None:
         self._kube, self._definition, self._job = kube, definition, job
-        self._worker, self._tail = worker, tail
+        self._worker, self._part = worker, part
         self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
         self._runs: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
         self._streams: set[asyncio.Task[None]] = set()
@@ -252,7 +264,7 @@ class _Followed:
                 task.add_done_callback(self._streams.discard)
 
     async def _pass_on(self, source: _Source) -> None:
-        async with aclosing(_lines(self._kube, source, self._tail, is_followed=True)) as lines:
+        async with aclosing(_lines(self._kube, source, self._part, is_followed=True)) as lines:
             async for line in lines:
                 await self._lines.put(line)
 

@@ -37,6 +37,15 @@ def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, 
     return (class_.DEFINITION.singular, type_.plural, *short)
 
 
+def kind_word(kind: str, group: str) -> str:
+    """A short word that means this kind in this group alone: "jis", "ji", "PyTorchJob"."""
+    for definition in (class_.DEFINITION for class_ in CLASSES):
+        if definition.name == kind and definition.short_names:
+            short = definition.short_names.get(group)
+            return short[0] if short else f"{definition.singular}.{group}"
+    return kind
+
+
 def _all_words() -> str:
     """Every kind with its short names: "federatedlearningjob (flj, fl)"."""
     kinds = []

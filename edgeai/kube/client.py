@@ -87,14 +87,17 @@ class KubeClient:
         path: Path | None,
         settings: ClientSettings = _DEFAULTS,
         *,
+        context: str = "",
         on_request: RequestHook = lambda _verb, _code, _seconds: None,
     ) -> Self:
-        """A client for the current context of a kubeconfig, or for the cluster around this pod.
+        """A client for a context of a kubeconfig, or for the cluster around this pod.
 
-        Args: path: path of the kubeconfig; None: the in-cluster configuration
+        Args:
+            path: path of the kubeconfig; None: the in-cluster configuration
+            context: "" for the current context
         Raises: SettingsError that names the file and the file's fault
         """
-        return cls(await open_transport(path), settings, on_request=on_request)
+        return cls(await open_transport(path, context), settings, on_request=on_request)
 
     def guarded(self, guard: Guard) -> Self:
         """A client with the same connections and rate, whose writes need the permission of `guard`.
@@ -396,6 +399,7 @@ class KubeClient:
         follow: bool = False,
         tail: int | None = None,
         is_previous: bool = False,
+        since_s: int | None = None,
         limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a container's log, each with its time (RFC 3339) and a space before it.
@@ -406,6 +410,7 @@ class KubeClient:
             follow: go on until the container ends
             tail: number of the newest lines that are wanted; None: all
             is_previous: the log of the run before the last restart
+            since_s: age of the oldest lines that are wanted, seconds; None: any
             limit_bytes: bytes after which the server ends the log, perhaps within a line
         Raises: ApiError; Invalid (400) while the container has not started
         """
@@ -413,6 +418,7 @@ class KubeClient:
         query |= {"follow": "true"} if follow else {}
         query |= {"tailLines": str(tail)} if tail is not None else {}
         query |= {"previous": "true"} if is_previous else {}
+        query |= {"sinceSeconds": str(since_s)} if since_s is not None else {}
         query |= {"limitBytes": str(limit_bytes)} if limit_bytes is not None else {}
         request = request_for("get", "GET", ref, subresource="log")
         request = msgspec.structs.replace(request, query=query, accept="*/*")

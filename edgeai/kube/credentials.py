@@ -137,10 +137,11 @@ class ServiceAccount:
 
 
 class Kubeconfig:
-    """The current context of a file."""
+    """A context of a file; "" means the current context."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, context: str = "") -> None:
         self.name = f"kubeconfig {path}"
+        self._context = context
         self._path = path
         self._directory = path.absolute().parent  # of the relative names in the file
 
@@ -150,7 +151,7 @@ class Kubeconfig:
 
     async def _load(self) -> Credentials:
         content = _decoded(self.name, self._path)
-        cluster, user = _selected(self.name, content)
+        cluster, user = _selected(self.name, content, self._context)
         credentials = Credentials(
             cluster.server.rstrip("/"),
             server_name=cluster.tls_server_name,
@@ -295,20 +296,21 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _selected(source: str, content: _Content) -> tuple[_Cluster, _User]:
+def _selected(source: str, content: _Content, context_name: str) -> tuple[_Cluster, _User]:
+    name = context_name or content.current_context
     for field, value, remedy in (
         ("clusters", content.clusters, _MADE_BY_KUBECTL),
         ("contexts", content.contexts, _MADE_BY_KUBECTL),
-        ("current-context", content.current_context, _USE_CONTEXT),
+        ("current-context", name, _USE_CONTEXT),
     ):
         if not value:
             raise SettingsError(source, f"{field} is missing or empty; {remedy}")
-    name = content.current_context
     contexts = {each.name: each.context for each in content.contexts}
     clusters = {each.name: each.cluster for each in content.clusters}
     users = {"": _User()} | {each.name: each.user for each in content.users}
     if name not in contexts:
-        raise SettingsError(source, f"current-context {name!r} is not among its contexts")
+        problem = f"context {name!r} is not among its contexts: {', '.join(sorted(contexts))}"
+        raise SettingsError(source, problem if context_name else f"current-{problem}")
     context = contexts[name]
     if context.cluster not in clusters:
         raise SettingsError(source, f"context {name!r} names no cluster of the file")

@@ -301,11 +301,14 @@ def proxy_of_environment(server: str) -> str:
     return proxy if is_supported and not is_direct else ""
 
 
-async def open_transport(kubeconfig: Path | None) -> Transport:
-    """A transport for the current context of a kubeconfig. When `kubeconfig` is None, the transport
-    is for the cluster around this pod.
+async def open_transport(kubeconfig: Path | None, context: str = "") -> Transport:
+    """A transport for a context of a kubeconfig. When `kubeconfig` is None, the transport is for
+    the cluster around this pod.
 
+    Args: context: "" for the current context
     Raises: SettingsError that names the file and the file's fault
     """
-    source: CredentialSource = ServiceAccount() if kubeconfig is None else Kubeconfig(kubeconfig)
+    source: CredentialSource = (
+        ServiceAccount() if kubeconfig is None else Kubeconfig(kubeconfig, context)
+    )
     return Transport(await source.load(), source)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from edgeai.cli import options, system
-from edgeai.cli.options import Output, OutputOption
+from edgeai.cli.options import Context, Output, OutputOption
 from edgeai.kubeconfig import kubeconfig_of
 from edgeai.text import printable
 
@@ -36,6 +36,7 @@ def credentials(
     kubeconfig: Annotated[
         Path | None, typer.Option(help="default: $KUBECONFIG, or ~/.kube/config")
     ] = None,
+    context: Context = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create the certificate of the edge port and the credentials of edge nodes, or renew them.
@@ -57,7 +58,7 @@ def credentials(
         typer.echo(f"edgeai: {printable(line)}", err=output is Output.JSON)
 
     async def run() -> list[str]:
-        async with await UserClient.from_kubeconfig(file, OF_A_USER) as client:
+        async with await UserClient.from_kubeconfig(file, OF_A_USER, context=context) as client:
             found = Credentials(client, namespace, say, times.utc_now())
             await found.ensure_namespace()
             await found.ensure_edge_port(edge_host)

@@ -34,16 +34,21 @@ async def diagnose(
     about: AskAbout = UserClient.about,
     settings: ClientSettings = OF_A_USER,
     deadline_s: float = DEADLINE_S,
+    context: str = "",
 ) -> list[Finding]:
     """What is wrong, or well, with the installation in `namespace`. An API that does not answer is
     a finding.
+
+    Args: context: of the kubeconfig; "" for the current context
     """
     is_open = False
     try:
         if not is_subdomain(namespace):
             raise InvalidName("namespace", namespace, "letters, digits and -")
         async with asyncio.timeout(deadline_s):
-            async with await UserClient.from_kubeconfig(kubeconfig, settings) as client:
+            async with await UserClient.from_kubeconfig(
+                kubeconfig, settings, context=context
+            ) as client:
                 is_open = True
                 facts = await gather(client, namespace, now, about)
     except TimeoutError:

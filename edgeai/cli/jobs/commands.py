@@ -1,17 +1,24 @@
-"""The commands `edgeai describe`, `logs` and `submit`, for `edgeai.cli.main`."""
+"""The commands about jobs: `edgeai get`, `describe`, `logs`, `submit`, `scale` and others."""
 
 import zlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from edgeai import times
 from edgeai.cli import options
-from edgeai.cli.options import Job, Kubeconfig, Namespace, Output, OutputOption, StateDir
-from edgeai.kubeconfig import kubeconfig_of
+from edgeai.cli.options import (
+    Cluster,
+    Job,
+    ObjectOutput,
+    ObjectOutputOption,
+    Output,
+    OutputOption,
+)
+from edgeai.errors import EdgeAIError
 from edgeai.text import printable
 
 # Import late what loads slowly, above all the Kubernetes client.
@@ -19,25 +26,48 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from edgeai.client import AsyncClient, LogLine
+    from edgeai.client.asynchronous import AnyResource
 
-A = TypeVar("A")
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("describe")(describe)
-    app.command("logs")(logs)
-    app.command("submit")(submit)
+    for command in (get, describe, logs, submit, wait, suspend, resume, scale, delete):
+        app.command(command.__name__)(options.in_cluster(command))
+    app.command("list", hidden=True)(options.in_cluster(get))
 
 
-def describe(
-    state_dir: StateDir,
-    job: Job,
-    kubeconfig: Kubeconfig = None,
-    namespace: Namespace = "",
-    output: OutputOption = Output.TABLE,
+def get(
+    cluster: Cluster,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KIND] [NAME]", help="default: the jobs of all kinds"),
+    ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("-A", "--all-namespaces", help="the objects of all namespaces")
+    ] = False,
+    output: ObjectOutputOption = ObjectOutput.TABLE,
 ) -> None:
+    """List jobs, or the objects of one kind: phase, progress and what they wait for."""
+    from edgeai.cli.jobs import listing
+
+    async def read() -> Any:
+        async with await cluster.client() as client:
+            return await listing.read(client, words or [], all_namespaces=all_namespaces)
+
+    objects = options.run(read())
+    if output in (ObjectOutput.TABLE, ObjectOutput.WIDE):
+        table = listing.table(
+            objects, has_namespace=all_namespaces, is_wide=output is ObjectOutput.WIDE
+        )
+        options.console().print(table, crop=False)
+    else:
+        _print(objects, output)
+
+
+def describe(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) -> None:
     """Show one job on one page: its conditions and workers, what it waits for, what to do."""
     from edgeai.cli.jobs.finding import find
     from edgeai.cli.jobs.page import described, page
@@ -47,8 +77,8 @@ def describe(
     now = times.utc_now()
 
     async def told() -> Any:
-        async with await _client(kubeconfig, state_dir, namespace) as client:
-            resource = await find(client, job)
+        async with await cluster.client() as client:
+            resource = await find(client, options.job_of(job))
             pods = await pods_of(client.kube, resource.DEFINITION, resource.object)
             state = await state_with_logs(client.kube, resource.object, pods, now)
             return described(resource, state, pods, now)
@@ -61,7 +91,7 @@ def describe(
 
 
 def logs(
-    state_dir: StateDir,
+    cluster: Cluster,
     job: Job,
     worker: Annotated[
         str, typer.Option("--worker", help="only pods with this name, end of a name, or role")
@@ -72,26 +102,42 @@ def logs(
     tail: Annotated[
         int | None, typer.Option(min=0, help="print at most this many last lines of each container")
     ] = None,
-    kubeconfig: Kubeconfig = None,
-    namespace: Namespace = "",
+    since: Annotated[
+        str, typer.Option(metavar="DURATION", help="only lines of this age: 30s, 10m, 2h")
+    ] = "",
+    previous: Annotated[
+        bool, typer.Option("-p", "--previous", help="of the runs before the last restarts")
+    ] = False,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="the time before each line")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the logs of all pods of a job as one, by time. Each worker has its colour."""
     from edgeai.cli.jobs.finding import find
 
+    if follow and previous:
+        raise typer.BadParameter("a run that is over cannot be followed: leave out -f or -p")
     console = options.console()
+    name, since_s = options.job_of(job), _seconds(since)
 
     def show(line: "LogLine") -> None:
         if output is Output.JSON:
             options.print_json(line, is_line=True)
         else:
-            console.print(_coloured(line), crop=False, soft_wrap=True)
+            console.print(_coloured(line, timestamps), crop=False, soft_wrap=True)
 
     async def read() -> int:
         number = 0
-        async with await _client(kubeconfig, state_dir, namespace) as client:
-            resource = await find(client, job)
-            lines = client.logs(resource, worker=worker, follow=follow, tail=tail)
+        async with await cluster.client() as client:
+            lines = client.logs(
+                await find(client, name),
+                worker=worker,
+                follow=follow,
+                tail=tail,
+                since_s=since_s,
+                is_previous=previous,
+            )
             async with aclosing(lines):
                 async for line in lines:
                     show(line)
@@ -99,23 +145,33 @@ def logs(
         return number
 
     if not options.run(read()):
-        fits = f"no pod of {job!r} matches --worker {worker}, or it has no log yet"
-        problem = fits if worker else "no pod has a log yet"
-        typer.echo(
-            f"edgeai: {printable(problem)}; see `edgeai describe {printable(job)}`", err=True
-        )
+        remedy = f"see `edgeai describe {name}`"
+        if worker:
+            problem = f"no pod of {name!r} matches --worker {worker}, or it has no log yet"
+            raise EdgeAIError(f"{problem}; {remedy}")
+        typer.echo(printable(f"edgeai: no pod has a log yet; {remedy}"), err=True)
 
 
-def _coloured(line: "LogLine") -> "Text":
+def _seconds(duration: str) -> int | None:
+    if not duration:
+        return None
+    number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
+    if unit is None or not (number.isascii() and number.isdecimal() and len(number) < 7):
+        raise typer.BadParameter(f"--since {duration!r} is no time; write it as 30s, 10m or 2h")
+    return int(number) * unit
+
+
+def _coloured(line: "LogLine", has_time: bool) -> "Text":
     from rich.text import Text
 
     colour = COLOURS[zlib.crc32(line.worker.encode()) % len(COLOURS)]
-    prefix = Text(f"{line.worker} ", style=colour)
+    prefix = Text(f"{line.time} " if has_time and line.time else "", style="dim")
+    prefix.append(f"{line.worker} ", style=colour)
     return prefix.append(line.text, style="yellow" if line.is_notice else "")
 
 
 def submit(
-    state_dir: StateDir,
+    cluster: Cluster,
     file: Annotated[Path, typer.Argument(metavar="FILE", help='YAML; "-" is the standard input')],
     wait: Annotated[
         bool, typer.Option("--wait", help="wait until each object has succeeded or failed")
@@ -126,8 +182,6 @@ def submit(
     force: Annotated[
         bool, typer.Option("--force", help="take over fields that another client has set")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    namespace: Namespace = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Apply the objects of a file. With --wait, print their progress.
@@ -138,13 +192,13 @@ def submit(
     from edgeai.cli.jobs import submitting
     from edgeai.client.state import state_of
 
-    documents = submitting.read_documents(file, namespace)
+    documents = submitting.read_documents(file, cluster.namespace)
 
     def tell(line: str) -> None:
         typer.echo(printable(line), err=output is Output.JSON)
 
     async def run() -> Any:
-        async with await _client(kubeconfig, state_dir, namespace) as client:
+        async with await cluster.client() as client:
             objects = await submitting.submit(client, documents, tell, is_forced=force)
             if not wait:
                 return 0, [
@@ -159,9 +213,101 @@ def submit(
         raise typer.Exit(code)
 
 
-def _client(
-    kubeconfig: Path | None, state_dir: Path, namespace: str
-) -> Coroutine[Any, Any, "AsyncClient"]:
-    from edgeai.client import AsyncClient
+def wait(
+    cluster: Cluster,
+    job: Job,
+    condition: Annotated[
+        str,
+        typer.Option(
+            "--for", help='"ended", "deleted", or a condition: Running, Succeeded, Running=False'
+        ),
+    ] = "ended",
+    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, help="seconds")] = 600.0,
+    output: ObjectOutputOption = ObjectOutput.TABLE,
+) -> None:
+    """Wait until a job has ended, is deleted, or has a condition.
 
-    return AsyncClient.open(kubeconfig_of(kubeconfig, state_dir), namespace)
+    The exit code is 0 when it is so, 1 when it has ended and failed, and 2 at the deadline.
+    """
+    from edgeai.client.errors import WaitTimeout
+    from edgeai.client.state import state_of
+    from edgeai.client.waiting import END
+
+    async def run(client: "AsyncClient", object_: "AnyResource") -> "AnyResource":
+        return await client.wait(object_, condition, timeout_s=timeout_s)
+
+    try:
+        object_ = _changed(cluster, job, run)
+    except WaitTimeout as error:
+        typer.echo(f"edgeai: {printable(str(error))}", err=True)
+        raise typer.Exit(2) from error
+    result = state_of(object_.object).result if condition == END else ""
+    _tell(object_, result or condition, output)
+    raise typer.Exit(int(result == "failed"))
+
+
+def suspend(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """End the pods of a job until `edgeai resume`. What it has learned stays in its checkpoints."""
+    _tell(_changed(cluster, job, lambda client, one: client.suspend(one)), "suspended", output)
+
+
+def resume(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Let a suspended job run again."""
+    _tell(_changed(cluster, job, lambda client, one: client.resume(one)), "resumed", output)
+
+
+def scale(
+    cluster: Cluster,
+    job: Job,
+    replicas: Annotated[int, typer.Option(min=0, help="the number of workers")],
+    output: ObjectOutputOption = ObjectOutput.TABLE,
+) -> None:
+    """Set the number of workers of a PyTorchJob or a TrainingJob."""
+    change = _changed(cluster, job, lambda client, one: client.scale(one, replicas))
+    _tell(change, f"scaled to {replicas}", output)
+
+
+def delete(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Delete a job, or another object. Its workers go with it."""
+
+    async def run(client: "AsyncClient", object_: "AnyResource") -> "AnyResource":
+        await client.delete(object_)
+        return object_
+
+    _tell(_changed(cluster, job, run), "deleted", output)
+
+
+def _changed(
+    cluster: Cluster,
+    job: list[str],
+    change: Callable[["AsyncClient", "AnyResource"], Awaitable["AnyResource"]],
+) -> "AnyResource":
+    """The object that the words mean, after the change."""
+    from edgeai.cli.jobs.finding import find
+
+    async def run() -> "AnyResource":
+        async with await cluster.client() as client:
+            return await change(client, await find(client, options.job_of(job)))
+
+    return options.run(run())
+
+
+def _tell(object_: "AnyResource", outcome: str, output: ObjectOutput) -> None:
+    if output in (ObjectOutput.TABLE, ObjectOutput.WIDE):
+        typer.echo(printable(f"{object_}: {outcome}"))
+    else:
+        _print([object_], output, is_alone=True)
+
+
+def _print(
+    objects: Sequence["AnyResource"], output: ObjectOutput, *, is_alone: bool = False
+) -> None:
+    """Args: is_alone: the one object, not a list of it"""
+    if output is ObjectOutput.NAME:
+        for one in objects:
+            typer.echo(f"{one.DEFINITION.singular}.{one.type.group}/{one.name}")
+        return
+    items = [one.object for one in objects]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    show = options.print_json if output is ObjectOutput.JSON else options.print_yaml
+    show(items[0] if is_alone else listed)

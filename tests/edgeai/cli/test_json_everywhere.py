@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from edgeai.cli.main import app
-from edgeai.cli.options import Output
+from edgeai.cli.options import ObjectOutput, Output
 from edgeai.demo import stage
 from edgeai.demo.joint_inference.story import Outcome
 from edgeai.demo.stage import DemoFailed, Stage
@@ -30,7 +30,8 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 def test_a_command_has_the_option(name: str) -> None:
     (output,) = [each for each in COMMANDS[name].params if each.name == "output"]
     assert output.opts == ["-o", "--output"]
-    assert output.default is Output.TABLE
+    assert output.default in (Output.TABLE, ObjectOutput.TABLE)
+    assert "json" in list(type(output.default))
 
 
 def test_every_command_is_looked_at() -> None:

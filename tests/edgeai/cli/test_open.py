@@ -132,6 +132,7 @@ async def opening(
     ) -> "asyncio.Task[None]":
         work = open_in_cluster(
             *(file, NAMESPACE),
+            context="",
             account=account,
             port=port,
             show=opened.addresses.append,

@@ -49,9 +49,8 @@ NAME = "digits-classifier-of-the-northern-plant"
 
 def test_jobs_of_one_name_are_told_apart_by_their_kind_and_group() -> None:
     text = shown(job("a", "edgeai.io"), job("a", "sedna.io"), job("b", "sedna.io"))
-    assert "default/a (JointInferenceService.edgeai.io)" in text
-    assert "default/a (JointInferenceService.sedna.io)" in text
-    assert "default/b (" not in text
+    rows = [line.split()[:2] for line in text.splitlines()[2:]]
+    assert rows == [["jis", "default/a"], ["ji", "default/a"], ["ji", "default/b"]]
 
 
 def test_a_federated_job_is_shown_with_its_round_and_its_metrics() -> None:
@@ -119,7 +118,7 @@ def test_what_a_training_job_has_left_behind_is_no_trouble(
 def test_the_name_the_phase_and_the_age_of_a_job_are_never_cut(width: int) -> None:
     text = shown(job(NAME, "edgeai.io") | {"status": LONG_STATUS}, width=width)
     assert re.search(rf"default/{NAME} +Training .* 24h", text), text
-    assert "…" not in text
+    assert text.count("…") == 1, "only the reason, which is long, is shown in short"
 
 
 def test_progress_folds_where_it_has_no_room() -> None:

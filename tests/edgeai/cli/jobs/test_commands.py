@@ -180,7 +180,7 @@ async def test_the_logs_of_all_workers_have_their_names_before_them(
     (line,) = (await run("logs", "digits", "-o", "json")).out.splitlines()
     assert '"node":"edge0","time":"2026-01-01T00:00:01Z"' in line
     none = await run("logs", "digits", "--worker", "cloud")
-    assert (none.code, none.out) == (0, "")
+    assert (none.code, none.out) == (1, "")
     assert "no pod of 'digits' matches --worker cloud, or it has no log yet;" in none.error
 
 
@@ -315,9 +315,10 @@ async def test_the_status_comes_from_the_api_where_there_is_no_rest(
     lines = [line.split() for line in (await run("status")).out.splitlines()]
     assert ["edge0", "no", "session", "-", "?/?", "-"] in lines
     assert ["cloud0", "-", "-", "?/?", "-"] in lines
-    assert [line[:2] for line in lines if line[:1] == ["default/digits"]] == [
-        ["default/digits", "Pending"]
-    ]
+    row = ["jis", "default/digits", "Pending"]
+    assert [line[:3] for line in lines if "default/digits" in line] == [row]
+    assert "digits" in (await run("status", "-n", "default")).out
+    assert "digits" not in (await run("status", "-n", "other")).out
     told = (await run("status", "-o", "json")).json
     assert [each["metadata"]["name"] for each in told["jobs"]] == ["digits"]
     assert [each["connected"] for each in told["nodes"]] == [False, False]
@@ -329,7 +330,7 @@ async def test_completion_knows_the_commands_and_the_jobs(
     await service(client, run)
     await client.apply(Model.of("dog", ModelSpec(url="/a")))  # no job
     answer = await asyncio.to_thread(completed, "edgeai de", 1, cluster.kubeconfig)
-    assert sorted(answer.split()) == ["demo", "describe"]
+    assert sorted(answer.split()) == ["delete", "demo", "describe"]
     answer = await asyncio.to_thread(completed, "edgeai logs d", 2, cluster.kubeconfig)
     assert answer.split() == ["digits"]
     await cluster.stop()

@@ -1,0 +1,62 @@
+"""The table of `edgeai get`: the objects of some kinds."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from edgeai import times
+from edgeai.cli import status
+from edgeai.cli.jobs.finding import find
+from edgeai.client.asynchronous import AnyResource, AsyncClient
+from edgeai.client.objects import CLASSES, types_of
+from edgeai.client.words import resource, types_named
+from edgeai.kube.errors import Forbidden, NotFound
+
+
+async def read(
+    client: AsyncClient, words: Sequence[str], *, all_namespaces: bool = False
+) -> list[AnyResource]:
+    """The objects that "KIND", "KIND NAME" or nothing names, in the order of their kinds and names.
+
+    Raises: UnknownKind, JobNotFound, ApiError; Forbidden when no kind may be listed
+    """
+    if len(words) > 1 or any("/" in word for word in words):
+        return [await find(client, "/".join(words))]
+    jobs = [class_ for class_ in CLASSES if class_.DEFINITION.has_workers]
+    types = types_named(words[0], f"KIND {words[0]!r}") if words else types_of(jobs)
+    namespace = "" if all_namespaces else client.namespace
+    answers = await asyncio.gather(
+        *(client.kube.list(type_, namespace=namespace) for type_ in types), return_exceptions=True
+    )
+    _check(answers)
+    objects = [
+        resource(item)
+        for answer in answers
+        if not isinstance(answer, BaseException)
+        for item in answer.items
+    ]
+    return sorted(objects, key=lambda one: (one.namespace, one.type.kind, one.name))
+
+
+def _check(answers: Sequence[Any]) -> None:
+    """A kind whose definition is not installed, or that the caller may not list, has no objects
+    here, if other kinds can be listed.
+    """
+    failures = [answer for answer in answers if isinstance(answer, BaseException)]
+    for failure in failures:
+        if len(failures) == len(answers) or not isinstance(failure, Forbidden | NotFound):
+            raise failure
+
+
+def table(objects: Iterable[AnyResource], *, has_namespace: bool, is_wide: bool) -> Any:
+    now = times.utc_now()
+    headers = ("KIND", "NAME", "PHASE", "PROGRESS", "AGE", "")
+    headers = ("NAMESPACE", *headers) if has_namespace else headers
+    headers = (*headers[:-1], "GROUP", "UID", "") if is_wide else headers
+    rows = []
+    for one in objects:
+        phase, progress, age, waits = status.job_cells(one.object, now)
+        row: status.Row = (status.word_of(one.object), one.name, phase, progress, age)
+        row = (one.namespace, *row) if has_namespace else row
+        rows.append((*row, *((one.type.group, one.uid) if is_wide else ()), waits))
+    return status.table("", headers, rows)

@@ -1,0 +1,208 @@
+"""`edgeai get`, `wait`, `suspend`, `resume`, `scale` and `delete`, against a real API."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from edgeai.api.resources import Object
+from edgeai.cli.main import in_order
+from edgeai.client import AsyncClient, JointInferenceService, PyTorchJob
+from edgeai.kube.errors import NotFound
+from tests.edgeai.cli.jobs.conftest import Run
+from tests.edgeai.cli.jobs.test_commands import SERVICE
+from tests.edgeai.client.conftest import condition, tell
+from tests.globalmanager.cluster import LocalApi
+
+TRAINING: Final = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: mnist}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: pytorch, image: a}]}}
+"""
+
+
+async def submitted(client: AsyncClient, run: Run, text: str = TRAINING) -> PyTorchJob:
+    assert (await run("submit", "-", text=text)).code == 0
+    return await client.get(PyTorchJob, "mnist")
+
+
+# ---- get -----------------------------------------------------------------------------------------
+
+
+async def test_jobs_are_listed_with_kind_phase_and_what_they_wait_for(
+    client: AsyncClient, run: Run
+) -> None:
+    made = await submitted(client, run)
+    await run("submit", "-", text=SERVICE)
+    await tell(client, made.ref, condition("Stalled", "True", "CrashLoopBackOff", "it crashes"))
+    rows = [line.split() for line in (await run("get")).out.splitlines()]
+    assert rows[0] == ["KIND", "NAME", "PHASE", "PROGRESS", "AGE"]
+    assert [row[:2] for row in rows[1:]] == [
+        ["jis", "digits"],
+        ["PyTorchJob", "mnist"],
+    ]
+    assert "it crashes" in (await run("get")).out
+
+
+async def test_a_kind_and_a_name_choose_what_is_listed(client: AsyncClient, run: Run) -> None:
+    made = await submitted(client, run)
+    await run("submit", "-", text=SERVICE)
+    for words in (["pytorchjob"], ["pytorchjobs", "mnist"], ["pytorchjob/mnist"]):
+        assert (await run("get", *words, "-o", "name")).out == "pytorchjob.kubeflow.org/mnist\n"
+    assert made.uid in (await run("get", "-o", "wide")).out
+    (item,) = (await run("get", "jis", "-o", "json")).json["items"]
+    assert item["kind"] == "JointInferenceService"
+    listed = yaml.safe_load((await run("get", "jis", "-o", "yaml")).out)
+    assert (listed["kind"], listed["items"][0]["spec"]) == ("List", item["spec"])
+
+
+async def test_all_namespaces_are_listed_when_asked_for(client: AsyncClient, run: Run) -> None:
+    await submitted(client, run)
+    assert "mnist" not in (await run("get", "-n", "other")).out
+    rows = [line.split() for line in (await run("get", "-A")).out.splitlines()]
+    assert [row[:3] for row in rows] == [
+        ["NAMESPACE", "KIND", "NAME"],
+        ["default", "PyTorchJob", "mnist"],
+    ]
+
+
+async def test_a_long_reason_is_short_in_a_table_and_whole_on_the_page(
+    client: AsyncClient, run: Run
+) -> None:
+    made = await submitted(client, run)
+    reason = "the pod mnist-worker-0 cannot be scheduled because " + "of that, " * 60 + "END"
+    await tell(client, made.ref, condition("Stalled", "True", "Unschedulable", reason))
+    for command in (["get"], ["status"]):
+        lines = (await run(*command)).out.splitlines()
+        assert max(map(len, lines)) < 240
+    assert "of that, of that" in (await run("describe", "mnist")).out
+
+
+# ---- suspend, resume, scale, delete --------------------------------------------------------------
+
+
+async def test_a_job_is_suspended_and_resumed(client: AsyncClient, run: Run) -> None:
+    await submitted(client, run)
+    for verb, word, value in (("suspend", "suspended", True), ("resume", "resumed", False)):
+        answer = await run(verb, "pytorchjob", "mnist")
+        assert (answer.code, answer.out) == (0, f"PyTorchJob default/mnist: {word}\n")
+        job = await client.get(PyTorchJob, "mnist")
+        assert job.spec.run_policy.suspend is value
+
+
+async def test_a_job_is_scaled(client: AsyncClient, run: Run) -> None:
+    await submitted(client, run)
+    scaled = (await run("scale", "mnist", "--replicas", "5", "-o", "json")).json
+    assert scaled["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["suspend", "digits"], "a JointInferenceService cannot be suspended"),
+        (["scale", "digits", "--replicas", "3"], "a JointInferenceService cannot be scaled"),
+        (["scale", "digits", "--replicas", "1001"], "1001 is not a number from 0 to 1000"),
+        (["resume", "none"], "there is none in namespace default"),
+        (["delete", "pod", "a"], "'pod' is not a kind of edgeai"),
+    ],
+)
+async def test_what_a_job_cannot_is_named(words: list[str], problem: str, run: Run) -> None:
+    await run("submit", "-", text=SERVICE)
+    answer = await run(*words)
+    assert (answer.code, answer.out) == (1, "")
+    assert problem in answer.error
+
+
+async def test_an_object_is_deleted(client: AsyncClient, run: Run) -> None:
+    await run("submit", "-", text=SERVICE)
+    assert (await run("delete", "jis", "digits")).out == (
+        "JointInferenceService default/digits: deleted\n"
+    )
+    with pytest.raises(NotFound):
+        await client.get(JointInferenceService, "digits")
+
+
+async def test_a_change_is_for_the_job_that_was_found_and_for_no_other(
+    client: AsyncClient, run: Run
+) -> None:
+    made = await submitted(client, run)
+    await client.delete(made)
+    await submitted(client, run)
+    for change in (client.suspend(made), client.resume(made), client.scale(made, 3)):
+        with pytest.raises(Exception, match="uid"):
+            await change
+
+
+# ---- wait ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("type_", "code"), [("Succeeded", 0), ("Failed", 1)])
+async def test_a_wait_ends_with_the_result_of_the_job(
+    type_: str, code: int, client: AsyncClient, run: Run
+) -> None:
+    made = await submitted(client, run)
+    waiting = asyncio.create_task(run("wait", "mnist", "--timeout-s", "60"))
+    await tell(client, made.ref, condition(type_, "True", "Because"))
+    answer = await waiting
+    assert (answer.code, answer.out) == (code, f"PyTorchJob default/mnist: {type_.lower()}\n")
+
+
+async def test_a_wait_ends_with_a_condition_or_with_the_deadline(
+    client: AsyncClient, run: Run
+) -> None:
+    made = await submitted(client, run)
+    await tell(client, made.ref, condition("Running", "True", "Because"))
+    assert (await run("wait", "mnist", "--for", "Running")).code == 0
+    late = await run("wait", "mnist", "--for", "Suspended", "--timeout-s", "0.1")
+    assert (late.code, "Suspended did not come within 0.1 s" in late.error) == (2, True)
+    wrong = await run("wait", "mnist", "--for", "a b")
+    assert (wrong.code, "condition 'a b' is none" in wrong.error) == (1, True)
+
+
+async def test_an_object_that_stays_is_waited_for_to_the_deadline(
+    client: AsyncClient, run: Run
+) -> None:
+    await submitted(client, run)
+    late = await run("wait", "mnist", "--for", "deleted", "--timeout-s", "0.1")
+    assert (late.code, "deleted did not come within 0.1 s" in late.error) == (2, True)
+
+
+# ---- which cluster -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "ordered"),
+    [
+        ("-n team get jis", "get jis -n team"),
+        ("--context=a -A -o json get", "get --context=a -A -o json"),
+        ("--kubeconfig f demo joint-inference", "demo joint-inference --kubeconfig f"),
+        ("get -n team", "get -n team"),
+        ("--help", "--help"),
+        ("-n", "-n"),
+        ("", ""),
+    ],
+)
+def test_options_may_stand_before_the_command(line: str, ordered: str) -> None:
+    assert in_order(line.split()) == ordered.split()
+
+
+async def test_a_context_is_used_by_its_name(
+    cluster: LocalApi, client: AsyncClient, run: Run
+) -> None:
+    await submitted(client, run)
+    content: Object = yaml.safe_load(cluster.kubeconfig.read_text())
+    (context,) = content["contexts"]
+    other: Any = {**context["context"], "namespace": "other"}
+    content["contexts"] += [{"name": "other", "context": other}]
+    cluster.kubeconfig.write_text(json.dumps(content))
+    assert "mnist" in (await run("get")).out
+    assert "mnist" not in (await run("get", "--context", "other")).out
+    answer = await run("get", "--context", "none")
+    assert "context 'none' is not among its contexts: " in answer.error
