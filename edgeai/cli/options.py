@@ -72,10 +72,10 @@ Namespace = Annotated[
 ]
 
 
-def _job_names(context: typer.Context, incomplete: str) -> list[str]:
-    from edgeai.cli.jobs.completion import job_names
+def job_names(context: typer.Context, incomplete: str) -> list[str]:
+    from edgeai.cli.jobs import completion
 
-    return job_names(context, incomplete)
+    return completion.job_names(context, incomplete)
 
 
 Job = Annotated[
@@ -83,7 +83,7 @@ Job = Annotated[
     typer.Argument(
         metavar="[KIND] NAME",
         help="like digits, jis digits or jis/digits",
-        autocompletion=_job_names,
+        autocompletion=job_names,
     ),
 ]
 

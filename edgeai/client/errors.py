@@ -39,7 +39,11 @@ class InvalidObject(EdgeAIError):
 
 
 class JobNotFound(EdgeAIError):
-    """No object, or more than one, has the name that a user gave."""
+    """No object has the name that a user gave."""
+
+
+class AmbiguousName(JobNotFound):
+    """More than one object has the name that a user gave."""
 
 
 class WaitTimeout(EdgeAIError):

@@ -1,5 +1,6 @@
 """The words by which people name kinds and jobs: "digits", "jis/digits", "fl.sedna.io/digits"."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,8 +29,15 @@ def types_named(word: str, subject: str) -> tuple[ResourceType, ...]:
         if name in _names(class_, type_) and group in ("", type_.group)
     )
     if not types:
-        raise UnknownKind(subject, word[:_MAX_SHOWN_CHARS], _all_words())
+        near = difflib.get_close_matches(name, kind_words(), n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise UnknownKind(subject, word[:_MAX_SHOWN_CHARS], _all_words() + meant)
     return types
+
+
+def kind_words() -> tuple[str, ...]:
+    """Every kind in the form that a user types: "jis", "pytorchjob"."""
+    return tuple(kind_word(type_.kind, type_.group).lower() for type_ in types_of())
 
 
 def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:

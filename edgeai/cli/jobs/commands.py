@@ -43,7 +43,11 @@ def get(
     cluster: Cluster,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KIND] [NAME]", help="default: the jobs of all kinds"),
+        typer.Argument(
+            metavar="[KIND] [NAME]",
+            help="default: the jobs of all kinds",
+            autocompletion=options.job_names,
+        ),
     ] = None,
     all_namespaces: Annotated[
         bool, typer.Option("-A", "--all-namespaces", help="the objects of all namespaces")
@@ -229,15 +233,20 @@ def wait(
 
     The exit code is 0 when it is so, 1 when it has ended and failed, and 2 at the deadline.
     """
-    from edgeai.client.errors import WaitTimeout
+    from edgeai.client.errors import AmbiguousName, JobNotFound, WaitTimeout
     from edgeai.client.state import state_of
-    from edgeai.client.waiting import END
+    from edgeai.client.waiting import DELETED, END
 
     async def run(client: "AsyncClient", object_: "AnyResource") -> "AnyResource":
         return await client.wait(object_, condition, timeout_s=timeout_s)
 
     try:
         object_ = _changed(cluster, job, run)
+    except JobNotFound as error:
+        if condition != DELETED or isinstance(error, AmbiguousName):
+            raise
+        typer.echo(printable(f"{options.job_of(job)}: there is none"))
+        return
     except WaitTimeout as error:
         typer.echo(f"edgeai: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error

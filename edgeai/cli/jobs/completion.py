@@ -1,7 +1,9 @@
-"""The names of jobs for the completion of the shell. A name that cannot be found is no error."""
+"""The words of a command line for the completion of the shell: kinds, and the names of jobs. A name
+that cannot be found is no error.
+"""
 
 import asyncio
-from pathlib import Path
+import contextlib
 from typing import Final
 
 import typer
@@ -13,36 +15,33 @@ DEADLINE_S: Final = 2.0  # longer, and the user has typed the name
 
 
 def job_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The jobs in the namespace that the command line means, as far as it is typed."""
-    parameters = context.params
-    kubeconfig, state_dir = parameters.get("kubeconfig"), parameters.get("state_dir")
-    try:
-        file = kubeconfig_of(kubeconfig, Path(state_dir or default_state_dir()))
-        return asyncio.run(_names(file, str(parameters.get("namespace") or ""), incomplete))
-    except (EdgeAIError, OSError, TimeoutError):
-        return []
+    """The kinds, where none is typed yet, and the objects in the namespace that the command line
+    means, as far as it is typed.
+    """
+    from edgeai.client.words import kind_words
+
+    typed = context.params.get("job") or context.params.get("words") or []
+    kind = "" if not typed or typed[0] == incomplete else typed[0]
+    words = [] if kind else list(kind_words())
+    # A cluster that does not answer has no names.
+    with contextlib.suppress(EdgeAIError, OSError, TimeoutError):
+        words += asyncio.run(_names(context, kind))
+    return sorted(word for word in words if word.startswith(incomplete))
 
 
-async def _names(kubeconfig: Path, namespace: str, incomplete: str) -> list[str]:
+async def _names(context: typer.Context, kind: str) -> list[str]:
+    from edgeai.cli.jobs.finding import names
     from edgeai.client import AsyncClient
     from edgeai.client.objects import CLASSES, types_of
-    from edgeai.kube.errors import Forbidden, NotFound
+    from edgeai.client.words import types_named
 
+    given = context.params
+    file = kubeconfig_of(given.get("kubeconfig"), given.get("state_dir") or default_state_dir())
     jobs = [class_ for class_ in CLASSES if class_.DEFINITION.has_workers]
+    types = types_named(kind, "KIND") if kind else types_of(jobs)
+    options = {"context": given.get("context") or ""}
     async with (
         asyncio.timeout(DEADLINE_S),
-        await AsyncClient.open(kubeconfig, namespace) as client,
+        await AsyncClient.open(file, given.get("namespace") or "", **options) as client,
     ):
-        lists = (
-            client.kube.list(type_, namespace=client.namespace, metadata_only=True)
-            for type_ in types_of(jobs)
-        )
-        answers = await asyncio.gather(*lists, return_exceptions=True)
-    names = set()
-    for answer in answers:
-        if isinstance(answer, Forbidden | NotFound):
-            continue
-        if isinstance(answer, BaseException):
-            raise answer
-        names |= {str(item["metadata"]["name"]) for item in answer.items}
-    return sorted(name for name in names if name.startswith(incomplete))
+        return await names(client, types)

@@ -1,11 +1,13 @@
 """Finds the object that a user means by "NAME" or "KIND/NAME"."""
 
 import asyncio
+import difflib
+from collections.abc import Iterable
 
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
-from edgeai.api.resources import ObjectRef
+from edgeai.api.resources import ObjectRef, ResourceType
 from edgeai.client.asynchronous import AnyResource, AsyncClient
-from edgeai.client.errors import JobNotFound
+from edgeai.client.errors import AmbiguousName, JobNotFound
 from edgeai.client.words import parse_job, resource
 from edgeai.kube.errors import Forbidden, NotFound
 
@@ -16,7 +18,8 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
     """The object in the namespace of the client. Of several that have the name, a job goes before a
     Model, a Dataset or a scaler.
 
-    Raises: UnknownKind, InvalidName; JobNotFound; Forbidden when the caller may not look; ApiError
+    Raises: UnknownKind, InvalidName; JobNotFound, AmbiguousName; Forbidden when the caller may not
+        look; ApiError
     """
     types, name = parse_job(text)
     refs = [ObjectRef(type_, client.namespace, name) for type_ in types]
@@ -33,12 +36,33 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
         references = " or ".join(
             f"{job.DEFINITION.singular}.{job.type.group}/{name}" for job in jobs
         )
-        raise JobNotFound(f"JOB {name!r} names several objects; write {references}")
+        raise AmbiguousName(f"JOB {name!r} names several objects; write {references}")
     if jobs:
         return jobs[0]
     for failure in failures:
         if isinstance(failure, Forbidden):
             raise failure
     where = f"namespace {client.namespace}"
-    remedy = "`edgeai status` lists the jobs of all namespaces; -n names another one"
+    near = difflib.get_close_matches(name, await names(client, types), n=3)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    remedy = f"{meant}`edgeai get -A` lists the jobs of all namespaces; -n names another one"
     raise JobNotFound(f"JOB {text!r}: there is none in {where}; {remedy}")
+
+
+async def names(client: AsyncClient, types: Iterable[ResourceType]) -> list[str]:
+    """The names of the objects of these types in the namespace of the client, as far as the caller
+    may list them.
+
+    Raises: ApiError
+    """
+    lists = (
+        client.kube.list(type_, namespace=client.namespace, metadata_only=True) for type_ in types
+    )
+    found = set()
+    for answer in await asyncio.gather(*lists, return_exceptions=True):
+        if isinstance(answer, Forbidden | NotFound):
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        found |= {str(item["metadata"]["name"]) for item in answer.items}
+    return sorted(found)

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from edgeai import times
 from edgeai.cli import status
 from edgeai.cli.jobs.finding import find
@@ -48,15 +51,22 @@ def _check(answers: Sequence[Any]) -> None:
             raise failure
 
 
-def table(objects: Iterable[AnyResource], *, has_namespace: bool, is_wide: bool) -> Any:
+def table(objects: Iterable[AnyResource], *, has_namespace: bool, is_wide: bool) -> Table:
     now = times.utc_now()
-    headers = ("KIND", "NAME", "PHASE", "PROGRESS", "AGE", "")
-    headers = ("NAMESPACE", *headers) if has_namespace else headers
-    headers = (*headers[:-1], "GROUP", "UID", "") if is_wide else headers
-    rows = []
+    rows: list[dict[str, str | Text]] = []
     for one in objects:
         phase, progress, age, waits = status.job_cells(one.object, now)
-        row: status.Row = (status.word_of(one.object), one.name, phase, progress, age)
-        row = (one.namespace, *row) if has_namespace else row
-        rows.append((*row, *((one.type.group, one.uid) if is_wide else ()), waits))
-    return status.table("", headers, rows)
+        rows.append(
+            {
+                **({"NAMESPACE": one.namespace} if has_namespace else {}),
+                "KIND": status.word_of(one.object),
+                "NAME": one.name,
+                "PHASE": phase,
+                "PROGRESS": progress,
+                "AGE": age,
+                **({"GROUP": one.type.group, "UID": one.uid} if is_wide else {}),
+                "": waits,
+            }
+        )
+    headers = tuple(rows[0]) if rows else ("KIND", "NAME", "PHASE", "PROGRESS", "AGE", "")
+    return status.table("", headers, [tuple(row.values()) for row in rows])

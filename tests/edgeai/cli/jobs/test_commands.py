@@ -127,7 +127,7 @@ async def test_a_job_in_good_order_waits_for_nothing(client: AsyncClient, run: R
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        ("none", "there is none in namespace default; `edgeai status` lists"),
+        ("none", "there is none in namespace default; `edgeai get -A` lists"),
         ("pods/a", "'pods' is not a kind of edgeai; use one of jointinferenceservice (jis, ji)"),
         ("A B", "JOB 'A B' is invalid"),
         ("jis/\x1b[2J", "is invalid"),
@@ -331,10 +331,14 @@ async def test_completion_knows_the_commands_and_the_jobs(
     await client.apply(Model.of("dog", ModelSpec(url="/a")))  # no job
     answer = await asyncio.to_thread(completed, "edgeai de", 1, cluster.kubeconfig)
     assert sorted(answer.split()) == ["delete", "demo", "describe"]
-    answer = await asyncio.to_thread(completed, "edgeai logs d", 2, cluster.kubeconfig)
+    answer = await asyncio.to_thread(completed, "edgeai logs di", 2, cluster.kubeconfig)
     assert answer.split() == ["digits"]
+    answer = await asyncio.to_thread(completed, "edgeai get j", 2, cluster.kubeconfig)
+    assert answer.split() == ["ji", "jis"]
+    answer = await asyncio.to_thread(completed, "edgeai delete mdl d", 3, cluster.kubeconfig)
+    assert answer.split() == ["dog"]
     await cluster.stop()
-    answer = await asyncio.to_thread(completed, "edgeai logs d", 2, cluster.kubeconfig)
+    answer = await asyncio.to_thread(completed, "edgeai logs di", 2, cluster.kubeconfig)
     assert answer.split() == []
 
 

@@ -111,6 +111,8 @@ async def test_a_job_is_scaled(client: AsyncClient, run: Run) -> None:
         (["scale", "digits", "--replicas", "1001"], "1001 is not a number from 0 to 1000"),
         (["resume", "none"], "there is none in namespace default"),
         (["delete", "pod", "a"], "'pod' is not a kind of edgeai"),
+        (["delete", "pytorchjbo", "a"], "(did you mean pytorchjob?)"),
+        (["describe", "digts"], "did you mean digits? `edgeai get -A` lists"),
     ],
 )
 async def test_what_a_job_cannot_is_named(words: list[str], problem: str, run: Run) -> None:
@@ -172,6 +174,8 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
     await submitted(client, run)
     late = await run("wait", "mnist", "--for", "deleted", "--timeout-s", "0.1")
     assert (late.code, "deleted did not come within 0.1 s" in late.error) == (2, True)
+    gone = await run("wait", "jis", "mnist", "--for", "deleted")
+    assert (gone.code, gone.out) == (0, "jis/mnist: there is none\n")
 
 
 # ---- which cluster -------------------------------------------------------------------------------
