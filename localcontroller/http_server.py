@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._server.join(self)
-        self._abort_after(self._server.idle_s)
+        self._end_after(self._server.idle_s)
 
     def data_received(self, data: bytes) -> None:
         if not self._has_room or self._is_ending or self._is_diverted(data):
@@ -275,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
         if self._parser.our_state is not h11.DONE:
             self._end()
         elif self._parser.their_state is h11.SEND_BODY:
-            self._abort_after(self._server.linger_s)
+            self._end_after(self._server.linger_s)
         else:
             self._read_next()
 
@@ -330,7 +330,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._parser.start_next_cycle()
-        self._abort_after(self._server.idle_s)
+        self._end_after(self._server.idle_s)
         self._transport.resume_reading()
         self._read()
 
@@ -358,7 +358,7 @@ class HttpConnection(asyncio.Protocol):
         a while, because an end with unread bytes could lose the answer.
         """
         self._is_ending = True
-        self._abort_after(self._server.linger_s)
+        self._end_after(self._server.linger_s)
         if self._transport is not None:
             self._transport.resume_reading()
             with contextlib.suppress(OSError, RuntimeError):
@@ -380,9 +380,17 @@ class HttpConnection(asyncio.Protocol):
         other.data_received(first)
         return True
 
-    def _abort_after(self, seconds: float) -> None:
+    def _end_after(self, seconds: float) -> None:
         self._cancel_timer()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end_late)
+
+    def _end_late(self) -> None:
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # the client does not read
+        else:
+            self._transport.close()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

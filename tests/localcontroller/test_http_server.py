@@ -89,7 +89,7 @@ class Client:
             return b""
 
 
-class Node:
+class Served:
     def __init__(self, port: int, api: Api, server: HttpServer) -> None:
         self.port, self.api, self.server = port, api, server
 
@@ -103,21 +103,21 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def serving(*, idle_s: float = PATIENCE_S, linger_s: float = 0.2) -> AsyncIterator[Node]:
+async def serving(*, idle_s: float = PATIENCE_S, linger_s: float = 0.2) -> AsyncIterator[Served]:
     api = Api()
     server = HttpServer(
         api.handle, Metrics(), api="workers", idle_s=idle_s, linger_s=linger_s, stop_s=0.2
     )
     _, port = await server.start("127.0.0.1", 0)
     try:
-        yield Node(port, api, server)
+        yield Served(port, api, server)
     finally:
         api.release.set()
         await server.stop()
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Node]:
+async def node() -> AsyncIterator[Served]:
     async with serving() as node:
         yield node
 
@@ -129,7 +129,7 @@ def request(path: str, *headers: str, method: str = "GET", body: bytes = b"") ->
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def test_a_connection_carries_many_requests(node: Node) -> None:
+async def test_a_connection_carries_many_requests(node: Served) -> None:
     async with node.client() as client:
         for number in range(3):
             client.send(request("/echo?q=1", method="POST", body=b"%d" % number))
@@ -138,7 +138,7 @@ async def test_a_connection_carries_many_requests(node: Node) -> None:
             assert "date" in headers
 
 
-async def test_requests_that_come_together_are_answered_in_turn(node: Node) -> None:
+async def test_requests_that_come_together_are_answered_in_turn(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/wait") + request("/echo") + request("/early"))
         await async_eventually("the first request", lambda: node.api.begun == ["/wait"])
@@ -150,7 +150,7 @@ async def test_requests_that_come_together_are_answered_in_turn(node: Node) -> N
         assert [await client.status() for _ in range(4)] == [200, 200, 403, 404]
 
 
-async def test_a_body_may_come_in_chunks_and_pieces(node: Node) -> None:
+async def test_a_body_may_come_in_chunks_and_pieces(node: Served) -> None:
     async with node.client() as client:
         data = request("/echo", "Transfer-Encoding: chunked", method="POST")
         for byte in data + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n":
@@ -160,7 +160,7 @@ async def test_a_body_may_come_in_chunks_and_pieces(node: Node) -> None:
         assert json.loads(body)[:3] == ["POST", 5, "abcde"]
 
 
-async def test_a_client_that_waits_to_send_its_body_is_asked_for_it(node: Node) -> None:
+async def test_a_client_that_waits_to_send_its_body_is_asked_for_it(node: Served) -> None:
     async with node.client() as client:
         expect = ("Expect: 100-continue", "Content-Length: 2")
         client.send(request("/echo", *expect, method="POST"))
@@ -171,7 +171,7 @@ async def test_a_client_that_waits_to_send_its_body_is_asked_for_it(node: Node) 
         assert await client.status() == 403
 
 
-async def test_a_head_is_answered_without_body(node: Node) -> None:
+async def test_a_head_is_answered_without_body(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/early", method="HEAD") + request("/early"))
         status, headers, _ = await client.answer(has_body=False)
@@ -187,7 +187,7 @@ async def test_a_head_is_answered_without_body(node: Node) -> None:
     ],
     ids=["asked", "HTTP/1.0"],
 )
-async def test_a_connection_ends_when_the_client_asks_for_that(data: bytes, node: Node) -> None:
+async def test_a_connection_ends_when_the_client_asks_for_that(data: bytes, node: Served) -> None:
     async with node.client() as client:
         client.send(data)
         status, headers, _ = await client.answer()
@@ -195,7 +195,7 @@ async def test_a_connection_ends_when_the_client_asks_for_that(data: bytes, node
         assert await client.until_end() == b""
 
 
-async def test_a_body_that_nobody_reads_is_passed_over(node: Node) -> None:
+async def test_a_body_that_nobody_reads_is_passed_over(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/early", "Content-Length: 300000", method="POST"))
         assert await client.status() == 403
@@ -203,14 +203,14 @@ async def test_a_body_that_nobody_reads_is_passed_over(node: Node) -> None:
         assert await client.status() == 200
 
 
-async def test_a_body_that_nobody_reads_and_that_does_not_end_is_cut(node: Node) -> None:
+async def test_a_body_that_nobody_reads_and_that_does_not_end_is_cut(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/early", "Content-Length: 9", method="POST"))
         assert await client.status() == 403
         assert await client.until_end() == b""
 
 
-async def test_the_last_answer_can_be_read_though_the_client_still_sends(node: Node) -> None:
+async def test_the_last_answer_can_be_read_though_the_client_still_sends(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/last", "Content-Length: 5000000", method="POST") + b"x" * 100_000)
         status, headers, _ = await client.answer()
@@ -221,7 +221,7 @@ async def test_the_last_answer_can_be_read_though_the_client_still_sends(node: N
         assert await client.until_end() == b""
 
 
-async def test_a_body_has_a_limit(node: Node) -> None:
+async def test_a_body_has_a_limit(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/echo", method="POST", body=b"x" * MAX_BODY_BYTES))
         assert await client.status() == 200
@@ -245,7 +245,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_a_malformed_head_is_refused_and_logged_without_its_text(
-    case: str, node: Node, capsys: pytest.CaptureFixture[str]
+    case: str, node: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, code = MALFORMED[case]
     for _ in range(2):
@@ -260,7 +260,7 @@ async def test_a_malformed_head_is_refused_and_logged_without_its_text(
     assert "Secret" not in logged
 
 
-async def test_another_version_of_http_is_refused(node: Node) -> None:
+async def test_another_version_of_http_is_refused(node: Served) -> None:
     async with node.client() as client:
         client.send(b"GET /echo HTTP/2.7\r\nHost: a\r\n\r\n")
         assert await client.status() == 505
@@ -268,7 +268,7 @@ async def test_another_version_of_http_is_refused(node: Node) -> None:
     assert node.api.begun == []
 
 
-async def test_a_body_that_is_not_of_http_is_refused_by_the_handler(node: Node) -> None:
+async def test_a_body_that_is_not_of_http_is_refused_by_the_handler(node: Served) -> None:
     async with node.client() as client:
         head = request("/echo", "Transfer-Encoding: chunked", method="POST")
         client.send(head + b"2\r\nab\r\nzz\r\n")
@@ -278,7 +278,7 @@ async def test_a_body_that_is_not_of_http_is_refused_by_the_handler(node: Node) 
         assert await client.until_end() == b""
 
 
-async def test_a_fault_of_the_handler_is_answered_and_the_server_goes_on(node: Node) -> None:
+async def test_a_fault_of_the_handler_is_answered_and_the_server_goes_on(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/fault"))
         status, _, body = await client.answer()
@@ -290,7 +290,7 @@ async def test_a_fault_of_the_handler_is_answered_and_the_server_goes_on(node: N
 
 
 async def test_a_handler_can_end_the_connection_without_an_answer(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node.client() as client:
         client.send(request("/abort") + request("/echo"))
@@ -298,7 +298,7 @@ async def test_a_handler_can_end_the_connection_without_an_answer(
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-async def test_a_request_goes_on_when_its_client_leaves(node: Node) -> None:
+async def test_a_request_goes_on_when_its_client_leaves(node: Served) -> None:
     """What a worker reports is recorded, also if the worker does not wait for the answer."""
     async with node.client() as client:
         client.send(request("/wait"))
@@ -316,7 +316,7 @@ async def test_a_client_that_does_not_read_is_cut() -> None:
         await async_eventually("the end of the connection", lambda: not node.server.connections)
 
 
-async def test_a_request_in_progress_has_time_when_the_server_stops(node: Node) -> None:
+async def test_a_request_in_progress_has_time_when_the_server_stops(node: Served) -> None:
     async with node.client() as client, node.client() as idle:
         client.send(request("/wait"))
         await async_eventually("the request", lambda: node.api.begun == ["/wait"])
@@ -329,7 +329,7 @@ async def test_a_request_in_progress_has_time_when_the_server_stops(node: Node) 
         assert await idle.until_end() == b""
 
 
-async def test_a_request_that_does_not_end_does_not_keep_the_server(node: Node) -> None:
+async def test_a_request_that_does_not_end_does_not_keep_the_server(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/wait"))
         await async_eventually("the request", lambda: node.api.begun == ["/wait"])

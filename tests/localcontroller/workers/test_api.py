@@ -92,7 +92,7 @@ class WorkerApiNode:
 
 @contextlib.asynccontextmanager
 async def running_node(
-    ledger: Ledger, *, max_connections: int = 64, **limits: Any
+    ledger: Ledger, *, max_connections: int = 64, idle_s: float = PATIENCE_S, **limits: Any
 ) -> AsyncIterator[WorkerApiNode]:
     """Args: limits: keyword arguments of WorkerApi"""
     assert await ledger.apply(
@@ -107,7 +107,7 @@ async def running_node(
             node.api.handle,
             node.metrics,
             api="workers",
-            idle_s=1.0,
+            idle_s=idle_s,
             linger_s=0.2,
             stop_s=0.2,
             max_connections=max_connections,
@@ -435,11 +435,12 @@ async def test_a_slow_body_is_cut(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /w/"], ids=["silence", "half a head"])
-async def test_a_connection_without_a_request_is_cut(start: bytes, node: WorkerApiNode) -> None:
-    reader, writer = await node.connect()
-    writer.write(start)
-    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-    writer.close()
+async def test_a_connection_without_a_request_is_cut(start: bytes, ledger: Ledger) -> None:
+    async with running_node(ledger, idle_s=0.2) as node:
+        reader, writer = await node.connect()
+        writer.write(start)
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        writer.close()
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["same", "another"])
