@@ -23,8 +23,10 @@ from localcontroller.metrics import Metrics
 
 log = get_logger(__name__)
 
-MAX_HEAD_BYTES: Final = 16 * 1024  # of a head that comes in more than one piece
 MAX_BODY_BYTES: Final = 64 * 1024
+MAX_HEAD_BYTES: Final = 16 * 1024
+"""Also of a piece that the parser gets, so a head has at most twice as much; and of what the chunks
+of a body add to its data. h11 reads a piece in 11 ms at worst."""
 MAX_CONNECTIONS: Final = 512  # twice the requests that the worker API admits at a time
 BACKLOG: Final = 128  # connections that wait until the server accepts them
 IDLE_S: Final = 30.0
@@ -53,6 +55,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_last: bool = False
+
+
+def framing_problem(head: h11.Request) -> str:
+    """Why the end of the request is not certain, because h11 reads it and another reader may read
+    it otherwise (RFC 9112, 6.3); "" when it is certain.
+    """
+    names = {name for name, _ in head.headers}
+    if b"transfer-encoding" not in names:
+        return ""
+    if b"content-length" in names or head.http_version != b"1.1":
+        return "a body has Content-Length, or Transfer-Encoding: chunked alone, in HTTP/1.1"
+    return ""
 
 
 class Request:
@@ -99,8 +113,11 @@ class Request:
 
 
 def _path(target: bytes) -> str:
+    text = target.decode("ascii", errors="replace")
+    if text.startswith("/"):
+        return text.partition("?")[0]
     try:
-        return urlsplit(target.decode("ascii")).path
+        return urlsplit(text).path
     except ValueError:
         return ""
 
@@ -204,22 +221,30 @@ class HttpServer:
             answer = Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, is_last=True)
         connection.answer(answer)
 
-    def warn(self, error: h11.RemoteProtocolError) -> None:
+    def warn(self, status: int) -> None:
         """Tell of a malformed request without its text, which may hold a secret."""
-        self._malformed.log(server=self._api, status=error.error_status_hint)
+        self._malformed.log(server=self._api, status=status)
 
 
 class HttpConnection(asyncio.Protocol):
-    """The connection of one client: reads its requests, one after another."""
+    """The connection of one client: reads its requests, one after another.
+
+    While a request is answered, or the client does not read its answers, nothing more is read than
+    what has come already: one piece of the event loop, 256 KiB.
+    """
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._unparsed = bytearray()
         self._request: Request | None = None
+        self._request_bytes = 0  # of the head and the body, as they came
         self._has_room = False
         self._may_divert = server.divert is not None
+        self._is_paused = False  # the next request waits for an answer, or for the client to read
+        self._is_full = False  # the client does not read
         self._is_ending = False  # what still comes is read only so that the client reads the answer
 
     @property
@@ -236,14 +261,22 @@ class HttpConnection(asyncio.Protocol):
         self._end_after(self._server.idle_s)
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_room or self._is_ending or self._is_diverted(data):
-            return
-        self._parser.receive_data(data)
-        self._read()
+        if self._has_room and not self._is_ending and not self._is_diverted(data):
+            self._unparsed += data
+            self._parse()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if self._request is None and self._parser.states[h11.SERVER] is h11.DONE:
+            self._read_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._cancel_timer()
+        self._unparsed.clear()
         if self._has_room:
             self._server.leave(self)
             self._server.connections.remove(self)
@@ -267,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
 
     def answer(self, answer: Answer) -> None:
         """Send the answer to the request, and read on: the rest of its body, or the next one."""
-        if self._transport is None:
+        if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(self._encode(answer))
         self._server.connections.set_stage(self, Stage.IDLE)
@@ -297,10 +330,27 @@ class HttpConnection(asyncio.Protocol):
         parts = [head, h11.Data(data=answer.body if has_body else b""), h11.EndOfMessage()]
         return b"".join(self._parser.send(part) or b"" for part in parts)
 
-    def _read(self) -> None:
-        """Take the events of the bytes that have come."""
+    def _parse(self) -> None:
+        """Give what has come to the parser, in pieces, until the next request has to wait."""
+        while self._unparsed and not self._is_paused and not self._is_ending:
+            if self._parser.their_state not in (h11.IDLE, h11.SEND_BODY):
+                self._pause()  # until the request before is answered
+                return
+            if self._parser.their_state is h11.IDLE and not self._request_bytes:
+                # RFC 9112, 2.2: some clients send an empty line after a body.
+                del self._unparsed[: len(self._unparsed) - len(self._unparsed.lstrip(b"\r\n"))]
+            piece = bytes(self._unparsed[:MAX_HEAD_BYTES])
+            del self._unparsed[:MAX_HEAD_BYTES]
+            self._request_bytes += len(piece)
+            if piece and self._request_bytes > MAX_BODY_BYTES + 3 * MAX_HEAD_BYTES:
+                self._pass_over()
+            elif piece:
+                self._parser.receive_data(piece)
+                self._take_events()
+
+    def _take_events(self) -> None:
         try:
-            while (event := self._parser.next_event()) is not h11.NEED_DATA:
+            while not self._is_ending and (event := self._parser.next_event()) is not h11.NEED_DATA:
                 match event:
                     case h11.Request():
                         self._begin(event)
@@ -311,30 +361,50 @@ class HttpConnection(asyncio.Protocol):
                     case h11.EndOfMessage():  # the rest of a body that is answered already
                         self._read_next()
                         return
-                    case h11.PAUSED:  # the next request waits for the answer to this one
-                        self._pause()
+                    case h11.PAUSED:
                         return
         except h11.RemoteProtocolError as error:
             self._refuse(error)
 
     def _begin(self, head: h11.Request) -> None:
         self._cancel_timer()
+        status = 0
         if head.http_version not in _VERSIONS:
-            self.answer(Answer(status=HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, is_last=True))
+            status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+        elif framing_problem(head):
+            status = HTTPStatus.BAD_REQUEST
+        if status:
+            self._server.warn(status)
+            self.answer(Answer(status=status, is_last=True))
             return
         self._request = Request(self, head)
         self._server.connections.set_stage(self, Stage.READING)
         self._server.begin(self, self._request)
 
+    def _pass_over(self) -> None:
+        """The request is too long. Read no more of it, until it is answered."""
+        if self._request is None:  # it is answered
+            self._end()
+            return
+        self._request.end(BodyTooLarge(f"a body has at most {MAX_BODY_BYTES} bytes"))
+        self._pause()
+
     def _read_next(self) -> None:
-        if self._transport is None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._end_after(self._server.idle_s)
+        if self._is_full:
+            self._pause()
             return
         self._parser.start_next_cycle()
-        self._end_after(self._server.idle_s)
+        self._request_bytes = len(self._parser.trailing_data[0])
+        self._is_paused = False
         self._transport.resume_reading()
-        self._read()
+        self._take_events()
+        self._parse()
 
     def _pause(self) -> None:
+        self._is_paused = True
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -342,13 +412,14 @@ class HttpConnection(asyncio.Protocol):
         """Answer what is not of HTTP/1.1, and end the connection. A handler that waits for the
         body sends the answer itself.
         """
-        self._server.warn(error)
+        self._server.warn(error.error_status_hint)
+        self._unparsed.clear()
         if self._request is not None:
             self._request.end(BrokenBody("the body is not of HTTP/1.1"))
+            self._pause()
         elif self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self._transport:
-            self._transport.write(
-                self._encode(Answer(status=error.error_status_hint, is_last=True))
-            )
+            refusal = Answer(status=error.error_status_hint, is_last=True)
+            self._transport.write(self._encode(refusal))
             self._end()
         else:
             self.abort()
@@ -358,11 +429,15 @@ class HttpConnection(asyncio.Protocol):
         a while, because an end with unread bytes could lose the answer.
         """
         self._is_ending = True
-        self._end_after(self._server.linger_s)
-        if self._transport is not None:
-            self._transport.resume_reading()
-            with contextlib.suppress(OSError, RuntimeError):
-                self._transport.write_eof()
+        self._unparsed.clear()
+        transport = self._transport
+        if transport is None:
+            return
+        is_read = not transport.get_write_buffer_size()
+        self._end_after(self._server.linger_s if is_read else self._server.idle_s)
+        transport.resume_reading()
+        with contextlib.suppress(OSError, RuntimeError):
+            transport.write_eof()
 
     def _is_diverted(self, first: bytes) -> bool:
         divert, self._may_divert = self._server.divert if self._may_divert else None, False

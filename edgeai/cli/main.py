@@ -141,8 +141,10 @@ def open_console(
 
     cluster = environment.target(kubeconfig, state_dir)
     if isinstance(cluster, environment.Environment):
-        show(login_address(cluster.rest_url(), cluster.api.token))
-        return
+        if not context:
+            show(login_address(cluster.rest_url(), cluster.api.token))
+            return
+        cluster = cluster.kubeconfig
     options.run(
         open_in_cluster(
             *(cluster, namespace),
@@ -333,11 +335,13 @@ def in_order(words: list[str]) -> list[str]:
         name, has_value, _ = words[end].partition("=")
         if name in _OF_CLUSTER:
             end += 1 if has_value else 2
-        elif name in ("-A", "--all-namespaces"):
+        elif name in ("-A", "--all-namespaces") or name[:2] in ("-n", "-o"):
             end += 1
         else:
             break
-    return [*words[end:], *words[:end]]
+    command, options_ = words[end:], words[:end]
+    place = command.index("--") if "--" in command else len(command)
+    return [*command[:place], *options_, *command[place:]]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -88,7 +88,7 @@ Job = Annotated[
 ]
 
 
-def job_of(words: list[str]) -> str:
+def job_of(words: Sequence[str]) -> str:
     """The words of a Job as one: NAME or KIND/NAME."""
     if len(words) > 2:
         raise typer.BadParameter(f"{' '.join(words)!r} is more than a kind and a name")

@@ -3,6 +3,7 @@
 What is named here is public; the modules below are not.
 """
 
+from edgeai.api.actions import NotPossible
 from edgeai.api.dataset import DatasetSpec
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
@@ -53,6 +54,7 @@ __all__ = [
     "LogLine",
     "Model",
     "ModelSpec",
+    "NotPossible",
     "ObjectGone",
     "PyTorchJob",
     "PyTorchJobSpec",

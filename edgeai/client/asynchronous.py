@@ -20,6 +20,8 @@ from edgeai.client.state import State
 from edgeai.client.strictness import spec_refusal, unknown_fields
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
 from edgeai.client.words import check_document, resource
+from edgeai.errors import InvalidName
+from edgeai.ids import is_subdomain
 from edgeai.kube.errors import ApiError
 from edgeai.kube.remedies import OF_A_COMMAND
 from edgeai.kube.sender import ClientSettings
@@ -72,8 +74,10 @@ class AsyncClient:
             kubeconfig: None: $KUBECONFIG, else the local cluster's, else ~/.kube/config
             namespace: "" for the namespace of the context
             context: "" for the current context
-        Raises: SettingsError, which names the file and its fault
+        Raises: SettingsError, which names the file and its fault; InvalidName
         """
+        if namespace and not is_subdomain(namespace):
+            raise InvalidName("namespace", namespace, "letters, digits and -")
         path = None if kubeconfig is None else Path(kubeconfig)
         file = kubeconfig_of(path, default_state_dir())
         kube = await UserClient.from_kubeconfig(file, OF_A_USER, context=context)
@@ -169,7 +173,10 @@ class AsyncClient:
 
         Raises: NotPossible for a kind that has no number of workers, or for a wrong number
         """
-        return await self._change(job, actions.scale(job.DEFINITION, job.uid, replicas))
+        patch = actions.scale(job.DEFINITION, job.uid, replicas)
+        if actions.replicas_of(job.DEFINITION, job.object) is None:
+            raise actions.NotPossible(f"{job} has no workers whose number is set, only a master")
+        return await self._change(job, patch)
 
     async def _change(self, job: R, patch: Object) -> R:
         """Raises: Conflict when another object has the name"""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
 from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
@@ -89,7 +90,9 @@ class WebSource:
         where = f"spec.url: {redacted_source_url(self._url)}"
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
         try:
-            response = await session.get(self._url, headers=conditions, max_redirects=MAX_REDIRECTS)
+            response = await session.get(
+                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=system_tls()
+            )
         except aiohttp.TooManyRedirects as error:
             text = f"{where}: more than {MAX_REDIRECTS} redirections"
             raise SourceError("Unavailable", text) from error

@@ -15,6 +15,7 @@ import h11
 import msgspec
 
 from edgeai.errors import EdgeAIError
+from localcontroller.http_server import framing_problem
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Also of a line between chunks, and of a trailer."""
@@ -115,8 +116,8 @@ def parse(head: bytes) -> ProxyRequest:
     is_connect = request.method == b"CONNECT"
     host, port, path = (_authority if is_connect else _absolute)(request.target)
     is_tunnel = is_connect or bool(_values(headers, _UPGRADE))
-    if not is_tunnel:
-        _check_framing(request, headers)
+    if not is_tunnel and (problem := framing_problem(request)):
+        raise MalformedRequest(problem)
     return ProxyRequest(
         is_connect=is_connect,
         host=host,
@@ -133,15 +134,6 @@ def parse(head: bytes) -> ProxyRequest:
 def _values(headers: list[tuple[bytes, bytes]], lowercase_name: bytes) -> list[bytes]:
     """Args: lowercase_name: the name of the header, in lower case"""
     return [value for name, value in headers if name.lower() == lowercase_name]
-
-
-def _check_framing(request: h11.Request, headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what h11 reads and another reader may read otherwise (RFC 9112, 6.3)."""
-    if not _values(headers, b"transfer-encoding"):
-        return
-    if _values(headers, b"content-length") or request.http_version != b"1.1":
-        reason = "a body has Content-Length, or Transfer-Encoding: chunked alone, in HTTP/1.1"
-        raise MalformedRequest(reason)
 
 
 def _credentials(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:

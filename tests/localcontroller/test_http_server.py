@@ -117,9 +117,11 @@ async def serving(*, idle_s: float = PATIENCE_S, linger_s: float = 0.2) -> Async
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Served]:
+async def node(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Served]:
     async with serving() as node:
         yield node
+    # asyncio logs what a protocol raises.
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
 
 
 def request(path: str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
@@ -197,10 +199,18 @@ async def test_a_connection_ends_when_the_client_asks_for_that(data: bytes, node
 
 async def test_a_body_that_nobody_reads_is_passed_over(node: Served) -> None:
     async with node.client() as client:
-        client.send(request("/early", "Content-Length: 300000", method="POST"))
+        client.send(request("/early", "Content-Length: 60000", method="POST"))
         assert await client.status() == 403
-        client.send(b"x" * 300_000 + request("/echo"))
+        client.send(b"x" * 60_000 + request("/echo"))
         assert await client.status() == 200
+
+
+async def test_a_long_body_that_nobody_reads_ends_the_connection(node: Served) -> None:
+    async with node.client() as client:
+        client.send(request("/early", method="POST", body=b"x" * 300_000) + request("/echo"))
+        assert await client.status() == 403
+        assert await client.until_end() == b""
+    assert node.api.begun == ["/early"]
 
 
 async def test_a_body_that_nobody_reads_and_that_does_not_end_is_cut(node: Served) -> None:
@@ -278,6 +288,73 @@ async def test_a_body_that_is_not_of_http_is_refused_by_the_handler(node: Served
         assert await client.until_end() == b""
 
 
+async def test_what_comes_after_a_malformed_body_takes_no_memory(node: Served) -> None:
+    """While a handler is at work that does not wait for the body."""
+    async with node.client() as client:
+        head = request("/wait", "Transfer-Encoding: chunked", method="POST")
+        client.send(head + b"zz\r\n" + b"x" * 50_000_000)
+        await async_eventually("the request", lambda: node.api.begun == ["/wait"])
+        for _ in range(100):  # time enough to read more, if it is read
+            await asyncio.sleep(0)
+        assert client.writer.transport.get_write_buffer_size() > 40_000_000
+        node.api.release.set()
+        assert await client.status() == 200
+
+
+async def test_a_body_in_tiny_chunks_has_a_limit_too(node: Served) -> None:
+    async with node.client() as client:
+        head = request("/echo", "Transfer-Encoding: chunked", method="POST")
+        client.send(head + b"1\r\nx\r\n" * 60_000 + b"0\r\n\r\n")
+        assert await client.status() == 413
+        assert await client.until_end() == b""
+
+
+async def test_answers_that_nobody_reads_hold_up_the_next_request(node: Served) -> None:
+    async with node.client() as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(request("/large") * 20)
+        await async_eventually("the first answer", lambda: node.api.ended)
+        for _ in range(100):  # time enough for others
+            await asyncio.sleep(0)
+        assert len(node.api.begun) < 5
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert [len((await client.answer())[2]) for _ in range(20)] == [8_000_000] * 20
+
+
+async def test_the_last_answer_has_time_to_be_read() -> None:
+    async with serving(linger_s=0.1) as node, node.client() as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(request("/large", "Connection: close"))
+        await async_eventually("the answer", lambda: node.api.ended)
+        await asyncio.sleep(0.5)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len((await client.answer())[2]) == 8_000_000
+
+
+async def test_an_empty_line_before_a_request_is_ignored(node: Served) -> None:
+    async with node.client() as client:
+        for _ in range(2):
+            client.send(b"\r\n\r\n" + request("/early"))
+            assert await client.status() == 403
+    assert len(node.api.begun) == 2
+
+
+async def test_a_request_is_never_read_as_two(node: Served) -> None:
+    both = ("Transfer-Encoding: chunked", "Content-Length: 5")
+    async with node.client() as client:
+        client.send(request("/echo", *both, method="POST") + b"0\r\n\r\n" + request("/smuggled"))
+        assert await client.status() == 400
+        assert await client.until_end() == b""
+    assert node.api.begun == []
+
+
+@pytest.mark.parametrize("path", ["/echo?a=/b", "http://node/echo", "http://node/echo?q"])
+async def test_a_target_is_a_path_with_or_without_more(path: str, node: Served) -> None:
+    async with node.client() as client:
+        client.send(request(path) + request("//node/echo"))
+        assert [await client.status(), await client.status()] == [200, 404]
+
+
 async def test_a_fault_of_the_handler_is_answered_and_the_server_goes_on(node: Served) -> None:
     async with node.client() as client:
         client.send(request("/fault"))
@@ -295,6 +372,7 @@ async def test_a_handler_can_end_the_connection_without_an_answer(
     async with node.client() as client:
         client.send(request("/abort") + request("/echo"))
         assert await client.until_end() == b""
+    assert node.api.begun == ["/abort"]
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 

@@ -57,6 +57,10 @@ def get(
     """List jobs, or the objects of one kind: phase, progress and what they wait for."""
     from edgeai.cli.jobs import listing
 
+    named = listing.is_named(words or [])
+    if named and all_namespaces:
+        raise typer.BadParameter("-A lists a kind, and does not find a name; leave out one of both")
+
     async def read() -> Any:
         async with await cluster.client() as client:
             return await listing.read(client, words or [], all_namespaces=all_namespaces)
@@ -68,7 +72,7 @@ def get(
         )
         options.console().print(table, crop=False)
     else:
-        _print(objects, output)
+        _print(objects, output, is_alone=named)
 
 
 def describe(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) -> None:
@@ -150,17 +154,21 @@ def logs(
 
     if not options.run(read()):
         remedy = f"see `edgeai describe {name}`"
-        if worker:
+        if since or previous or tail is not None:
+            typer.echo("edgeai: there are no such lines", err=True)
+        elif worker:
             problem = f"no pod of {name!r} matches --worker {worker}, or it has no log yet"
             raise EdgeAIError(f"{problem}; {remedy}")
-        typer.echo(printable(f"edgeai: no pod has a log yet; {remedy}"), err=True)
+        else:
+            typer.echo(printable(f"edgeai: no pod has a log yet; {remedy}"), err=True)
 
 
 def _seconds(duration: str) -> int | None:
     if not duration:
         return None
     number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
-    if unit is None or not (number.isascii() and number.isdecimal() and len(number) < 7):
+    is_number = number.isascii() and number.isdecimal() and len(number) < 7
+    if unit is None or not is_number or int(number) == 0:
         raise typer.BadParameter(f"--since {duration!r} is no time; write it as 30s, 10m or 2h")
     return int(number) * unit
 
@@ -245,7 +253,10 @@ def wait(
     except JobNotFound as error:
         if condition != DELETED or isinstance(error, AmbiguousName):
             raise
-        typer.echo(printable(f"{options.job_of(job)}: there is none"))
+        if output is ObjectOutput.JSON:
+            options.print_json(None)
+        elif output in (ObjectOutput.TABLE, ObjectOutput.WIDE):
+            typer.echo(printable(f"{options.job_of(job)}: there is none"))
         return
     except WaitTimeout as error:
         typer.echo(f"edgeai: {printable(str(error))}", err=True)

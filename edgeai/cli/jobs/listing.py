@@ -10,6 +10,7 @@ from rich.text import Text
 from edgeai import times
 from edgeai.cli import status
 from edgeai.cli.jobs.finding import find
+from edgeai.cli.options import job_of
 from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.objects import CLASSES, types_of
 from edgeai.client.words import resource, types_named
@@ -21,12 +22,16 @@ async def read(
 ) -> list[AnyResource]:
     """The objects that "KIND", "KIND NAME" or nothing names, in the order of their kinds and names.
 
-    Raises: UnknownKind, JobNotFound, ApiError; Forbidden when no kind may be listed
+    Raises: BadParameter, UnknownKind, JobNotFound, ApiError; Forbidden when no kind may be listed
     """
-    if len(words) > 1 or any("/" in word for word in words):
-        return [await find(client, "/".join(words))]
+    if is_named(words):
+        return [await find(client, job_of(words))]
     jobs = [class_ for class_ in CLASSES if class_.DEFINITION.has_workers]
-    types = types_named(words[0], f"KIND {words[0]!r}") if words else types_of(jobs)
+    types = (
+        types_named(words[0], f"KIND {words[0]!r}, before which no name stands")
+        if words
+        else types_of(jobs)
+    )
     namespace = "" if all_namespaces else client.namespace
     answers = await asyncio.gather(
         *(client.kube.list(type_, namespace=namespace) for type_ in types), return_exceptions=True
@@ -39,6 +44,11 @@ async def read(
         for item in answer.items
     ]
     return sorted(objects, key=lambda one: (one.namespace, one.type.kind, one.name))
+
+
+def is_named(words: Sequence[str]) -> bool:
+    """Whether the words name one object, not all of a kind."""
+    return len(words) > 1 or any("/" in word for word in words)
 
 
 def _check(answers: Sequence[Any]) -> None:

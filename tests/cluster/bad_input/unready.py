@@ -14,8 +14,9 @@ from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 USER: Final = "gm"
+REPLICA: Final = "gm"
 FLAGS: Final = (
-    *("--watch-s", "2", "--replica-name", "gm"),
+    *("--watch-s", "2", "--replica-name", REPLICA),
     *("--lease-duration-s", "6", "--lease-renew-deadline-s", "4", "--lease-retry-s", "0.5"),
 )
 
@@ -46,7 +47,7 @@ class UnreadyManager:
         return [
             json.dumps(line)
             for line in self.log()[since:]
-            if line["level"] != "info" and line["event"] != "replica is silent"
+            if line["level"] != "info" and line.get("replica", REPLICA) == REPLICA
         ]
 
     def patches(self) -> float:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -31,9 +32,11 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Answer, host: str = "127.0.0.1") -> AsyncIterator[Server]:
+async def serving(
+    answer: Answer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
     server = Server(answer)
-    async with http_server.serving(server.handle, host) as server.url:
+    async with http_server.serving(server.handle, host, tls) as server.url:
         try:
             yield server
         finally:

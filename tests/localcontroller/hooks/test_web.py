@@ -2,11 +2,14 @@
 
 import asyncio
 import gzip
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.dataset import DatasetOptions
 from localcontroller.hooks.sources import DatasetTimeouts
@@ -15,6 +18,7 @@ from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import report_of
 from tests.localcontroller.hooks.server import Answer, serving
 from tests.localcontroller.hooks.world import watching
+from tests.support.certificates import Authority
 
 TEXT = "x\n1\n2\n"
 
@@ -54,6 +58,22 @@ async def test_a_file_is_sent_again_only_when_it_changed(case: str, ledger: Ledg
         content.headers = {name: f"{value} new" for name, value in content.headers.items()}
         await world.check_again()
         assert await world.samples() == 3
+
+
+async def test_a_server_behind_https_is_trusted_by_the_cas_of_the_system(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where aiohttp was loaded without CAs."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", alternative="IP:127.0.0.1", usage="serverAuth")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    system_tls.cache_clear()
+    async with serving(Content(), tls=tls) as server, watching(ledger) as world:
+        await world.hold(url=f"{server.url}/a.csv")
+        assert await world.samples() == 2
+    system_tls.cache_clear()
 
 
 async def test_the_body_of_a_server_that_ignores_conditions_is_not_counted_again(

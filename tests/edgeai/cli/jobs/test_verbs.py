@@ -57,6 +57,9 @@ async def test_a_kind_and_a_name_choose_what_is_listed(client: AsyncClient, run:
     for words in (["pytorchjob"], ["pytorchjobs", "mnist"], ["pytorchjob/mnist"]):
         assert (await run("get", *words, "-o", "name")).out == "pytorchjob.kubeflow.org/mnist\n"
     assert made.uid in (await run("get", "-o", "wide")).out
+    assert (await run("get", "jis", "digits", "-o", "json")).json["kind"] == (
+        "JointInferenceService"
+    )
     (item,) = (await run("get", "jis", "-o", "json")).json["items"]
     assert item["kind"] == "JointInferenceService"
     listed = yaml.safe_load((await run("get", "jis", "-o", "yaml")).out)
@@ -66,7 +69,7 @@ async def test_a_kind_and_a_name_choose_what_is_listed(client: AsyncClient, run:
 async def test_all_namespaces_are_listed_when_asked_for(client: AsyncClient, run: Run) -> None:
     await submitted(client, run)
     assert "mnist" not in (await run("get", "-n", "other")).out
-    rows = [line.split() for line in (await run("get", "-A")).out.splitlines()]
+    rows = [line.split() for line in (await run("get", "-A", "-n", "other")).out.splitlines()]
     assert [row[:3] for row in rows] == [
         ["NAMESPACE", "KIND", "NAME"],
         ["default", "PyTorchJob", "mnist"],
@@ -82,7 +85,10 @@ async def test_a_long_reason_is_short_in_a_table_and_whole_on_the_page(
     for command in (["get"], ["status"]):
         lines = (await run(*command)).out.splitlines()
         assert max(map(len, lines)) < 240
-    assert "of that, of that" in (await run("describe", "mnist")).out
+    assert "END" not in (await run("get")).out
+    page = (await run("describe", "mnist", "-o", "json")).json
+    assert "of that, of that" in page["waitsFor"][0]
+    assert len(page["waitsFor"][0]) > 200
 
 
 # ---- suspend, resume, scale, delete --------------------------------------------------------------
@@ -111,6 +117,8 @@ async def test_a_job_is_scaled(client: AsyncClient, run: Run) -> None:
         (["scale", "digits", "--replicas", "1001"], "1001 is not a number from 0 to 1000"),
         (["resume", "none"], "there is none in namespace default"),
         (["delete", "pod", "a"], "'pod' is not a kind of edgeai"),
+        (["delete", "jis/digits", "-n", "x/../default"], "namespace 'x/../default' is invalid"),
+        (["get", "digits"], "'digits' is not a kind of edgeai"),
         (["delete", "pytorchjbo", "a"], "(did you mean pytorchjob?)"),
         (["describe", "digts"], "did you mean digits? `edgeai get -A` lists"),
     ],
@@ -151,9 +159,34 @@ async def test_a_wait_ends_with_the_result_of_the_job(
 ) -> None:
     made = await submitted(client, run)
     waiting = asyncio.create_task(run("wait", "mnist", "--timeout-s", "60"))
+    await asyncio.sleep(1)  # the command may open its watch; if not, it finds the end at once
+    assert not waiting.done()
     await tell(client, made.ref, condition(type_, "True", "Because"))
     answer = await waiting
     assert (answer.code, answer.out) == (code, f"PyTorchJob default/mnist: {type_.lower()}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["get", "jis", "digits", "-A"], "-A lists a kind"),
+        (["get", "a", "b", "c"], "'a b c' is more than a kind and a name"),
+        (["logs", "digits", "--since", "0s"], "'0s' is no time; write it as 30s, 10m or 2h"),
+        (["logs", "digits", "--since", "ten"], "'ten' is no time"),
+        (["logs", "digits", "-f", "-p"], "leave out -f or -p"),
+        (["scale", "digits"], "Missing option '--replicas'"),
+    ],
+)
+async def test_a_line_that_is_wrong_is_explained(words: list[str], problem: str, run: Run) -> None:
+    answer = await run(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in " ".join(answer.error.split())
+
+
+async def test_a_job_without_workers_is_not_scaled(client: AsyncClient, run: Run) -> None:
+    await submitted(client, run, TRAINING.replace("Worker:", "Master:").replace("replicas: 2", ""))
+    answer = await run("scale", "mnist", "--replicas", "2")
+    assert "PyTorchJob default/mnist has no workers whose number is set" in answer.error
 
 
 async def test_a_wait_ends_with_a_condition_or_with_the_deadline(
@@ -174,8 +207,10 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
     await submitted(client, run)
     late = await run("wait", "mnist", "--for", "deleted", "--timeout-s", "0.1")
     assert (late.code, "deleted did not come within 0.1 s" in late.error) == (2, True)
-    gone = await run("wait", "jis", "mnist", "--for", "deleted")
-    assert (gone.code, gone.out) == (0, "jis/mnist: there is none\n")
+    gone = ("wait", "jis", "mnist", "--for", "deleted")
+    assert (await run(*gone)).out == "jis/mnist: there is none\n"
+    assert (await run(*gone, "-o", "json")).json is None
+    assert (await run(*gone, "-o", "name")).out == ""
 
 
 # ---- which cluster -------------------------------------------------------------------------------
@@ -188,6 +223,8 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
         ("--context=a -A -o json get", "get --context=a -A -o json"),
         ("--kubeconfig f demo joint-inference", "demo joint-inference --kubeconfig f"),
         ("get -n team", "get -n team"),
+        ("-nteam -ojson get", "get -nteam -ojson"),
+        ("-n team get -- jis", "get -n team -- jis"),
         ("--help", "--help"),
         ("-n", "-n"),
         ("", ""),
