@@ -22,6 +22,7 @@ from edgeai.client.errors import (
     UnknownKind,
     WaitTimeout,
 )
+from edgeai.client.handles import Job, JobFailed
 from edgeai.client.logs import LogLine
 from edgeai.client.objects import (
     Dataset,
@@ -35,7 +36,9 @@ from edgeai.client.objects import (
     TFJob,
     TrainingJob,
 )
+from edgeai.client.program import NotShippable
 from edgeai.client.state import State, state_of
+from edgeai.client.training import train
 from edgeai.client.words import resource
 
 __all__ = [
@@ -48,6 +51,8 @@ __all__ = [
     "FederatedLearningJob",
     "FederatedLearningJobSpec",
     "InvalidObject",
+    "Job",
+    "JobFailed",
     "JobNotFound",
     "JointInferenceService",
     "JointInferenceServiceSpec",
@@ -55,6 +60,7 @@ __all__ = [
     "Model",
     "ModelSpec",
     "NotPossible",
+    "NotShippable",
     "ObjectGone",
     "PyTorchJob",
     "PyTorchJobSpec",
@@ -72,4 +78,5 @@ __all__ = [
     "WaitTimeout",
     "resource",
     "state_of",
+    "train",
 ]

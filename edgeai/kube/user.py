@@ -24,6 +24,7 @@ from edgeai.kube.sender import ApiRequest, request_for
 
 SERVICE_ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
 PROTOCOL: Final = "v4.channel.k8s.io"
+_LOCAL: Final = "+localcluster"
 _VERSION: Final = re.compile(r"v([0-9]{1,4})\.([0-9]{1,4})")
 _DATA, _ERROR = range(2)
 _PORT_BYTES: Final = 2
@@ -47,6 +48,8 @@ class About(msgspec.Struct, frozen=True):
     version: Version | None
     clock: datetime | None
     """Its time at the answer, to the second."""
+    is_local: bool = False
+    """Whether it is the local cluster of `edgeai up`, whose pods are processes of this machine."""
 
 
 class UserClient(KubeClient):
@@ -79,7 +82,7 @@ class UserClient(KubeClient):
             raise self._sender.malformed(request, problem) from error
         match = _VERSION.match(str(text))
         version = Version(int(match[1]), int(match[2])) if match else None
-        return About(version, _time_of(date))
+        return About(version, _time_of(date), is_local=str(text).endswith(_LOCAL))
 
     async def forward(
         self,

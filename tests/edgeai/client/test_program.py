@@ -1,0 +1,150 @@
+"""A function of a user becomes a program, or the reason why not is named."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeai.client.program import MAX_CHARS, NotShippable, container, program_of
+
+GLOBAL = 3
+
+
+def run(
+    function: Callable[..., object], arguments: dict[str, Any], *launcher: str, directory: Path
+) -> subprocess.CompletedProcess[str]:
+    """As a pod runs it."""
+    made = container(
+        program_of(function, arguments), python=sys.executable, requirements=[], launcher=launcher
+    )
+    # As the kubelet gives them to the process.
+    variables = {one["name"]: one["value"].replace("$$", "$") for one in made["env"]}
+    environment = {**os.environ, **variables, "TMPDIR": str(directory)}
+    return subprocess.run(
+        made["command"], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def trained(epochs: int, *, note: str = "é $(HOME) $$ ${X} `'\"", rate: float = 0.5) -> None:
+    """Has a docstring."""
+    import json
+
+    def each(n: int) -> int:
+        return n + 1
+
+    print(json.dumps([each(epochs), note, rate, trained.__name__]))
+
+
+def test_the_program_calls_the_function_with_its_arguments(tmp_path: Path) -> None:
+    done = run(trained, {"epochs": 3, "rate": 0.25}, directory=tmp_path)
+    assert done.stdout == ('[4, "\\u00e9 $(HOME) $$ ${X} `\'\\"", 0.25, "trained"]\n'), done.stderr
+
+
+def test_a_method_of_a_class_in_a_function_is_no_global(tmp_path: Path) -> None:
+    def nested() -> None:
+        class Model:
+            size = 3
+            largest = size
+
+            def double(self) -> int:
+                return self.size * 2
+
+        print(Model().double(), [size + 1 for size in range(2)])
+
+    assert run(nested, {}, directory=tmp_path).stdout == "6 [1, 2]\n"
+
+
+def test_an_error_names_the_line_of_the_function(tmp_path: Path) -> None:
+    def failing() -> None:
+        raise ValueError("no data")
+
+    done = run(failing, {}, directory=tmp_path)
+    assert done.returncode == 1
+    assert "in failing" in done.stderr
+    assert "raise ValueError('no data')" in done.stderr
+
+
+def test_a_launcher_gets_the_program_as_a_file(tmp_path: Path) -> None:
+    def located() -> None:
+        print(__name__)
+
+    done = run(located, {}, "-X", "utf8", directory=tmp_path)
+    assert done.stdout == "__main__\n", done.stderr
+
+
+def uses_a_global() -> int:
+    return GLOBAL
+
+
+def has_a_default_from_outside(number: int = GLOBAL) -> int:
+    return number
+
+
+async def waits() -> None:
+    pass
+
+
+def decorator(function: Any) -> Any:
+    return function
+
+
+@decorator
+def decorated() -> None:
+    pass
+
+
+def around() -> Callable[[], int]:
+    number = 3
+
+    def inside() -> int:
+        return number
+
+    return inside
+
+
+def made_by_exec() -> Any:
+    names: dict[str, Any] = {}
+    exec("def made():\n    pass\n", names)
+    return names["made"]
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (uses_a_global, "uses 'GLOBAL' from outside of it; import or define it inside"),
+        (has_a_default_from_outside, "uses 'GLOBAL' from outside of it"),
+        (around(), "uses 'number' of the function around it"),
+        (waits, "is a lambda or `async`; use `def`"),
+        (lambda: None, "use `def`"),
+        (decorated, "has a decorator"),
+        (print, "is no function"),
+        (subprocess.Popen, "is no function"),
+        (made_by_exec(), "its source cannot be read; write it into a file or a notebook"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_function_that_cannot_travel_is_refused(function: Any, problem: str) -> None:
+    with pytest.raises(NotShippable) as refused:
+        program_of(function, {})
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith(f"function {function.__name__}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "args: missing a required argument: 'epochs'"),
+        ({"epochs": 1, "speed": 2}, "args: got an unexpected keyword argument 'speed'"),
+        ({"epochs": object()}, "args: Object of type object is not JSON serializable"),
+        ({"epochs": float("nan")}, "args: Out of range float values"),
+        ({"epochs": "x" * MAX_CHARS}, "can travel to a pod"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(NotShippable) as refused:
+        program_of(trained, arguments)
+    assert problem in str(refused.value)
