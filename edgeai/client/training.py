@@ -10,6 +10,7 @@ job = train(fit, args={"epochs": 3}, workers=3)
 job.wait()
 """
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ IMAGES: Final[Mapping[str, str]] = {
     "tensorflow": "docker.io/tensorflow/tensorflow:2.19.0",
 }
 """The image where a user names none: with the framework and Python, as its makers publish it."""
+LOCAL_PYTHON: Final = "EDGEAI_PYTHON"
 GPU: Final = "nvidia.com/gpu"
 _MAX_NAME_CHARS: Final = 40
 _LAUNCHER: Final = ("-m", "torch.distributed.run")
@@ -66,7 +68,7 @@ def train(
         on: names of the nodes that may run the workers; empty: any
         retries: how often the job starts again after a failure, before it has failed
         image: of the workers; "" for the one of the framework. The local cluster needs none: it
-            runs the function with the Python of this process
+            runs the function with $EDGEAI_PYTHON, or with the Python of this process
         name: of the job; "" for the name of the function, and letters that make it unique
         namespace: "" for the namespace of the client
         client: "" for a new one, for the current context of the kubeconfig
@@ -94,9 +96,14 @@ def train(
             "name": name or _unique_name(function),
             "namespace": namespace or client.namespace,
         },
-        "spec": trainer.spec(sys.executable if is_local else ""),
+        "spec": trainer.spec(_local_python() if is_local else ""),
     }
     return Job(client, resource(client.apply_document(document)))
+
+
+def _local_python() -> str:
+    """The Python of the workers in the local cluster, which are processes of this machine."""
+    return os.environ.get(LOCAL_PYTHON) or sys.executable
 
 
 def _unique_name(function: Callable[..., object]) -> str:

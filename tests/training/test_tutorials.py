@@ -9,7 +9,11 @@ from edgeai.cli.runtimes import runtime
 from tests.docs.tutorials import TUTORIALS, follow
 from tests.training.jobs import PATIENCE_S
 
-RUNTIMES = {"pytorch.md": "pytorch", "tensorflow.md": "tensorflow"}
+RUNTIMES = {
+    "pytorch.md": "pytorch",
+    "your-own-model.md": "pytorch",
+    "tensorflow.md": "tensorflow",
+}
 WITHOUT = ("federated-learning.md", "elastic-training.md")
 
 
