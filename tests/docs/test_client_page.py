@@ -1,4 +1,4 @@
-"""The programs of docs/client.md run as they stand."""
+"""The programs of docs/client.md run as they stand, and the API takes the job of docs/gpus.md."""
 
 import asyncio
 import os
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 import edgeai.client
-from edgeai.client import AsyncClient, Client
+from edgeai.client import AsyncClient, Client, PyTorchJob, resource
 from tests.globalmanager.cluster import LocalApi
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "client.md"
+GPUS: Final = PAGE.with_name("gpus.md")
 PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
 
 
@@ -53,3 +55,12 @@ def test_the_page_names_everything_that_is_public() -> None:
     text = PAGE.read_text()
     unnamed = [each for each in edgeai.client.__all__ if not re.search(rf"\b{each}\b", text)]
     assert unnamed == []
+
+
+async def test_the_manifest_with_gpus_is_accepted(cluster: LocalApi) -> None:
+    (manifest,) = re.findall(r"^```yaml\n(.*?)^```$", GPUS.read_text(), re.M | re.S)
+    async with await AsyncClient.open(cluster.kubeconfig) as client:
+        made = await client.apply_document(yaml.safe_load(manifest))
+        job = resource(made)
+        assert isinstance(job, PyTorchJob)
+        assert job.spec.nproc_per_node == "2"
