@@ -50,6 +50,7 @@ NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS = ResourceType("", "v1", "pods", "Pod")
 SERVICES = ResourceType("", "v1", "services", "Service")
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
+CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 REPLICASETS = ResourceType("apps", "v1", "replicasets", "ReplicaSet")
 AUTOSCALERS = ResourceType(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgeai import times
-from edgeai.api.resources import NODES, Object, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, NODES, Object, ResourceType
 from edgeai.cli import environment, status
 from edgeai.cli.doctor.edges import is_edge, nodes_served
 from edgeai.cli.status import RestUnavailable, Status
@@ -21,7 +21,6 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Forbidden, NotFound
 from globalmanager.ha.claims import Claim, ClaimsError
 from globalmanager.ha.elector import LEASES
-from globalmanager.ha.presence import CONFIG_MAPS
 
 _REMEDY_OF_URL: Final = "check --url, which is its HTTP port, and whether the GlobalManager runs"
 

@@ -19,7 +19,7 @@ from edgeai.client.pods import pods_of
 from edgeai.client.state import State
 from edgeai.client.strictness import spec_refusal, unknown_fields
 from edgeai.client.waiting import DELETED, Check, check_of, wait_for
-from edgeai.client.words import check_document, resource
+from edgeai.client.words import check_document, resource, type_of_document
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
 from edgeai.kube.errors import ApiError
@@ -128,16 +128,20 @@ class AsyncClient:
     async def apply_document(
         self, document: Mapping[str, Any], *, is_forced: bool = False
     ) -> Object:
-        """`apply` for an object as a file has it. Raises: UnknownKind, InvalidObject"""
+        """`apply` for an object as a file has it: of edgeai's kinds, or a ConfigMap or a Secret.
+
+        Raises: UnknownKind, InvalidObject
+        """
         checked = check_document(document, "the document")
         source = checked["metadata"]
         namespace = source.get("namespace") or self.namespace
         metadata: Object = {"name": source["name"], "namespace": namespace}
         metadata |= {key: source[key] for key in ("labels", "annotations") if source.get(key)}
-        keys = (key for key in ("apiVersion", "kind", "spec") if key in checked)
-        object_: Object = {key: checked[key] for key in keys}
+        # A status is nobody's wish.
+        object_: Object = {key: value for key, value in checked.items() if key != "status"}
         object_["metadata"] = metadata
-        return await self._apply_strictly(resource(checked).type, object_, is_forced=is_forced)
+        type_ = type_of_document(checked) or resource(checked).type
+        return await self._apply_strictly(type_, object_, is_forced=is_forced)
 
     async def _apply_strictly(
         self, type_: ResourceType, object_: Object, *, is_forced: bool

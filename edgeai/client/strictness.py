@@ -15,6 +15,10 @@ from edgeai.kube.errors import ApiError
 from edgeai.text import printable
 
 TOP: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+FIELDS: Final = {
+    "ConfigMap": (*TOP[:3], "data", "binaryData", "immutable"),
+    "Secret": (*TOP[:3], "data", "stringData", "type", "immutable"),
+}
 METADATA: Final = (
     *("name", "generateName", "namespace", "labels", "annotations", "finalizers"),
     *("ownerReferences", "uid", "resourceVersion", "generation", "creationTimestamp"),
@@ -35,7 +39,7 @@ def unknown_fields(error: ApiError) -> list[str]:
 def check_head(document: Mapping[str, Any], name: str) -> None:
     """Raises: InvalidObject for a field beside the spec, or of the metadata, that no object has"""
     for part, names, path in (
-        (document, TOP, ""),
+        (document, FIELDS.get(str(document.get("kind")), TOP), ""),
         (document.get("metadata") or {}, METADATA, "metadata."),
     ):
         fields = [f"{path}{field}" for field in part if field not in names]
@@ -64,7 +68,10 @@ def _siblings(type_: ResourceType, field: str) -> list[str]:
     """The fields that the definition of the type has in the place of `field`."""
     from edgeai.api.schemas import structural  # only a refusal needs it
 
-    definition = next(class_.DEFINITION for class_ in CLASSES if type_ in class_.DEFINITION.types)
+    definitions = [one.DEFINITION for one in CLASSES if type_ in one.DEFINITION.types]
+    if not definitions:
+        return []  # a ConfigMap or a Secret
+    (definition,) = definitions
     schema = {"properties": {"spec": structural(definition.spec)}}
     for step in field.split(".")[:-1]:
         properties = schema.get("properties") or {}

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgeai.api.definitions import Definition
-from edgeai.api.resources import Object, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, SECRETS, Object, ResourceType
 from edgeai.client.errors import InvalidObject, UnknownKind
 from edgeai.client.objects import CLASSES, Resource, types_of
 from edgeai.client.strictness import check_head
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
 
+DATA: Final = (CONFIG_MAPS, SECRETS)
+"""Types that jobs read, and that a file may have beside the jobs."""
 _MAX_SHOWN_CHARS: Final = 80
 
 
@@ -85,8 +87,7 @@ def check_document(document: Any, subject: str) -> Object:
             subject, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
         )
     head = (document.get("apiVersion"), document.get("kind"))
-    types = [type_ for class_ in CLASSES for type_ in class_.DEFINITION.types]
-    if head not in [(type_.api_version, type_.kind) for type_ in types]:
+    if type_of_document(document) is None:
         full_name = f"{head[1]} of {head[0]}"
         raise UnknownKind(subject, full_name[:_MAX_SHOWN_CHARS], _with_groups())
     metadata = document.get("metadata")
@@ -99,8 +100,18 @@ def check_document(document: Any, subject: str) -> Object:
     return dict(document)
 
 
+def type_of_document(document: Mapping[str, Any]) -> ResourceType | None:
+    """The type of an object as a file has it; None for a kind that `apply` does not take."""
+    types = [type_ for class_ in CLASSES for type_ in class_.DEFINITION.types]
+    head = (document.get("apiVersion"), document.get("kind"))
+    return next(
+        (type_ for type_ in (*types, *DATA) if (type_.api_version, type_.kind) == head), None
+    )
+
+
 def _with_groups() -> str:
-    return ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in types_of())
+    types = (*types_of(), *DATA)
+    return ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in types)
 
 
 def type_of(definition: Definition, object_: Object) -> ResourceType:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
-from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
@@ -31,7 +31,6 @@ from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 
 log = logs.get_logger(__name__)
 
-CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 CLAIMS_FIELD: Final = "claims"
 # On the Lease of a replica that serves edges: its own URL for edges, or "" if it has none.
 EDGE_URL_ANNOTATION: Final = "edgeai.io/edge-url"

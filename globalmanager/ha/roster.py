@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
-from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
@@ -24,7 +24,7 @@ from globalmanager.ha.claims import NO_CLAIMS, Claims
 from globalmanager.ha.contacts import Contacts, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.ha.heartbeat import Heartbeat
-from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS, EDGE_URL_ANNOTATION, Presence
+from globalmanager.ha.presence import CLAIMS_FIELD, EDGE_URL_ANNOTATION, Presence
 
 log = logs.get_logger(__name__)
 

@@ -14,10 +14,9 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from edgeai.api.resources import NAMESPACES, NODES, PODS, SECRETS, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS, ResourceType
 from globalmanager.contract import Kind, UpdateRule
 from globalmanager.ha.elector import LEASES
-from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.kinds import KINDS
 from globalmanager.rootkey import SECRET_NAME
 from globalmanager.tokenreviews import ACCESS_REVIEWS, TOKEN_REVIEWS

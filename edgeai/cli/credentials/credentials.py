@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from edgeai.api.objects import label_of
-from edgeai.api.resources import NAMESPACES, NODES, SECRETS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
 from edgeai.cli.credentials.certificates import Pair, issue_server, new_authority, problem_of
 from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles, Say
 from edgeai.cli.doctor.certificates import CA
@@ -22,7 +30,6 @@ from edgeai.cli.doctor.edges import is_edge
 from edgeai.cli.doctor.parts import CONTROLLER
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import AlreadyExists, NotFound
-from globalmanager.ha.presence import CONFIG_MAPS
 
 AUTHORITY: Final = "edgeai-ca"
 TLS: Final = "globalmanager-tls"

@@ -8,13 +8,12 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from edgeai.api.resources import DEPLOYMENTS, SECRETS
+from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.files import mounted
 from edgeai.cli.doctor.finding import Level, Note
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.times import rfc3339
-from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.rest.certificates import ENDS_SOON
 
 RENEW: Final = (

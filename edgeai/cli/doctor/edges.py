@@ -6,14 +6,14 @@ from typing import Final
 
 from edgeai.api.objects import label_of
 from edgeai.api.pod_state import node_of
-from edgeai.api.resources import NODES, PODS, Object
+from edgeai.api.resources import CONFIG_MAPS, NODES, PODS, Object
 from edgeai.cli.doctor.facts import Facts
 from edgeai.cli.doctor.finding import MAX_NAMED, Note, is_silent, look, pod_problem, some
 from edgeai.cli.doctor.parts import CONTROLLER, NAME_LABEL
 from edgeai.ids import NodeName
 from globalmanager.ha import claims
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
-from globalmanager.ha.presence import CLAIMS_FIELD, CONFIG_MAPS
+from globalmanager.ha.presence import CLAIMS_FIELD
 
 EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
 

@@ -9,6 +9,7 @@ import msgspec
 
 from edgeai import times
 from edgeai.api.resources import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
     NODES,
@@ -23,7 +24,6 @@ from edgeai.cli.doctor.rights import Denied, denied
 from edgeai.kube.errors import Forbidden, NotFound
 from edgeai.kube.user import About, UserClient, Version
 from globalmanager.ha.elector import LEASES
-from globalmanager.ha.presence import CONFIG_MAPS
 
 DEFINITIONS: Final = ResourceType(
     "apiextensions.k8s.io",

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from edgeai.api.objects import label_of
-from edgeai.api.resources import DEPLOYMENTS, SECRETS, Object
+from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Object
 from edgeai.cli.doctor.facts import DAEMON_SETS, Facts
 from edgeai.cli.doctor.finding import INSTALL, Note
 from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
-from globalmanager.ha.presence import CONFIG_MAPS
 
 
 def files(facts: Facts) -> Iterator[Note]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from edgeai.api.resources import DEPLOYMENTS, Object
+from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, Object
 from edgeai.cli.doctor.certificates import CA as SERVER_CA
 from edgeai.cli.doctor.edges import nodes_served
 from edgeai.cli.doctor.facts import Facts
@@ -20,7 +20,6 @@ from edgeai.cli.doctor.finding import MAX_NAMED, Note
 from edgeai.cli.doctor.parts import MANAGER, part_of
 from edgeai.ids import NodeName
 from globalmanager.ha.elector import LEASES
-from globalmanager.ha.presence import CONFIG_MAPS
 from globalmanager.rest.certificates import ENDS_SOON, NODE_REMEDY, end_in_words, ends_soon
 
 _KEY: Final = "ca.crt"

@@ -14,7 +14,7 @@ from edgeai.client.asynchronous import AnyResource, AsyncClient
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import State, state_of
 from edgeai.client.waiting import wait_for
-from edgeai.client.words import check_document, resource
+from edgeai.client.words import DATA, check_document, resource, type_of_document
 from edgeai.faults.faults import summary
 from edgeai.kube import errors
 
@@ -82,6 +82,7 @@ async def submit(
 ) -> list[AnyResource]:
     """Apply the documents in their order.
 
+    Returns: those of edgeai's kinds, which may be waited for
     Args: is_forced: take over the fields that somebody else has set to other values
     Raises: ApiError of the first document that is refused
     """
@@ -91,6 +92,10 @@ async def submit(
             applied = await client.apply_document(document, is_forced=is_forced)
         except errors.Conflict as error:
             raise _with_remedy(error) from error
+        if type_of_document(applied) in DATA:
+            metadata = applied["metadata"]
+            tell(f"{applied['kind']} {metadata['namespace']}/{metadata['name']}: applied")
+            continue
         one = resource(applied)
         tell(f"{one}: applied")
         objects.append(one)

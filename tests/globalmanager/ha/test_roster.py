@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.ids import NodeName
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
@@ -18,7 +18,7 @@ from globalmanager.ha.claims import Claim
 from globalmanager.ha.contacts import Contacts, ContactSubscriber, ServingReplica
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL, Identity
 from globalmanager.ha.fence import Fence
-from globalmanager.ha.presence import CONFIG_MAPS, Presence, object_name
+from globalmanager.ha.presence import Presence, object_name
 from globalmanager.ha.roster import Roster
 from tests.globalmanager.cluster import LocalApi
 from tests.support.clock import Clock

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.api.resources import NODES, SECRETS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, NODES, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.cli.credentials.certificates import (
     LASTS,
     Pair,
@@ -26,7 +26,6 @@ from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.kube.client import KubeClient
 from edgeai.times import utc_now
 from globalmanager.edge.identity.node_tokens import read_tokens, sha256_hex
-from globalmanager.ha.presence import CONFIG_MAPS
 from tests.edgeai.cli.command import edgeai
 from tests.globalmanager.cluster import LocalApi
 

@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    SECRETS,
+    Object,
+    ObjectRef,
+    ResourceType,
+)
 from edgeai.cli.credentials.credentials import CLIENT_CA
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.edges import EDGE_LABEL
@@ -19,7 +28,6 @@ from edgeai.times import micro_time
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
-from globalmanager.ha.presence import CONFIG_MAPS
 from tests.globalmanager.cluster import deployed_crds
 from tests.support.certificates import Authority
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SECRETS, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SECRETS, ResourceType
 from edgeai.cli.credentials import certificates as made
 from edgeai.cli.doctor.certificates import CA
 from edgeai.cli.doctor.checks import CHECKS, findings
@@ -31,7 +31,6 @@ from edgeai.kubeconfig import kubeconfig_of
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
-from globalmanager.ha.presence import CONFIG_MAPS
 from tests.edgeai.cli.command import edgeai
 from tests.edgeai.cli.doctor.installation import (
     EDGES,

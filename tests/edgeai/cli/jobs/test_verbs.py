@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.api.resources import Object
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.cli.main import in_order
 from edgeai.client import AsyncClient, JointInferenceService, PyTorchJob
 from edgeai.kube.errors import NotFound
@@ -31,6 +31,51 @@ spec:
 async def submitted(client: AsyncClient, run: Run, text: str = TRAINING) -> PyTorchJob:
     assert (await run("submit", "-", text=text)).code == 0
     return await client.get(PyTorchJob, "mnist")
+
+
+# ---- submit --------------------------------------------------------------------------------------
+
+DATA: Final = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, labels: {team: a}}
+data: {epochs: "3"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {token: secret-word}
+---
+"""
+
+
+async def test_a_file_may_have_what_its_jobs_read(client: AsyncClient, run: Run) -> None:
+    for text in (DATA + TRAINING, DATA.replace('"3"', '"5"') + TRAINING):
+        answer = await run("submit", "-", "-n", "default", text=text)
+        assert answer.out.splitlines() == [
+            "ConfigMap default/settings: applied",
+            "Secret default/keys: applied",
+            "PyTorchJob default/mnist: applied",
+        ]
+        assert "secret-word" not in answer.out + answer.error
+    config_map = await client.kube.get(ObjectRef(CONFIG_MAPS, "default", "settings"))
+    assert (config_map["data"], config_map["metadata"]["labels"]) == (
+        {"epochs": "5"},
+        {"team": "a"},
+    )
+
+
+async def test_a_typo_in_what_jobs_read_is_named(run: Run) -> None:
+    answer = await run("submit", "-", text=DATA.replace("data: {epochs", "dta: {epochs"))
+    assert (answer.code, answer.out) == (1, "")
+    assert "document 1 of -: dta is not a field of an object; did you mean data?" in answer.error
+
+
+async def test_other_kinds_are_for_kubectl(run: Run) -> None:
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}}"
+    answer = await run("submit", "-", text=pod)
+    assert "'Pod of v1' is not a kind of edgeai; use one of" in answer.error
+    assert answer.error.endswith("ConfigMap of v1, Secret of v1")
 
 
 # ---- get -----------------------------------------------------------------------------------------
