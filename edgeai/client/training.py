@@ -27,8 +27,8 @@ from edgeai.client.words import resource
 
 Framework = Literal["pytorch", "tensorflow"]
 IMAGES: Final[Mapping[str, str]] = {
-    "pytorch": "docker.io/pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
-    "tensorflow": "docker.io/tensorflow/tensorflow:2.19.0",
+    "pytorch": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+    "tensorflow": "tensorflow/tensorflow:2.19.0",
 }
 """The image where a user names none: with the framework and Python, as its makers publish it."""
 LOCAL_PYTHON: Final = "EDGEAI_PYTHON"
