@@ -270,7 +270,7 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        if self._request is None and self._parser.states[h11.SERVER] is h11.DONE:
+        if self._request is None and {*self._parser.states.values()} == {h11.DONE}:
             self._read_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -308,7 +308,7 @@ class HttpConnection(asyncio.Protocol):
         if self._parser.our_state is not h11.DONE:
             self._end()
         elif self._parser.their_state is h11.SEND_BODY:
-            self._end_after(self._server.linger_s)
+            self._linger(self._transport)
         else:
             self._read_next()
 
@@ -433,11 +433,15 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        is_read = not transport.get_write_buffer_size()
-        self._end_after(self._server.linger_s if is_read else self._server.idle_s)
+        self._linger(transport)
         transport.resume_reading()
         with contextlib.suppress(OSError, RuntimeError):
             transport.write_eof()
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """Give the client time to read the answer, and to end what it sends."""
+        is_sent = not transport.get_write_buffer_size()
+        self._end_after(self._server.linger_s if is_sent else self._server.idle_s)
 
     def _is_diverted(self, first: bytes) -> bool:
         divert, self._may_divert = self._server.divert if self._may_divert else None, False

@@ -7,14 +7,15 @@ from typing import Any
 from edgeai.client.blocking import Client
 from edgeai.client.logs import LogLine
 from edgeai.client.objects import Resource
-from edgeai.client.pods import workers_of
+from edgeai.client.pods import pods_of, workers_of
 from edgeai.client.state import State
+from edgeai.errors import EdgeAIError
 from edgeai.faults.summary import numbers_of, progress_of
 
 WAIT_S = 3600.0
 
 
-class JobFailed(Exception):
+class JobFailed(EdgeAIError):
     """The job has failed. The text says why."""
 
 
@@ -94,7 +95,5 @@ class Job:
         return f"<b>{html.escape(head)}</b><table>{table}</table><ul>{faults}</ul>"
 
     def _pods(self) -> list[Any]:
-        from edgeai.client.pods import pods_of
-
         kube, job = self._client.asynchronous.kube, self.resource
         return self._client.run(pods_of(kube, job.DEFINITION, job.object))

@@ -10,6 +10,7 @@ job = train(fit, args={"epochs": 3}, workers=3)
 job.wait()
 """
 
+import atexit
 import os
 import secrets
 import sys
@@ -71,7 +72,7 @@ def train(
             runs the function with $EDGEAI_PYTHON, or with the Python of this process
         name: of the job; "" for the name of the function, and letters that make it unique
         namespace: "" for the namespace of the client
-        client: "" for a new one, for the current context of the kubeconfig
+        client: None for a new one, for the current context, which the end of the program closes
     Raises: NotShippable for a function that needs what the workers do not have; InvalidObject;
         ApiError
     """
@@ -87,7 +88,9 @@ def train(
         image=image,
     )
     trainer.check()
-    client = client or Client()
+    if client is None:
+        client = Client()
+        atexit.register(client.close)
     is_local = client.run(client.asynchronous.kube.about()).is_local
     document = {
         "apiVersion": "kubeflow.org/v1",

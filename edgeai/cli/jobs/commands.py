@@ -153,14 +153,22 @@ def logs(
         return number
 
     if not options.run(read()):
-        remedy = f"see `edgeai describe {name}`"
-        if since or previous or tail is not None:
-            typer.echo("edgeai: there are no such lines", err=True)
-        elif worker:
-            problem = f"no pod of {name!r} matches --worker {worker}, or it has no log yet"
-            raise EdgeAIError(f"{problem}; {remedy}")
-        else:
-            typer.echo(printable(f"edgeai: no pod has a log yet; {remedy}"), err=True)
+        _explain_silence(name, worker, is_part=bool(since or previous or tail is not None))
+
+
+def _explain_silence(name: str, worker: str, *, is_part: bool) -> None:
+    """Say why there is no line. Args: is_part: only a part of the log was wanted
+
+    Raises: EdgeAIError when the name of the worker may be wrong
+    """
+    remedy = f"see `edgeai describe {name}`"
+    if is_part:
+        typer.echo("edgeai: there are no such lines", err=True)
+    elif worker:
+        problem = f"no pod of {name!r} matches --worker {worker}, or it has no log yet"
+        raise EdgeAIError(f"{problem}; {remedy}")
+    else:
+        typer.echo(printable(f"edgeai: no pod has a log yet; {remedy}"), err=True)
 
 
 def _seconds(duration: str) -> int | None:
