@@ -53,6 +53,11 @@ def load() -> list[Case]:
     return sorted(found, key=lambda case: case.name)
 
 
+def manifest(name: str) -> str:
+    """The first manifest of the file of a case, as its user writes it."""
+    return (_HERE / "cases" / f"{name}.yaml").read_text().split("---\n")[1]
+
+
 def _files() -> Iterator[Case]:
     for path in (_HERE / "cases").glob("*.yaml"):
         head, *manifests = _documents(path.read_text())

@@ -6,105 +6,13 @@ from typing import Any
 from edgeai.api.resources import SECRETS, ResourceType
 from globalmanager.kinds.edge.federatedlearningjob import KIND as FEDERATED
 from globalmanager.kinds.edge.jointinferenceservice import KIND
+from tests.golden.cases import manifest
 from tests.support.world import World, from_yaml, job
 
 EDGEAI, SEDNA = KIND.definition.types
 
-PROPOSAL = """
-apiVersion: edgeai.io/v1alpha1
-kind: JointInferenceService
-metadata:
-  name: helmet-detection-demo
-  namespace: default
-spec:
-  edgeWorker:
-    name: "edgeworker"
-    model:
-      name: "small-model"
-    nodeName: "edge0"
-    hardExampleAlgorithm:
-      name: "IBT"
-    workerSpec:
-      scriptDir: "/code"
-      scriptBootFile: "edge_inference.py"
-      frameworkType: "tensorflow"
-      frameworkVersion: "1.18"
-      parameters:
-        - key: "nms_threshold"
-          value: "0.6"
-  cloudWorker:
-    name: "work"
-    model:
-      name: "big-model"
-    nodeName: "solar-corona-cloud"
-    workerSpec:
-      scriptDir: "/code"
-      scriptBootFile: "cloud_inference.py"
-      frameworkType: "tensorflow"
-      frameworkVersion: "1.18"
-      parameters:
-        - key: "nms_threshold"
-          value: "0.6"
-"""
-
-SEDNA_STYLE = """
-apiVersion: sedna.io/v1alpha1
-kind: JointInferenceService
-metadata:
-  name: bird-watch
-  namespace: default
-spec:
-  edgeWorker:
-    model:
-      name: bird-small
-    hardExampleMining:
-      name: IBT
-      parameters:
-        - key: threshold_img
-          value: "0.9"
-        - key: threshold_box
-          value: "0.9"
-    template:
-      spec:
-        nodeName: edge0
-        hostNetwork: true
-        tolerations:
-          - operator: Exists
-        containers:
-          - name: small
-            image: registry.test/bird-small:v1
-            imagePullPolicy: IfNotPresent
-            env:
-              - name: video_url
-                value: rtsp://camera.test/video
-            volumeMounts:
-              - name: output
-                mountPath: /output
-        volumes:
-          - name: output
-            hostPath:
-              path: /var/birds
-  cloudWorker:
-    model:
-      name: bird-big
-    hpa:
-      minReplicas: 1
-      maxReplicas: 4
-      metrics:
-        - type: Resource
-          resource:
-            name: cpu
-            target:
-              type: Utilization
-              averageUtilization: 50
-    template:
-      spec:
-        nodeSelector:
-          zone: cloud
-        containers:
-          - name: big
-            image: registry.test/bird-big:v1
-"""
+PROPOSAL = manifest("ji-proposal")
+SEDNA_STYLE = manifest("ji-sedna-autoscaled").replace("birds}", "default}")
 
 
 def proposal_service() -> World:
@@ -173,47 +81,7 @@ def secrets_of(world: World) -> dict[str, str]:
 
 # ---- federated learning -------------------------------------------------------------------------
 
-SEDNA_FEDERATED = """
-apiVersion: sedna.io/v1alpha1
-kind: FederatedLearningJob
-metadata:
-  name: surface-defect-detection
-  namespace: default
-spec:
-  aggregationWorker:
-    model:
-      name: "surface-defect-detection-model"
-    template:
-      spec:
-        nodeName: cloud0
-        containers:
-          - image: registry.test/aggregate:1
-            name: agg-worker
-            imagePullPolicy: IfNotPresent
-            env:
-              - name: "exit_round"
-                value: "3"
-  trainingWorkers:
-    - dataset:
-        name: "edge1-surface-defect-detection-dataset"
-      template:
-        spec:
-          nodeName: edge1
-          containers:
-            - image: registry.test/train:1
-              name: train-worker
-              env:
-                - name: "batch_size"
-                  value: "32"
-    - dataset:
-        name: "edge2-surface-defect-detection-dataset"
-      template:
-        spec:
-          nodeName: edge2
-          containers:
-            - image: registry.test/train:1
-              name: train-worker
-"""
+SEDNA_FEDERATED = manifest("fl-sedna")
 
 
 def federated_learning_spec(trainers: int = 2, **fields: Any) -> dict[str, Any]:
