@@ -89,8 +89,8 @@ caches: $(DEVELOP) ## Download and build beforehand what the tests need; from no
 docs: $(USE) ## Write the documentation as a site into build/site; the first time installs MkDocs
 	@$(BIN)/python docs/build.py
 
-fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_SECONDS (60) for each target
-	@$(BIN)/python -m tests.fuzz
+fuzz: $(DEVELOP) ## Look for input that breaks something, FUZZ_TIMES (50) as much as in a test run
+	@FUZZ_TIMES=$(or $(FUZZ_TIMES),50) $(BIN)/pytest tests/fuzz --timeout=0
 
 simulate: $(DEVELOP) ## Simulate 200 runs of cloud and edge with faults; one again: SEED=… STEPS=…
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed=$(SEED)) $(if $(STEPS),--steps=$(STEPS))

@@ -4,13 +4,16 @@ The seeds are in tests/fuzz/seeds, one folder for each target. An input that onc
 becomes a seed.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 SEEDS: Final = Path(__file__).parent / "seeds"
+TIMES: Final = int(os.environ.get("FUZZ_TIMES", "1"))
 
 _WORDS: Final = st.sampled_from(
     ["", "a", "edge0", "..", "/", "\0", "\x1b[31m", "<" * 300, "é" * 99, "None", "-1", "1e999"]
@@ -31,6 +34,24 @@ ODD: Final = st.one_of(
 
 def seeds(target: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((SEEDS / target).iterdir())]
+
+
+def fuzzed(
+    target: str, strategy: st.SearchStrategy[bytes], *, inputs: int
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A test that gets the seeds and so many inputs of the strategy as `data`."""
+
+    def decorated(test: Callable[..., Any]) -> Callable[..., Any]:
+        test = given(data=strategy)(test)
+        for seed in seeds(target):
+            test = example(data=seed)(test)
+        return settings(
+            max_examples=inputs * TIMES,
+            derandomize=TIMES == 1,
+            suppress_health_check=list(HealthCheck),
+        )(test)
+
+    return decorated
 
 
 def _nested(depth: int) -> Any:
