@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from edgeai.cli.api import Object
 from tests.support import widgets
+from tests.support.manifests import manifest
 
 GROUP: Final = "conformance.test"
 UNSERVED_NODE: Final = "unserved0"
@@ -15,21 +16,13 @@ def widget_crd(plural: str = "widgets", kind: str = "Widget", **version: Any) ->
 
 
 def widget(name: str = "one", *, kind: str = "Widget", **spec: Any) -> Object:
-    return {
-        "apiVersion": f"{GROUP}/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": {"size": 3, **spec},
-    }
+    return manifest(f"{GROUP}/v1alpha1 {kind}", name, spec={"size": 3, **spec})
 
 
 def configmap(name: str = "one", **metadata: Any) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, **metadata},
-        "data": {"a": "1"},
-    }
+    made = manifest("v1 ConfigMap", name, data={"a": "1"})
+    made["metadata"] |= metadata
+    return made
 
 
 def pod_spec(**spec: Any) -> Object:
@@ -43,12 +36,9 @@ def pod_spec(**spec: Any) -> Object:
 
 
 def pod(name: str = "one", *, labels: dict[str, str] | None = None, **spec: Any) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": pod_spec(**spec),
-    }
+    made = manifest("v1 Pod", name, spec=pod_spec(**spec))
+    made["metadata"]["labels"] = labels or {}
+    return made
 
 
 def bound_pod(name: str = "one", **spec: Any) -> Object:
@@ -60,31 +50,9 @@ def deployment(replicas: int = 2, **spec: Any) -> Object:
     """A Deployment whose pods stay pending."""
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": pod_spec()}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": template,
-            **spec,
-        },
-    }
+    usual = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return manifest("apps/v1 Deployment", "web", spec={**usual, **spec})
 
 
 def node(name: str = UNSERVED_NODE) -> Object:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-
-
-def owned_by(*owners: Object, **reference: Any) -> list[Object]:
-    return [
-        {
-            "apiVersion": owner["apiVersion"],
-            "kind": owner["kind"],
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-            **reference,
-        }
-        for owner in owners
-    ]
+    return manifest("v1 Node", name)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from edgeai.cli.api import Object
-from tests.conformance.objects import bound_pod, configmap, owned_by, pod, widget
+from tests.conformance.objects import bound_pod, configmap, pod, widget
 from tests.conformance.space import Space
+from tests.support.manifests import owned_by
 from tests.support.waiting import eventually
 
 # At once

@@ -31,6 +31,7 @@ from globalmanager.contract import (
     WorkerReport,
     task_key,
 )
+from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.objects import GADGETS
 
 PARTS = ResourceType("test.edgeai.io", "v1", "parts", "Part")
@@ -63,14 +64,6 @@ def config_ref(observed: Observed) -> ObjectRef:
 
 def wanted_config(observed: Observed) -> Object:
     ref = config_ref(observed)
-    owner = {
-        "apiVersion": observed.type.api_version,
-        "kind": observed.type.kind,
-        "name": observed.ref.name,
-        "uid": observed.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "metadata": {
             "name": ref.name,
@@ -81,7 +74,7 @@ def wanted_config(observed: Observed) -> Object:
                 "edgeai.io/kind": str(observed.type),
                 "edgeai.io/name": observed.ref.name,
             },
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_reference(observed)],
         },
         "data": {"data": observed.spec.data},
     }

@@ -8,6 +8,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
+from tests.support.manifests import owned_by
+
 PREFIX: Final = "training.kubeflow.org/"
 CONTROLLERS: Final = {"PyTorchJob": "pytorchjob-controller", "TFJob": "tfjob-controller"}
 PORTS: Final = {"PyTorchJob": ("pytorchjob-port", 23456), "TFJob": ("tfjob-port", 2222)}
@@ -47,19 +49,11 @@ def children(job: Any, *, is_old: bool = False) -> Iterator[Any]:
 
 def _metadata(job: Any, type_: str, index: int, marks: dict[str, str]) -> dict[str, Any]:
     given = job["metadata"]
-    owner = {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "name": given["name"],
-        "uid": given["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "name": f"{given['name']}-{type_.lower()}-{index}",
         "namespace": given["namespace"],
         "labels": dict(marks),
-        "ownerReferences": [owner],
+        "ownerReferences": owned_by(job, controller=True, blockOwnerDeletion=True),
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from edgeai.cli.api import Object
+from tests.support.manifests import manifest
 
 JOB: Final = "broken"
 SCALER: Final = "scaler"
@@ -64,12 +65,6 @@ def draft(kind: str, namespace: str, place: Place) -> Draft:
     return _DRAFTS[kind](kind, namespace, place)
 
 
-def other(namespace: str, api_version: str, kind: str, name: str, **fields: Any) -> Object:
-    """An object of the namespace."""
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-
-
 def pod_spec(image: str, container: str = "main") -> dict[str, Any]:
     """A pod that sleeps."""
     one = {"name": container, "image": image, "command": [*_SLEEP]}
@@ -77,7 +72,7 @@ def pod_spec(image: str, container: str = "main") -> dict[str, Any]:
 
 
 def _model(namespace: str, name: str) -> Object:
-    return other(namespace, "edgeai.io/v1alpha1", "Model", name, spec={"url": DATA})
+    return manifest("edgeai.io/v1alpha1 Model", name, namespace, spec={"url": DATA})
 
 
 def _joint_inference(kind: str, namespace: str, place: Place) -> Draft:
@@ -90,7 +85,7 @@ def _joint_inference(kind: str, namespace: str, place: Place) -> Draft:
         },
         "cloudWorker": {"model": {"name": "big"}, "template": {"spec": cloud}},
     }
-    service = other(namespace, "edgeai.io/v1alpha1", kind, JOB, spec=spec)
+    service = manifest(f"edgeai.io/v1alpha1 {kind}", JOB, namespace, spec=spec)
     before = [_model(namespace, name) for name in ("small", "big")]
     return Draft(kind, namespace, place, service, cloud, [edge], f"{JOB}-deployment-cloud", before)
 
@@ -101,9 +96,9 @@ def _federation(kind: str, namespace: str, place: Place) -> Draft:
         "aggregationWorker": {"model": {"name": "result"}, "template": {"spec": aggregator}},
         "trainingWorkers": [{"dataset": {"name": "images"}, "template": {"spec": trainer}}],
     }
-    job = other(namespace, "edgeai.io/v1alpha1", kind, JOB, spec=spec)
+    job = manifest(f"edgeai.io/v1alpha1 {kind}", JOB, namespace, spec=spec)
     data = {"url": DATA, "format": "txt", "nodeName": EDGE}
-    dataset = other(namespace, "edgeai.io/v1alpha1", "Dataset", "images", spec=data)
+    dataset = manifest("edgeai.io/v1alpha1 Dataset", "images", namespace, spec=data)
     before = [_model(namespace, "result"), dataset]
     return Draft(kind, namespace, place, job, aggregator, [trainer], f"{JOB}-aggregation", before)
 
@@ -118,7 +113,7 @@ def _replicas(kind: str, namespace: str, place: Place) -> Draft:
         "Worker": {"restartPolicy": "OnFailure", "template": {"spec": second}},
     }
     spec = {f"{prefix}ReplicaSpecs": replicas, "runPolicy": {}}
-    job = other(namespace, "kubeflow.org/v1", kind, JOB, spec=spec)
+    job = manifest(f"kubeflow.org/v1 {kind}", JOB, namespace, spec=spec)
     return Draft(kind, namespace, place, job, first, [second], f"{JOB}-{leader.lower()}-0")
 
 
@@ -130,7 +125,7 @@ def _elastic_job(namespace: str, place: Place) -> tuple[Object, dict[str, Any], 
         "launcherAttachMode": "kubexec",
         "etReplicaSpecs": {"launcher": {"template": {"spec": launcher}}, "worker": workers},
     }
-    job = other(namespace, "kai.alibabacloud.com/v1alpha1", "TrainingJob", JOB, spec=spec)
+    job = manifest("kai.alibabacloud.com/v1alpha1 TrainingJob", JOB, namespace, spec=spec)
     return job, launcher, worker
 
 
@@ -144,7 +139,7 @@ def _scaler(kind: str, namespace: str, place: Place) -> Draft:
     job["spec"]["etReplicaSpecs"]["worker"]["replicas"] = 1 if kind == "ScaleOut" else 2
     amount = {"toAdd": {"count": 1}} if kind == "ScaleOut" else {"toDelete": {"count": 1}}
     spec = {"selector": {"name": JOB}, **amount}
-    scaler = other(namespace, "kai.alibabacloud.com/v1alpha1", kind, SCALER, spec=spec)
+    scaler = manifest(f"kai.alibabacloud.com/v1alpha1 {kind}", SCALER, namespace, spec=spec)
     return Draft(kind, namespace, place, scaler, worker, [launcher], SCALER, [job])
 
 

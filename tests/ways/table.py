@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from edgeai.cli.api import Object
-from tests.ways.drafts import EDGE, JOB, Draft, copy_of, other, pod_spec
+from tests.support.manifests import manifest
+from tests.ways.drafts import EDGE, JOB, Draft, copy_of, pod_spec
 
 INFERENCE: Final = "JointInferenceService"
 FEDERATION: Final = "FederatedLearningJob"
@@ -153,7 +154,7 @@ def _on(node: str) -> Callable[[Draft], None]:
 def _quota(pods: int) -> Callable[[Draft], None]:
     def spoil(draft: Draft) -> None:
         hard = {"hard": {"pods": str(pods)}}
-        quota = other(draft.namespace, "v1", "ResourceQuota", "small", spec=hard)
+        quota = manifest("v1 ResourceQuota", "small", draft.namespace, spec=hard)
         draft.before.insert(0, quota)
 
     return spoil
@@ -211,10 +212,10 @@ def _name_taken(draft: Draft) -> None:
         labels = {"app": "other"}
         template = {"metadata": {"labels": labels}, "spec": pod_spec(draft.place.image)}
         spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-        taken = other(draft.namespace, "apps/v1", "Deployment", draft.culprit, spec=spec)
+        taken = manifest("apps/v1 Deployment", draft.culprit, draft.namespace, spec=spec)
     else:
         name = f"{draft.culprit}-0" if draft.kind == ELASTIC else draft.culprit
-        taken = other(draft.namespace, "v1", "Pod", name, spec=pod_spec(draft.place.image))
+        taken = manifest("v1 Pod", name, draft.namespace, spec=pod_spec(draft.place.image))
     draft.before.insert(0, taken)
 
 

@@ -10,6 +10,7 @@ from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.client import AsyncClient
 from edgeai.times import rfc3339, utc_now
 from tests.globalmanager.cluster import LocalApi
+from tests.support.manifests import owned_by
 
 
 @pytest.fixture
@@ -52,9 +53,7 @@ async def add_pod(
         "labels": {"edgeai.io/name": "digits"},
     }
     if owner is not None:
-        reference = {key: owner["metadata"][key] for key in ("name", "uid")}
-        reference |= {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
-        metadata["ownerReferences"] = [reference]
+        metadata["ownerReferences"] = owned_by(owner, controller=True)
     spec: Object = {"containers": [{"name": "main", "image": "any"}]}
     spec |= {"nodeName": node} if node else {}
     made = await client.kube.create(PODS, {"metadata": metadata, "spec": spec})

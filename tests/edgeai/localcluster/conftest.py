@@ -16,6 +16,7 @@ from edgeai.localcluster.objects.resources import Object
 from edgeai.localcluster.objects.store import Store
 from tests.support import widgets
 from tests.support.clock import Clock
+from tests.support.manifests import manifest
 from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
@@ -95,12 +96,7 @@ def widget_crd(group: str = "edgeai.io", **version: Any) -> Object:
 
 
 def widget(name: str = "one", *, group: str = "edgeai.io", **spec: Any) -> Object:
-    return {
-        "apiVersion": f"{group}/v1alpha1",
-        "kind": "Widget",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"size": 3, **spec},
-    }
+    return manifest(f"{group}/v1alpha1 Widget", name, "default", spec={"size": 3, **spec})
 
 
 def pod(name: str = "one", **spec: Any) -> Object:

@@ -12,8 +12,7 @@ import yaml
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import ResourceType
-from edgeai.api.schemas import Column
-from edgeai.api.schemas import structural
+from edgeai.api.schemas import Column, structural
 from edgeai.localcluster.objects import schemas
 from globalmanager.contract import Kind, Plan
 from globalmanager.kinds import KINDS
@@ -148,10 +147,7 @@ class Holder(msgspec.Struct):
 def test_a_struct_without_fields_keeps_no_unknown_field() -> None:
     """A Go client could not read them."""
     assert structural(Holder)["properties"]["empty"]["type"] == "object"
-    assert (
-        "x-kubernetes-preserve-unknown-fields"
-        not in structural(Holder)["properties"]["empty"]
-    )
+    assert "x-kubernetes-preserve-unknown-fields" not in structural(Holder)["properties"]["empty"]
 
 
 def test_a_field_of_several_types_is_refused_when_generating() -> None:

@@ -23,6 +23,7 @@ from globalmanager.kinds.elastic.scalein import KIND as SCALE_IN
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
 from globalmanager.kinds.elastic.trainingjob import KIND
 from globalmanager.kinds.shared.objects import owner_reference
+from tests.support.manifests import manifest
 from tests.support.world import NOW, World, at, copied, from_yaml, merged
 
 SCALER_KINDS: Final = {SCALE_OUTS: SCALE_OUT, SCALE_INS: SCALE_IN}
@@ -110,18 +111,9 @@ class ElasticWorld(World):
 
     def _scale(self, type_: Any, name: str, age: int, spec: dict[str, Any]) -> Self:
         """Args: age: seconds; a greater one is older"""
-        metadata = {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-of-{name}",
-            "creationTimestamp": rfc3339(at(-age)),
-        }
-        made = {
-            "apiVersion": f"{GROUP}/v1alpha1",
-            "kind": type_.kind,
-            "metadata": metadata,
-            "spec": {"selector": {"name": JOB}, **spec},
-        }
+        spec = {"selector": {"name": JOB}, **spec}
+        made = manifest(f"{GROUP}/v1alpha1 {type_.kind}", name, "default", spec=spec)
+        made["metadata"] |= {"uid": f"uid-of-{name}", "creationTimestamp": rfc3339(at(-age))}
         self.scalers[ref_of(type_, made)] = made
         return self
 
