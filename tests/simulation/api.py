@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from edgeai.kube.patches import merged
+from edgeai.localcluster.objects.selectors import parse_labels
 from edgeai.times import rfc3339
 from tests.simulation.world import VirtualTime
 
@@ -296,20 +297,8 @@ def labels_of(object_: Object) -> Labels:
 
 
 def selector(text: str) -> Callable[[Labels], bool]:
-    """The label selector: "key=value", "key!=value" and "key", joined by commas."""
-    terms = [term for term in text.split(",") if term]
-
-    def is_wanted(labels: Labels) -> bool:
-        for term in terms:
-            name, operator, value = term.partition("=")
-            if name.endswith("!"):
-                if labels.get(name[:-1]) == value:
-                    return False
-            elif name not in labels or (operator and labels[name] != value):
-                return False
-        return True
-
-    return is_wanted
+    requirements = parse_labels(text)
+    return lambda labels: all(each.matches(labels) for each in requirements)
 
 
 def failure(code: int, reason: str, message: str, key: Key) -> Answer:

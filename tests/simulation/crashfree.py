@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.simulation.api import Key, Object, is_custom
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.oracle import LEARNING, ends_of
+from tests.simulation.oracle import LEARNING, ends_of, owner_of
 from tests.simulation.world import VirtualTime
 
 CHILDREN: Final = ("deployments.apps", "services", "secrets", "pods")
@@ -38,7 +38,7 @@ def end_of(cluster: SimulatedCluster, alive: set[str]) -> End:
     children = {
         key: _essence(object_)
         for key, object_ in cluster.api.objects.items()
-        if key.resource in CHILDREN and _owner(object_) in alive
+        if key.resource in CHILDREN and owner_of(object_) in alive
     }
     tasks = {
         name: {*rows["tasks"], *rows["grants"]}
@@ -89,11 +89,6 @@ def differences(run: End, reference: End) -> list[str]:
 
 def _jobs(cluster: SimulatedCluster) -> dict[Key, Object]:
     return {key: each for key, each in cluster.api.objects.items() if is_custom(key)}
-
-
-def _owner(object_: Object) -> str:
-    owners = object_["metadata"].get("ownerReferences") or [{"uid": ""}]
-    return str(owners[0]["uid"])
 
 
 def _essence(object_: Object) -> Object:
