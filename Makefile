@@ -106,7 +106,7 @@ nightly: $(DEVELOP) ## Run what takes too long for each change: simulate, mutate
 	@$(MAKE) --keep-going simulate mutate fuzz decode soak kubeedge image-test
 
 soak: $(DEVELOP) ## Three replicas under churn and kills for SECONDS (1800); prints one JSON object
-	@$(BIN)/python -m tests.soak $(SECONDS) $(if $(RAW),--raw=$(RAW))
+	@$(BIN)/python -m tests.soak $(SECONDS)
 
 lint: $(DEVELOP) ## Check style and the import rules
 	@$(BIN)/ruff check .

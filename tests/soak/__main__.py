@@ -1,14 +1,12 @@
 """`make soak`: three replicas under churn and kills for SECONDS; prints one JSON object.
 
-    python -m tests.soak [SECONDS] [--raw DIRECTORY]
+    python -m tests.soak [SECONDS]
 
 A real API server with its controller manager; three GlobalManagers, of which one leads; edges with
 ledgers in one process; two jobs a second made and deleted, whose workers report; a replica killed
 every so often and started again. Exits with 1 where a bound is broken, which `broken` names.
-DIRECTORY gets the samples.
 """
 
-import argparse
 import asyncio
 import base64
 import contextlib
@@ -48,8 +46,7 @@ COLLECTED_S: Final = 40.0  # the collector's longest pause is 30 s
 COLLECTS_IN_TIME: Final = ("--kube-api-qps=200", "--kube-api-burst=400")
 
 
-def soak(seconds: float, *, raw: Path | None = None) -> dict[str, Any]:
-    """Args: raw: directory for the samples"""
+def soak(seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="edgeai-soak-") as directory:
         control_plane = ControlPlane(
             binaries.obtain(), Path(directory), controller_flags=COLLECTS_IN_TIME
@@ -59,8 +56,7 @@ def soak(seconds: float, *, raw: Path | None = None) -> dict[str, Any]:
             with Road() as road, _managers(control_plane, Path(directory)) as managers:
                 road.lead_to(*(each.edge_address for each in managers.values()))
                 with _edges(Path(directory), road.port) as (edges, ports):
-                    soaking = _soak(seconds, control_plane, managers, edges, ports, raw)
-                    return asyncio.run(soaking)
+                    return asyncio.run(_soak(seconds, control_plane, managers, edges, ports))
 
 
 def prepare(control_plane: ControlPlane) -> None:
@@ -107,7 +103,6 @@ async def _soak(
     managers: dict[str, GlobalManager],
     edges: Program,
     ports: list[int],
-    raw: Path | None,
 ) -> dict[str, Any]:
     samples = Samples()
     replicas = Replicas(control_plane.client, SYSTEM_NAMESPACE, managers)
@@ -126,8 +121,6 @@ async def _soak(
             for task in (taking, killing):
                 task.cancel()
         await asyncio.sleep(COLLECTED_S)
-        if raw is not None:
-            (raw / "samples.jsonl").write_text(samples.lines(since_s=begin_s))
         figures = {
             "seconds": seconds,
             "replicas": len(managers),
@@ -151,17 +144,11 @@ async def _sample(samples: Samples, replicas: Replicas, edges: Program, load: Lo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak")
-    parser.add_argument("seconds", nargs="?", type=float, default=USUAL_S)
-    parser.add_argument("--raw", type=Path, help="new directory for the samples")
-    given = parser.parse_args()
-    if given.seconds < LEAST_S:
-        sys.exit(f"{given.seconds:g} seconds tell nothing; at least {LEAST_S:g}")
-    raw: Path | None = given.raw and given.raw.absolute()
-    if raw is not None:
-        raw.mkdir(parents=True)
+    seconds = float(sys.argv[1]) if sys.argv[1:] else USUAL_S
+    if seconds < LEAST_S:
+        sys.exit(f"{seconds:g} seconds tell nothing; at least {LEAST_S:g}")
     try:
-        figures = soak(given.seconds, raw=raw)
+        figures = soak(seconds)
     except binaries.Unavailable as error:
         sys.exit(str(error))
     print(json.dumps(figures))

@@ -1,6 +1,5 @@
 """Memory and open files of processes over time, and how fast they grow."""
 
-import json
 import os
 import statistics
 import time
@@ -19,8 +18,6 @@ class Sample(NamedTuple):
     resident_kib: float
     files: int
     """Open files without the sockets of sessions."""
-    anonymous_kib: float = 0.0
-    """The resident memory without the pages of files."""
     objects: int = 0
     """Jobs, children and pods that there were, of which replicas have caches."""
 
@@ -37,18 +34,7 @@ class Samples:
         memory = memory_kib(pid)
         if not memory:
             raise ProcessLookupError(pid)  # it has ended, and its parent has not looked yet
-        self._of[name, pid].append(
-            Sample(time.monotonic(), memory["VmRSS"], files, memory["RssAnon"], objects)
-        )
-
-    def lines(self, *, since_s: float) -> str:
-        """All samples, each as a JSON object in a line of its own."""
-        return "".join(
-            json.dumps({"name": name, "pid": pid, **each._asdict(), "at_s": each.at_s - since_s})
-            + "\n"
-            for (name, pid), samples in self._of.items()
-            for each in samples
-        )
+        self._of[name, pid].append(Sample(time.monotonic(), memory["VmRSS"], files, objects))
 
     def growth(self, since_s: float, until_s: float) -> dict[str, dict[str, float]]:
         """Of each process that lived from `since_s` to `until_s`, on the monotonic clock."""
@@ -69,12 +55,9 @@ def _growth(samples: list[Sample]) -> dict[str, float]:
     objects = [statistics.median(each.objects for each in quarter) for quarter in quarters]
     return {
         "kib_per_minute": round(MINUTE_S * _slope(samples), 1),
-        "resident_mib": round(samples[-1].resident_kib / 1024, 1),
-        "open_files": round(files[1]),
         "open_files_more": round(files[1] - files[0]),
         # Replicas hold all objects. Where these become more, the garbage collector of the cluster
         # is behind, and the growth is not the replica's own.
-        "objects": round(objects[1]),
         "objects_more": round(objects[1] - objects[0]),
     }
 
