@@ -6,8 +6,8 @@
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
 
-Machines are shared and noisy, so figures come with their spread, and beside the cost of a bare
-request to the same API in the same run. docs/performance.md has the newest figures.
+Machines are shared and noisy, so figures come with their spread. docs/performance.md has the newest
+figures.
 """
 
 import json

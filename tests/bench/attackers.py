@@ -27,20 +27,7 @@ Told = Counter[str]
 POLL_S: Final = 0.01
 STATUS_LINE_BYTES: Final = 12  # "HTTP/1.1 503"
 LISTERS: Final = 60
-IDLE: Final = 64  # as many connections as the service of the big model takes
 SLOW: Final = 256  # as many requests as the worker API takes
-
-
-def spin(seconds: float) -> Told:
-    """Nothing but work of its own: what a busy but innocent process costs the others."""
-    done: Told = Counter()
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        done["rounds"] += 1
-    return done
-
-
-# ---- sockets ------------------------------------------------------------------------------------
 
 
 class Holders:
@@ -51,9 +38,7 @@ class Holders:
         stays: whether a connection stays after the beginning of its answer
     """
 
-    def __init__(
-        self, address: tuple[str, int], count: int, say: bytes, *, stays: bool = True
-    ) -> None:
+    def __init__(self, address: tuple[str, int], count: int, say: bytes, *, stays: bool) -> None:
         self._address, self._count, self._say, self._stays = address, count, say, stays
         self._poll = select.poll()
         self._open: dict[int, socket.socket] = {}
@@ -104,21 +89,12 @@ class Holders:
         self.told["connections that ended"] += 1
 
 
-def lists(seconds: float, *, port: int, path: str) -> Told:
-    """Clients that list eleven objects of 1.3 MB and do not read."""
+def lists(seconds: float, *, port: int, path: str, stays: bool) -> Told:
+    """Clients that list eleven objects of 1.3 MB and do not read; or each leaves when its answer
+    begins, and asks anew.
+    """
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    return Holders(("127.0.0.1", port), LISTERS, request).run(seconds)
-
-
-def restless_lists(seconds: float, *, port: int, path: str) -> Told:
-    """The same clients, but each leaves when its answer begins, and asks anew."""
-    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    return Holders(("127.0.0.1", port), LISTERS, request, stays=False).run(seconds)
-
-
-def idle_sockets(seconds: float, *, port: int) -> Told:
-    """Connections to the service of the big model that say nothing."""
-    return Holders(("127.0.0.1", port), IDLE, b"").run(seconds)
+    return Holders(("127.0.0.1", port), LISTERS, request, stays=stays).run(seconds)
 
 
 def slow_bodies(seconds: float, *, url: str) -> Told:
@@ -130,10 +106,7 @@ def slow_bodies(seconds: float, *, url: str) -> Told:
 
 
 ATTACKS: Final[dict[str, Callable[..., Told | Coroutine[Any, Any, Told]]]] = {
-    "spin": spin,
     "lists": lists,
-    "restless-lists": restless_lists,
-    "idle-sockets": idle_sockets,
     "slow-bodies": slow_bodies,
     "model-changes": hostile_tenant.model_changes,
     "large-reports": hostile_node.large_reports,

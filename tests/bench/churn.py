@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from tests.bench.plane import install, running_plane
 from tests.bench.samples import NAMESPACE
-from tests.cluster.churn import ChurnJob, come_and_go, created_after_gone, created_for
+from tests.cluster.churn import come_and_go, created_after_gone
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.lines import ApiLine, Passed
+from tests.cluster.lines import ApiLine
 from tests.support.manager import GlobalManager
 
 JOBS: Final = 2000
@@ -42,25 +42,7 @@ def _measure(control_plane: ControlPlane, directory: Path, count: int) -> dict[s
                 control_plane.client, NAMESPACE, count=count, per_s=RATE, life_s=LIFE_S
             )
             time.sleep(COLLECTED_S)
-            return _figures(control_plane, jobs, list(line.passed))
-
-
-def _figures(
-    control_plane: ControlPlane, jobs: list[ChurnJob], passed: list[Passed]
-) -> dict[str, Any]:
-    created = created_for(jobs, passed)
-    usual = max(set(created.values()), key=list(created.values()).count, default=0)
-    left = control_plane.client.list(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
-    return {
-        "jobs": len(jobs),
-        "created_per_s": RATE,
-        "life_s": LIFE_S,
-        "objects_created": created.total(),
-        "objects_of_a_job": usual,
-        "jobs_with_more_objects": sum(number > usual for number in created.values()),
-        "objects_created_after_gone": len(created_after_gone(jobs, passed)),
-        "deployments_left": len(left),
-    }
+            return {"objects_created_after_gone": len(created_after_gone(jobs, list(line.passed)))}
 
 
 if __name__ == "__main__":

@@ -5,23 +5,18 @@ GlobalManager, and the load, each in processes of its own. The controller manage
 and pods of each Deployment that the GlobalManager creates; no kubelet runs the pods.
 """
 
-import json
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.certificates import Certificates
-from tests.bench.manager_memory import settled_kib
-from tests.bench.nodes import Fleet, fleet
+from tests.bench.nodes import Fleet, weighed
 from tests.bench.onlooker import watched
-from tests.bench.plane import connection, deployed, prepare, running_plane
-from tests.bench.process import DEADLINE_S, start
-from tests.bench.samples import NAMESPACE, config_map, node_name, path_of
+from tests.bench.plane import connection, deployed, prepare, running_plane, send
+from tests.bench.process import DEADLINE_S, answer_of
+from tests.bench.samples import MODEL, NAMESPACE, node_name, path_of, service
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
-from tests.support.manager import GlobalManager
 from tests.support.waiting import eventually
 
 SESSIONS: Final = 500
@@ -42,122 +37,53 @@ def measure() -> dict[str, Any]:
 def _measure(control_plane: ControlPlane, directory: Path) -> dict[str, Any]:
     prepare(control_plane, nodes=SESSIONS)
     kubeconfig = control_plane.kubeconfig
-    figures: dict[str, Any] = {"sessions": SESSIONS}
     # Both kinds of session are weighed while the API holds no object that they would be assigned.
     certificates = Certificates(directory / "certificates", map(node_name, range(SESSIONS)))
-    with deployed(kubeconfig, directory, *certificates.flags).running() as manager:
-        before_kib = settled_kib(manager)
-        with fleet(manager, SESSIONS, *certificates.of_nodes) as nodes:
-            figures["kib_per_mtls_session"] = _kib_per_session(manager, nodes, before_kib)
-    with deployed(kubeconfig, directory, nodes=SESSIONS).running() as manager:
-        before_kib = settled_kib(manager)
-        with fleet(manager, SESSIONS) as nodes:
-            figures["kib_per_plain_session"] = _kib_per_session(manager, nodes, before_kib)
-            figures |= assignments(control_plane, nodes.assigned, directory)
-            figures["made_meanwhile"] = _made(control_plane)
-            figures |= _reports(control_plane, nodes, directory)
-            figures["written_once_settled"] = written_once_settled(control_plane)
-    return figures
-
-
-def _kib_per_session(manager: GlobalManager, nodes: Fleet, before_kib: float) -> float:
-    nodes.synced_at()
-    return round((settled_kib(manager) - before_kib) / SESSIONS, 1)
-
-
-# ---- from object to edge ------------------------------------------------------------------------
+    with (
+        deployed(kubeconfig, directory, *certificates.flags).running() as manager,
+        weighed(manager, SESSIONS, *certificates.of_nodes) as (_, mtls_kib),
+    ):
+        pass
+    with (
+        deployed(kubeconfig, directory, nodes=SESSIONS).running() as manager,
+        weighed(manager, SESSIONS) as (nodes, plain_kib),
+    ):
+        return {
+            "kib_per_mtls_session": mtls_kib,
+            "kib_per_plain_session": plain_kib,
+            **assignments(control_plane, nodes, directory, objects=OBJECTS),
+            "last_value_visible_s": _last_value_visible_s(control_plane, nodes, directory),
+            "written_once_settled": written_once_settled(control_plane),
+        }
 
 
 def assignments(
-    control_plane: ControlPlane,
-    assigned: Mapping[str, float],
-    directory: Path,
-    *,
-    objects: int = OBJECTS,
-    nodes: int = SESSIONS,
+    control_plane: ControlPlane, nodes: Fleet, directory: Path, *, objects: int
 ) -> dict[str, Any]:
-    """Create objects, RATE a second, and say how soon their nodes have them.
-
-    Args: assigned: uid -> time of its assignment; grows meanwhile
-    """
-    arguments = (*connection(control_plane, directory), objects, RATE, nodes)
-    answers = directory / "created.json"
-    with answers.open("w") as output:
-        creator = start("creator", *arguments, stdout=output)
-    bare_ms = list(_bare_requests(control_plane, creator))
-    created: dict[str, list[float]] = json.loads(answers.read_text())
+    """Create objects, RATE a second, and say how soon their nodes have them."""
+    names = [node_name(number % nodes.count) for number in range(objects)]
+    jobs = [service(n, NAMESPACE, node, model=MODEL) for n, node in enumerate(names)]
+    requests = [("POST", path_of(), job) for job in jobs]
+    created = answer_of(send(control_plane, directory, requests, rate=RATE))["answered"]
     eventually(
         "the assignment of every object",
-        lambda: created.keys() <= assigned.keys(),
+        lambda: created.keys() <= nodes.assigned.keys(),
         timeout_s=DEADLINE_S,
     )
-    to_edge = [(assigned[uid] - told) * 1000 for uid, (_, told, _) in created.items()]
-    to_watch = [(seen - told) * 1000 for _, told, seen in created.values()]
-    own = [(assigned[uid] - seen) * 1000 for uid, (_, _, seen) in created.items()]
-    creation = [(told - asked) * 1000 for asked, told, _ in created.values()]
-    return {
-        "objects": objects,
-        "lost": len(created.keys() - assigned.keys()),
-        "created_per_s": RATE,
-        "cr_to_edge_ms": spread(to_edge),
-        "cr_to_watch_ms": spread(to_watch),
-        "watch_to_edge_ms": spread(own),
-        "cr_create_ms": spread(creation),
-        "api_create_ms": spread(bare_ms),
-    }
+    to_edge_ms = [(nodes.assigned[uid] - told_s) * 1000 for uid, told_s in created.items()]
+    return {"lost": objects - len(to_edge_ms), "cr_to_edge_ms": spread(to_edge_ms)}
 
 
-def _bare_requests(
-    control_plane: ControlPlane, meanwhile: "subprocess.Popen[str]"
-) -> Iterator[float]:
-    """What one request that concerns nobody costs while the other process lives."""
-    number = 0
-    while meanwhile.poll() is None:
-        started_s = time.monotonic()
-        control_plane.client.create(config_map(number, NAMESPACE))
-        yield (time.monotonic() - started_s) * 1000
-        number += 1
-        time.sleep(0.2)
-
-
-def _made(control_plane: ControlPlane) -> dict[str, int]:
-    """How many objects there are by now of those that the controller manager sees or makes."""
-    paths = {
-        "deployments": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
-        "replicasets": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
-        "pods": f"/api/v1/namespaces/{NAMESPACE}/pods",
-    }
-    return {name: len(control_plane.client.list(path)) for name, path in paths.items()}
-
-
-# ---- from edge to object ------------------------------------------------------------------------
-
-
-def _reports(control_plane: ControlPlane, nodes: Fleet, directory: Path) -> dict[str, Any]:
+def _last_value_visible_s(control_plane: ControlPlane, nodes: Fleet, directory: Path) -> float:
     """How long after the last report every last value stands in its object."""
     count = len(nodes.assigned)
     with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
-        nodes.ask(
-            reporting=REPORTS * REPORT_EVERY_S,
-            every=REPORT_EVERY_S,
-            of=count,
-            ending=0,
-            evenly=False,
-        )
-        reported = nodes.answer("began")["reported"].values()
-        nodes.ask(acknowledged=True)
-        acknowledged_s = nodes.answer("acknowledged")["acknowledged"]
+        reported = nodes.report(
+            REPORTS * REPORT_EVERY_S, every_s=REPORT_EVERY_S, of=count, ending=0, evenly=False
+        )["reported"]
         visible_s = max(onlooker.wait_for("jobs", f"count:{REPORTS - 1}", count).values())
-    sent_s = max(times[-1] for times in reported)
-    return {
-        "reported_objects": count,
-        "reports_each": REPORTS,
-        "last_report_acked_s": round(acknowledged_s - sent_s, 2),
-        "last_value_visible_s": round(visible_s - sent_s, 2),
-    }
-
-
-# ---- silence ------------------------------------------------------------------------------------
+    last_s: float = max(times[-1] for times in reported.values())
+    return round(visible_s - last_s, 2)
 
 
 def written_once_settled(control_plane: ControlPlane) -> list[str]:

@@ -17,6 +17,7 @@ from tests.localcontroller.cloud import Cloud, running_cloud
 from tests.localcontroller.hooks.world import assign as dataset
 from tests.localcontroller.test_process import Controller, running
 from tests.support.certificates import Authority
+from tests.support.processes import memory_kib
 
 TASKS: Final = ("digits", "faces")
 REPORTS: Final = 50  # of each task's worker
@@ -51,7 +52,8 @@ async def _measure(directory: Path) -> dict[str, Any]:
         async with running(directory / "state", *flags, *files) as controller:
             await _use(controller, cloud)
             await asyncio.sleep(SETTLED_S)
-            return _resident(controller.process.pid)
+            kib = memory_kib(controller.process.pid)["VmRSS"]
+            return {"resident_mib": round(kib / 1024, 1)}
 
 
 def secret_of(name: str) -> str:
@@ -79,15 +81,3 @@ async def _use(controller: Controller, cloud: Cloud) -> None:
         await cloud.until_reported(f"{name}-edge", seen=REPORTS)
     for path in ("/healthz", "/readyz", "/metrics", "/api/v1/tasks", "/api/v1/workers"):
         assert (await controller.probe(path))[0] == 200
-
-
-def _resident(pid: int) -> dict[str, Any]:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-    private = kib["Private_Clean"] + kib["Private_Dirty"]
-    threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
-    return {
-        "resident_mib": round(kib["Rss"] / 1024, 1),
-        "private_mib": round(private / 1024, 1),
-        "threads": threads,
-    }

@@ -2,22 +2,22 @@
 
 import statistics
 import time
-from typing import Any, Final
+from typing import Final
 
 from globalmanager.kinds.elastic.trainingjob import KIND
 from tests.globalmanager.kinds.elastic.world import example, training
 from tests.support.world import NOW
 
-WORKERS: Final = (10, 100, 1000)
+WORKERS: Final = (10, 1000)
 _ROUNDS: Final = 25
 
 
-def measure() -> dict[str, Any]:
-    """Number of workers -> milliseconds of processor time of one plan: median and least."""
+def measure() -> dict[str, float]:
+    """Milliseconds of processor time of one plan."""
     return {f"plan_ms_of_{workers}_workers": _plan_ms(workers) for workers in WORKERS}
 
 
-def _plan_ms(workers: int) -> dict[str, float]:
+def _plan_ms(workers: int) -> float:
     job = example(worker={"replicas": workers, "maxReplicas": 1000})
     observed = training(job).observed()
     times = []
@@ -25,4 +25,4 @@ def _plan_ms(workers: int) -> dict[str, float]:
         began = time.process_time()
         KIND.plan(observed, NOW)
         times.append(1000 * (time.process_time() - began))
-    return {"median": round(statistics.median(times), 1), "least": round(min(times), 1)}
+    return round(statistics.median(times), 1)

@@ -9,19 +9,15 @@ NODES_OF_ADDRESS to one.
 
 A line of stdin is a command, a line of stdout an answer, both JSON:
 
-    {"tell": KEY}               answers {KEY: Tally}: the counts since the start
     {"synced": COUNT}           answers {"synced": COUNT, "at": S} once so many nodes are synced;
                                 S is in seconds of the machine's monotonic clock
-    {"forget": true}            answers {"forgot": true}; the counts begin anew
     {"reporting": S, "every": E, "of": COUNT, "ending": N, "evenly": BOOL}
                                 COUNT nodes with a task report its worker every E seconds, S seconds
                                 long, ever greater values, one after the other evenly over the time
                                 or all at once; N of the workers end on the way. Answers
-                                {"began": S, "first": VALUE, "reported": {UID: [S, …]},
-                                "ended": {UID: S}, "late": S}: the first value, when each value was
-                                reported, and how far this process was behind
-    {"acknowledged": true}      answers {"acknowledged": S} once the newest report of each node has
-                                taken effect: when the last of them had
+                                {"first": VALUE, "reported": {UID: [S, …]}, "ended": {UID: S},
+                                "late": S}: the first value, when each value was reported, and how
+                                far this process was behind
 
     {"assigned": UID, "at": S}  comes for each new assignment
 """
@@ -68,26 +64,6 @@ def say(**answer: Any) -> None:
 def address_of(number: int) -> str:
     network, host = divmod(number // NODES_OF_ADDRESS, ADDRESSES_OF_NETWORK)
     return f"127.1.{network}.{host + 1}"
-
-
-class Tally(msgspec.Struct):
-    """What the nodes were told so far."""
-
-    dials: int = 0
-    refused: int = 0
-    """Handshakes that were answered with 503."""
-    unread: int = 0
-    """Connections that ended without an answer."""
-    failed: int = 0
-    """Dials without a connection: nobody listens."""
-    ended: int = 0
-    """Sessions that ended."""
-    frames: int = 0
-    assigned: int = 0
-    reported: int = 0
-    """Reports that were given to the sessions."""
-    acknowledged: int = 0
-    """Reports that the sessions have sent and that have taken effect."""
 
 
 class FleetNode(asyncio.Protocol):
@@ -155,11 +131,6 @@ class FleetNode(asyncio.Protocol):
             self.send()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        tally = self._fleet.tally
-        if self._is_upgraded:
-            tally.ended += 1
-        elif not self._retry_after_s:
-            tally.unread += 1
         self._transport = self.session = None
         if self.is_synced:
             self.is_synced = False
@@ -182,7 +153,6 @@ class FleetNode(asyncio.Protocol):
             return
         if status != b"503":
             sys.exit(f"{node_name(self.number)} was answered {head.decode()!r}")
-        self._fleet.tally.refused += 1
         after = next(v for v in head.lower().split(b"\r\n") if v.startswith(b"retry-after:"))
         self._retry_after_s = float(after.partition(b":")[2])
         self.close()
@@ -214,7 +184,6 @@ class FleetNode(asyncio.Protocol):
 
     def _on_message(self, message: bytes) -> None:
         assert self.session is not None
-        self._fleet.tally.frames += 1
         for event in self.session.receive(message, self._fleet.now()):
             self._on_event(self.session, event)
 
@@ -223,7 +192,6 @@ class FleetNode(asyncio.Protocol):
             case wire.Assign():
                 if event.key not in self.held:
                     say(assigned=event.uid, at=self._fleet.now())
-                self._fleet.tally.assigned += 1
                 self.held[event.key] = wire.TaskVersion(event.uid, event.version)
                 body: wire.AssignmentBody = wire.unpack(event.body, wire.AssignmentBody)
                 if body.workers:
@@ -238,10 +206,8 @@ class FleetNode(asyncio.Protocol):
                 self.backoff = None
                 self.is_synced = True
                 self._fleet.count_synced()
-            case ReportAcked():
-                if event.refusal:
-                    sys.exit(f"report refused: {event.refusal}")
-                self._fleet.on_acknowledged(self, is_newest=event.report.revision == self._revision)
+            case ReportAcked(refusal=refusal) if refusal:
+                sys.exit(f"report refused: {refusal}")
             case Closed():
                 self.close()
 
@@ -251,7 +217,6 @@ class FleetNode(asyncio.Protocol):
             sys.exit(f"{node_name(self.number)} has no session")
         uid, worker = next(iter(self.workers.items()))
         self._revision += 1
-        self._fleet.on_reported(self)
         body = wire.ReportBody(
             phase="inference", status=status, task_info={"seen": value, "uploaded": value}
         )
@@ -292,10 +257,6 @@ class Fleet:
         self._wanted: list[int] = []  # numbers of synced nodes that were asked for
         self._value = 0  # the next value to report
         self.synced = 0
-        self._owing: set[FleetNode] = set()  # whose newest report has not taken effect yet
-        self._is_acknowledged = asyncio.Event()
-        self._acknowledged_at = 0.0
-        self.tally = Tally()
         self._nodes = [FleetNode(number, self) for number in range(count)]
         for node in self._nodes:
             self.dial_at(node, 0.0)
@@ -336,18 +297,11 @@ class Fleet:
 
     def obey(self, command: dict[str, Any]) -> None:
         match command:
-            case {"tell": key}:
-                say(**{key: {"synced": self.synced, **msgspec.to_builtins(self.tally)}})
             case {"synced": int(count)}:
                 if self.synced >= count:
                     say(synced=count, at=self.now())
                 else:
                     self._wanted.append(count)
-            case {"forget": True}:
-                self.tally = Tally()
-                say(forgot=True)
-            case {"acknowledged": True}:
-                self._acknowledging = asyncio.create_task(self._say_acknowledged())
             case {
                 "reporting": seconds,
                 "every": every_s,
@@ -361,23 +315,6 @@ class Fleet:
                 self._reporting = asyncio.create_task(
                     self._report(nodes, rounds, every_s=every_s, spacing_s=spacing_s, n=ending)
                 )
-
-    def on_reported(self, node: FleetNode) -> None:
-        self.tally.reported += 1
-        self._owing.add(node)
-        self._is_acknowledged.clear()
-
-    def on_acknowledged(self, node: FleetNode, *, is_newest: bool) -> None:
-        self.tally.acknowledged += 1
-        if is_newest:
-            self._owing.discard(node)
-            self._acknowledged_at = self.now()
-        if not self._owing:
-            self._is_acknowledged.set()
-
-    async def _say_acknowledged(self) -> None:
-        await self._is_acknowledged.wait()
-        say(acknowledged=self._acknowledged_at)
 
     async def _report(
         self, nodes: list[FleetNode], rounds: int, *, every_s: float, spacing_s: float, n: int
@@ -403,7 +340,7 @@ class Fleet:
                     reported.setdefault(uid, []).append(now)
                     node.report(first + value, "running")
         self._value += rounds
-        say(began=began, first=first, reported=reported, ended=ended, late=late_s)
+        say(first=first, reported=reported, ended=ended, late=late_s)
 
     def _tick(self, node: FleetNode, session: EdgeSession, now: float) -> None:
         if node.session is not session:
@@ -416,7 +353,6 @@ class Fleet:
         self.tick_later(node)
 
     async def _dial(self, node: FleetNode) -> None:
-        self.tally.dials += 1
         tcp = socket.socket()
         tcp.setblocking(False)
         tcp.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT of ip(7)
@@ -431,7 +367,6 @@ class Fleet:
                 )
         except OSError:  # also TimeoutError and ssl.SSLError
             tcp.close()
-            self.tally.failed += 1
             if not node.is_connected:
                 self.dial_later(node, at_least_s=0.0)
 

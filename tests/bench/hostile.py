@@ -5,8 +5,7 @@
 
 A real control plane with its controller manager, a GlobalManager, the LocalController of the
 neighbour's node, the neighbour's own load and each attacker are processes on one machine. The
-attackers come one after the other, each for SECONDS, and first nobody, and a process that only
-computes: an attacker takes a processor from all others, whatever it attacks.
+attackers come one after the other, each for SECONDS, and first nobody.
 """
 
 import json
@@ -25,16 +24,17 @@ from tests.bench.plane import (
     deployed,
     install,
     running_plane,
+    send,
     wait_for_account,
     wait_for_calm,
 )
 from tests.bench.process import DEADLINE_S, answer_of, start
 from tests.bench.samples import MODEL, path_of, service
 from tests.bench.spread import spread
-from tests.bench.worker_http import cloud_worker
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.edge import Edge
 from tests.cluster.samples import model
+from tests.support.manifests import manifest
 from tests.support.waiting import eventually
 
 SECONDS: Final = 60.0  # of each attack
@@ -51,10 +51,7 @@ FAT: Final = "fat"  # the namespace of large objects
 FAT_REPLICAS: Final = 110
 SHARED_MODEL: Final = "shared"
 SHARERS: Final = 1000  # services of the attacker that name it
-TIMES: Final = (
-    *("cr_to_edge_ms", "cr_to_watch_ms", "report_ms"),
-    *("worker_api_ms", "big_model_ms", "health_ms"),
-)
+TIMES: Final = ("cr_to_edge_ms", "cr_to_watch_ms", "report_ms")
 
 
 def measure(seconds: float = SECONDS, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -85,8 +82,7 @@ class _Bench:
             self._manager.start()
             self._edge.start()
             eventually("the tasks of the workers", self._has_tasks)
-            with cloud_worker() as (_, self._big_model_port):
-                yield self
+            yield self
         finally:
             self._edge.stop()
             self._manager.stop()
@@ -113,11 +109,9 @@ class _Bench:
         honest = self._client.get(f"{path_of(NEIGHBOUR)}/{WORKERS[0]}")["metadata"]["uid"]
         return {
             "nobody": None,
-            "busy process": ("spin", {}),
-            "lists not read": ("lists", rest),
-            "lists left": ("restless-lists", rest),
+            "lists not read": ("lists", {**rest, "stays": True}),
+            "lists left": ("lists", {**rest, "stays": False}),
             "large reports": ("large-reports", node),
-            "idle sockets": ("idle-sockets", {"port": self._big_model_port}),
             "slow bodies": ("slow-bodies", {"url": self._worker_url(ATTACKER, SLOW_WORKER)}),
             "frames": ("frames", {**node, "foreign": honest}),
             "large Hellos": ("hellos", node),
@@ -173,9 +167,7 @@ class _Bench:
 
     def _send(self, requests: Iterable[Sequence[Any]]) -> None:
         """Send [method, path, body] each, and wait until the machine is calm."""
-        file = self._directory / "requests"
-        file.write_text("\n".join(json.dumps(each) for each in requests))
-        answer_of(start("sender", *self._connection, file, 8))
+        answer_of(send(self._control_plane, self._directory, requests, concurrency=8))
         wait_for_calm(self._manager)
 
     # ---- one attack ----
@@ -189,8 +181,6 @@ class _Bench:
         if name == "model-changes":
             self._make_sharers()
         self._manager.forget_peak()
-        spent_s = self._manager.processor_s()
-        lost = self._leases_lost()
         if attack is not None:
             process = start("attackers", attack[0], seconds, json.dumps(attack[1]))
         seen = answer_of(self._neighbour(seconds))
@@ -198,38 +188,27 @@ class _Bench:
             **{name: spread(seen.pop(name)) for name in TIMES},
             **seen,
             "manager_peak_mib": round(self._manager.peak_kib() / 1024, 1),
-            "manager_processor_s": round(self._manager.processor_s() - spent_s, 1),
-            "leases_lost": self._leases_lost() - lost,
         }
         if process is not None:
             figures["attacker"] = answer_of(process)
         if attack is not None and attack[1].get("namespace") == FAT:
-            figures["manager_peak_after_restart_mib"] = self._restarted_peak_mib()
+            self._restart_manager()  # else the next peak has what it keeps of these objects
         if name == "model-changes":
             self._delete_sharers()
         return figures
 
-    def _leases_lost(self) -> int:
-        return sum("not leading any more" in line for line in self._manager.log_lines())
-
-    def _restarted_peak_mib(self) -> float:
-        """The largest resident set of a new GlobalManager that lists what is there."""
+    def _restart_manager(self) -> None:
         self._manager.stop()
         self._manager.launch()
         # the API server takes a second of processor time for a list of large custom resources
         eventually("readiness", lambda: self._manager.readyz()[0], timeout_s=DEADLINE_S)
         eventually("the tasks of the workers", self._has_tasks)
         wait_for_calm(self._manager)
-        return round(self._manager.peak_kib() / 1024, 1)
 
     def _neighbour(self, seconds: float) -> "subprocess.Popen[str]":
         urls = [self._worker_url(NEIGHBOUR, name) for name in WORKERS]
-        health = f"http://127.0.0.1:{self._manager.http_port}/healthz"
-        return start(
-            "neighbour",
-            *(*self._connection, NEIGHBOUR, NEIGHBOUR, self._edge.status_url, health),
-            *(seconds, self._big_model_port, *urls),
-        )
+        where = (NEIGHBOUR, NEIGHBOUR, self._edge.status_url)
+        return start("neighbour", *self._connection, *where, seconds, *urls)
 
     def _worker_url(self, namespace: str, name: str) -> str:
         """Of the worker API, with the secret that the worker's pod would get."""
@@ -240,12 +219,8 @@ class _Bench:
 
 def _dataset(number: int) -> Object:
     """A Dataset on the attacker's node whose name is as long as Kubernetes allows."""
-    return {
-        "apiVersion": "edgeai.io/v1alpha1",
-        "kind": "Dataset",
-        "metadata": {"name": f"{number:0253}", "namespace": ATTACKER},
-        "spec": {"url": "/data/a.csv", "format": "csv", "nodeName": ATTACKER},
-    }
+    spec = {"url": "/data/a.csv", "format": "csv", "nodeName": ATTACKER}
+    return manifest("edgeai.io/v1alpha1 Dataset", f"{number:0253}", ATTACKER, spec=spec)
 
 
 def _sharer(number: int) -> Object:
@@ -258,17 +233,12 @@ def _federation(trainers: int) -> Object:
     """A federation whose trainers are all on the attacker's node. Its Datasets do not exist."""
     container = {"name": "worker", "image": "none"}
     template = {"spec": {"nodeName": ATTACKER, "containers": [container]}}
-    return {
-        "apiVersion": "edgeai.io/v1alpha1",
-        "kind": "FederatedLearningJob",
-        "metadata": {"name": "greedy", "namespace": ATTACKER},
-        "spec": {
-            "aggregationWorker": {"model": {"name": MODEL}, "template": template},
-            "trainingWorkers": [
-                {"dataset": {"name": f"none-{n}"}, "template": template} for n in range(trainers)
-            ],
-        },
+    workers = [{"dataset": {"name": f"none-{n}"}, "template": template} for n in range(trainers)]
+    spec = {
+        "aggregationWorker": {"model": {"name": MODEL}, "template": template},
+        "trainingWorkers": workers,
     }
+    return manifest("edgeai.io/v1alpha1 FederatedLearningJob", "greedy", ATTACKER, spec=spec)
 
 
 def _named(object_: Object, name: str) -> Object:

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.typing import Subprotocol
 
 from common import wire
 from edgeai.ids import TaskKey, Uid, WorkerName
+from tests.globalmanager.edge.world import dial
 
 Told = Counter[str]
 
@@ -90,14 +90,7 @@ async def session(
     url: str, token: str, told: Told, *hello: wire.AnyFrame
 ) -> AsyncIterator[HostileNode]:
     """A session that is synced. Raises: InvalidStatus, ConnectionClosed, TimeoutError"""
-    async with connect(
-        url,
-        subprotocols=[Subprotocol(wire.SUBPROTOCOL)],
-        additional_headers={"Authorization": f"Bearer {token}"},
-        compression=None,
-        ping_interval=None,
-        close_timeout=1.0,
-    ) as ws:
+    async with dial(url, token) as ws:
         node = HostileNode(ws, told)
         reader = asyncio.create_task(node.read())
         synced = asyncio.create_task(node.is_synced.wait())

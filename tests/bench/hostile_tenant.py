@@ -15,6 +15,7 @@ from edgeai.api.objects import LABEL_KIND, LABEL_MANAGED_BY, LABEL_NAME, MANAGER
 from edgeai.cli.api import Object
 from tests.bench.onlooker import api_session
 from tests.bench.pace import paced
+from tests.support.manifests import manifest
 
 Told = Counter[str]
 
@@ -95,12 +96,7 @@ def _template() -> Object:
 
 def _fat_job(name: str, replicas: int) -> Object:
     worker = {"replicas": replicas, "template": _template()}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name},
-        "spec": {"tfReplicaSpecs": {"Worker": worker}},
-    }
+    return manifest("kubeflow.org/v1 TFJob", name, spec={"tfReplicaSpecs": {"Worker": worker}})
 
 
 def _pod_of_nobody(number: int) -> Object:
@@ -109,5 +105,6 @@ def _pod_of_nobody(number: int) -> Object:
         LABEL_KIND: "tfjobs.kubeflow.org",
         LABEL_NAME: f"none-{number}",
     }
-    metadata = {"name": f"nobody-{number}", "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **_template()}
+    pod = manifest("v1 Pod", f"nobody-{number}", **_template())
+    pod["metadata"]["labels"] = labels
+    return pod

@@ -1,32 +1,26 @@
 """The honest neighbour of the section `hostile`: makes jobs and reports, and measures both.
 
-    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL HEALTH_URL SECONDS
-        BIG_MODEL WORKER_URL...
+    python -m tests.bench.neighbour URL CA TOKEN_FILE NAMESPACE NODE STATUS_URL SECONDS
+        WORKER_URL...
 
 Creates JointInferenceServices on NODE and asks the LocalController at STATUS_URL when it holds
 each. Also watches them, as any client may: so late are the API server and the machine. Reports as
-the workers of WORKER_URLs, and watches until each report stands in the status. Asks the service of
-the big model at the port BIG_MODEL, by one connection that stays and by new ones in turn. Asks for
-the health of the GlobalManager at HEALTH_URL.
+the workers of WORKER_URLs, and watches until each report stands in the status.
 Everything is done at its time, whether what came before is done or not. A sample that takes longer
 than PATIENCE_S counts PATIENCE_S and is named in `unseen`. Prints one JSON object.
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import numpy as np
 import uvloop
 
-from edgeai.worker.cloud_client import CloudClient
-from edgeai.worker.environment import Address
-from edgeai.worker.results import Reason
 from tests.bench.onlooker import Status, api_session, events
 from tests.bench.pace import paced
 from tests.bench.samples import MODEL, path_of, service
@@ -35,8 +29,6 @@ JOB_EVERY_S: Final = 0.25
 REPORT_EVERY_S: Final = 0.5  # of one worker
 HEARTBEAT_S: Final = 5.0  # what each worker promises; after three times as long it counts as lost
 POLL_S: Final = 0.002  # between two questions for the tasks of the LocalController
-SAMPLE_EVERY_S: Final = 0.1
-HEALTH_EVERY_S: Final = 0.1
 AGAIN_S: Final = 0.2  # between two attempts at one report
 PATIENCE_S: Final = 30.0
 
@@ -119,10 +111,7 @@ class Reports:
         # The counts of a job never fall, so those of this run begin after those before.
         self._first = int(time.time() * 1000)
         self.took_ms: list[float] = []
-        self.answered_ms: list[float] = []
-        self.answers: Counter[int] = Counter()  # by HTTP status; 0: no answer
         self.unseen = 0
-        self.lost = 0  # times that a status said that a worker is lost
 
     async def run(self, seconds: float) -> None:
         async with aiohttp.ClientSession() as edge, asyncio.TaskGroup() as tasks:
@@ -139,7 +128,6 @@ class Reports:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._post(edge, worker, value)
-                self.answered_ms.append((time.monotonic() - began_s) * 1000)
                 self.took_ms.append((await seen - began_s) * 1000)
         except TimeoutError:
             self.took_ms.append(PATIENCE_S * 1000)
@@ -155,13 +143,10 @@ class Reports:
             "output": {"taskInfo": {"seen": value}},
         }
         while True:
-            try:
+            with contextlib.suppress(aiohttp.ClientError):
                 async with edge.post(self._urls[worker], json=message) as answer:
-                    self.answers[answer.status] += 1
                     if answer.ok:
                         return
-            except aiohttp.ClientError:
-                self.answers[0] += 1
             await asyncio.sleep(AGAIN_S)
 
     async def _watch(self) -> None:
@@ -170,89 +155,29 @@ class Reports:
 
     def _on_status(self, status: Status, now_s: float) -> None:
         for name in status.workers.keys() & self._urls.keys():
-            worker = status.workers[name]
-            value = worker.task_info.get("seen", 0)
-            # Between two runs the workers are silent, and count as lost.
-            self.lost += worker.status == "lost" and value >= self._first
+            value = status.workers[name].task_info.get("seen", 0)
             for awaited, future in self._waiting[name].items():
                 if awaited <= value and not future.done():
                     future.set_result(now_s)
 
 
-class Health:
-    """How long the GlobalManager takes to say that it is alive."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.took_ms: list[float] = []
-
-    async def run(self, seconds: float) -> None:
-        async with aiohttp.ClientSession() as manager:
-            async for _ in paced(HEALTH_EVERY_S, seconds):
-                began_s = time.monotonic()
-                async with manager.get(self._url) as answer:
-                    answer.raise_for_status()
-                self.took_ms.append((time.monotonic() - began_s) * 1000)
-
-
-class Samples:
-    """Hard samples for the big model: how long each answer takes."""
-
-    def __init__(self, port: int) -> None:
-        self._address = Address("127.0.0.1", port)
-        self.took_ms: list[float] = []
-        self.reasons: Counter[str] = Counter()  # of samples without an answer
-
-    async def run(self, seconds: float) -> None:
-        staying = CloudClient(self._address)
-        async with asyncio.TaskGroup() as samples:
-            async for number in paced(SAMPLE_EVERY_S, seconds):
-                client = CloudClient(self._address) if number % 2 else staying
-                samples.create_task(asyncio.to_thread(self._ask, client, closes=number % 2 == 1))
-        staying.close()
-
-    def _ask(self, client: CloudClient, *, closes: bool) -> None:
-        began_s = time.monotonic()
-        (answer,) = client.ask(np.ones((1, 64), dtype=np.uint8))
-        self.took_ms.append((time.monotonic() - began_s) * 1000)
-        if answer.reason is not Reason.HARD:
-            self.reasons[answer.reason.value] += 1
-        if closes:
-            client.close()
-
-
 async def run(
-    url: str, ca: str, token: str, *where: str, seconds: float, big_model: int, urls: list[str]
+    url: str, ca: str, token: str, *where: str, seconds: float, urls: list[str]
 ) -> dict[str, Any]:
-    namespace, node, status_url, health_url = where
+    namespace, node, status_url = where
     path = path_of(namespace)
     async with api_session(url, ca, token) as api:
         jobs, reports = Jobs(api, path, node, status_url), Reports(api, path, urls)
-        samples, health = Samples(big_model), Health(health_url)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(jobs.run(seconds))
-            tasks.create_task(reports.run(seconds))
-            tasks.create_task(samples.run(seconds))
-            tasks.create_task(health.run(seconds))
+        await asyncio.gather(jobs.run(seconds), reports.run(seconds))
     return {
-        "health_ms": health.took_ms,
         "cr_to_edge_ms": jobs.took_ms,
         "cr_to_watch_ms": jobs.watched_ms,
         "report_ms": reports.took_ms,
-        "worker_api_ms": reports.answered_ms,
-        "worker_api_answers": reports.answers,
-        "big_model_ms": samples.took_ms,
-        "big_model_without_answer": samples.reasons,
         "unseen": jobs.unseen + reports.unseen,
-        "lost": reports.lost,
     }
 
 
 if __name__ == "__main__":
-    url, ca, token_file, *where, seconds, big_model = sys.argv[1:10]
-    urls = sys.argv[10:]
-    token = Path(token_file).read_text().strip()
-    figures = run(
-        *(url, ca, token, *where), seconds=float(seconds), big_model=int(big_model), urls=urls
-    )
-    print(json.dumps(uvloop.run(figures)))
+    url, ca, token_file, namespace, node, status_url, seconds, *urls = sys.argv[1:]
+    where = (url, ca, Path(token_file).read_text().strip(), namespace, node, status_url)
+    print(json.dumps(uvloop.run(run(*where, seconds=float(seconds), urls=urls))))

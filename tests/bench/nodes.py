@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from queue import Empty, Queue
 from typing import Any
 
+from tests.bench.manager_memory import settled_kib
 from tests.bench.process import DEADLINE_S, start
 from tests.support.manager import GlobalManager
 
@@ -23,10 +24,6 @@ class Fleet:
         self._answers: Queue[dict[str, Any]] = Queue()
         threading.Thread(target=self._listen, name="fleet", daemon=True).start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -36,36 +33,25 @@ class Fleet:
             else:
                 self._answers.put(answer)
 
-    def ask(self, **command: Any) -> None:
+    def _ask(self, **command: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
-
-    def answer(self, key: str) -> dict[str, Any]:
-        """The next answer, which has `key`."""
         try:
-            answer = self._answers.get(timeout=DEADLINE_S)
+            return self._answers.get(timeout=DEADLINE_S)
         except Empty:
-            self.ask(tell="late")
-            told = self._answers.get(timeout=DEADLINE_S)
-            raise SystemExit(f"no {key!r} of the nodes in {DEADLINE_S:g} s: {told}") from None
-        assert key in answer, answer
-        return answer
+            raise SystemExit(f"no answer to {command} in {DEADLINE_S:g} s") from None
 
     def synced_at(self, count: int = 0) -> float:
         """When so many nodes were synced, all of them if 0: seconds of the monotonic clock."""
-        self.ask(synced=count or self.count)
-        at: float = self.answer("synced")["at"]
+        at: float = self._ask(synced=count or self.count)["at"]
         return at
 
-    def tally(self) -> dict[str, int]:
-        self.ask(tell="tally")
-        told: dict[str, int] = self.answer("tally")["tally"]
-        return told
-
-    def forget(self) -> None:
-        self.ask(forget=True)
-        self.answer("forgot")
+    def report(
+        self, seconds: float, *, every_s: float, of: int, ending: int, evenly: bool
+    ) -> dict[str, Any]:
+        """Let nodes report, as `fleet` has it. Returns: the answer"""
+        return self._ask(reporting=seconds, every=every_s, of=of, ending=ending, evenly=evenly)
 
     def stop(self) -> None:
         self._process.terminate()
@@ -79,3 +65,14 @@ def fleet(manager: GlobalManager, count: int, *certificates: str) -> Iterator[Fl
         yield nodes
     finally:
         nodes.stop()
+
+
+@contextlib.contextmanager
+def weighed(
+    manager: GlobalManager, count: int, *certificates: str
+) -> Iterator[tuple[Fleet, float]]:
+    """Nodes that are synced, and how much memory the GlobalManager has for each, in KiB."""
+    before_kib = settled_kib(manager)
+    with fleet(manager, count, *certificates) as nodes:
+        nodes.synced_at()
+        yield nodes, round((settled_kib(manager) - before_kib) / count, 1)

@@ -1,15 +1,17 @@
 """A real API server for one measurement, and GlobalManagers on it as they are deployed."""
 
+import json
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tests.bench.process import DEADLINE_S
+from tests.bench.process import DEADLINE_S, start
 from tests.bench.samples import MODEL, NAMESPACE, node_name, token_of
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
@@ -81,6 +83,20 @@ def connection(control_plane: ControlPlane, directory: Path) -> tuple[str, str, 
     token_file.touch(mode=0o600)
     token_file.write_text(control_plane.token)
     return control_plane.url, str(control_plane.ca), str(token_file)
+
+
+def send(
+    control_plane: ControlPlane,
+    directory: Path,
+    requests: Iterable[Sequence[Any]],
+    *,
+    concurrency: int = 16,
+    rate: float = 0.0,
+) -> "subprocess.Popen[str]":
+    """A `sender` of these [method, path, body]. Args: rate: a second; 0: as fast as can be"""
+    file = directory / "requests"
+    file.write_text("\n".join(json.dumps(each) for each in requests))
+    return start("sender", *connection(control_plane, directory), file, concurrency, rate)
 
 
 def wait_for_calm(manager: GlobalManager) -> None:

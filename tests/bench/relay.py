@@ -76,19 +76,14 @@ async def _measure(directory: Path, port: int) -> dict[str, Any]:
 async def _figures(side: "CloudSide", edge: Controller, worker: "Worker") -> dict[str, Any]:
     in_thread = asyncio.to_thread
     await in_thread(worker.request_times_ms)  # the relay is open, all is loaded
-    before = float(await side.ask("memory"))
+    before = resident_mib(side.pid)
     idle = await in_thread(worker.idle, IDLE_STREAMS)
     await asyncio.sleep(SETTLED_S)
-    figures: dict[str, Any] = {
-        "idle_streams": {
-            "streams": await side.ask("streams"),
-            "globalmanager_mib": round(float(await side.ask("memory")) - before, 1),
-            "localcontroller_mib": resident_mib(edge.process.pid),
-        }
-    }
+    idle_mib = round(resident_mib(side.pid) - before, 1)
     for each in idle:
         each.close()
-    figures |= {
+    figures = {
+        "idle_streams_mib": idle_mib,
         "to_the_edge_mb_s": [await in_thread(worker.megabytes_per_s, b"D") for _ in range(ROUNDS)],
         "to_the_cloud_mb_s": [await in_thread(worker.megabytes_per_s, b"U") for _ in range(ROUNDS)],
         "request_4_kib_ms": spread(await in_thread(worker.request_times_ms)),
@@ -100,7 +95,7 @@ async def _figures(side: "CloudSide", edge: Controller, worker: "Worker") -> dic
     await asyncio.sleep(0.1)
     figures["assign_alone_ms"] = spread(alone)
     figures["assign_beside_100_mb_ms"] = spread(await side.ask("assign 1"))
-    figures["beside_mb_s"] = await bulk
+    await bulk
     return figures
 
 
@@ -110,7 +105,7 @@ class CloudSide:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._in, self._out = process.stdin, process.stdout
+        self.pid, self._in, self._out = process.pid, process.stdin, process.stdout
 
     async def told(self) -> Any:
         while not (line := await self._out.readline()).startswith(b"{"):
@@ -169,8 +164,8 @@ class Worker:
         return [self.open(b"P", number=each % TENANTS) for each in range(count)]
 
 
-def resident_mib(process: int | str = "self") -> float:
-    return round(memory_kib(process)["VmRSS"] / 1024, 1)
+def resident_mib(pid: int) -> float:
+    return round(memory_kib(pid)["VmRSS"] / 1024, 1)
 
 
 def receive(connection: socket.socket, size: int) -> None:
@@ -249,10 +244,6 @@ async def cloud_side(directory: Path, target_port: int) -> None:
             match question:
                 case ["synced"]:
                     tell(await async_eventually("a session", lambda: is_synced(world)))
-                case ["memory"]:
-                    tell(resident_mib())
-                case ["streams"]:
-                    tell(world.sample("edgeai_edge_relay_streams"))
                 case ["assign", seconds]:
                     tell(await assign_times_ms(world, float(seconds), target_port))
 

@@ -4,6 +4,7 @@ import hashlib
 from typing import Final
 
 from edgeai.cli.api import Object
+from tests.support.manifests import manifest
 
 NAMESPACE: Final = "default"
 MODEL: Final = "bench"
@@ -26,18 +27,10 @@ def service(number: int, namespace: str, node: str, *, model: str = "none") -> O
     """A JointInferenceService on `node`; while its model does not exist nothing is started."""
     container = {"name": "worker", "image": "none", "command": ["true"]}
     template = {"spec": {"nodeName": node, "containers": [container]}}
-    return {
-        "apiVersion": "edgeai.io/v1alpha1",
-        "kind": "JointInferenceService",
-        "metadata": {"name": f"bench-{number}", "namespace": namespace},
-        "spec": {
-            "edgeWorker": {"model": {"name": model}, "template": template},
-            "cloudWorker": {"model": {"name": model}, "template": template},
-        },
+    spec = {
+        "edgeWorker": {"model": {"name": model}, "template": template},
+        "cloudWorker": {"model": {"name": model}, "template": template},
     }
-
-
-def config_map(number: int, namespace: str) -> Object:
-    """Something that nobody watches."""
-    metadata = {"name": f"bench-{number}", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
+    return manifest(
+        "edgeai.io/v1alpha1 JointInferenceService", f"bench-{number}", namespace, spec=spec
+    )

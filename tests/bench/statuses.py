@@ -1,73 +1,50 @@
-"""How old the values in the API are while many nodes report often: part of the section `scale`."""
+"""How old the values in the API are while many nodes report often, and what a status write costs
+the API server, whoever sends it: parts of the section `scale`.
+"""
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.bench.nodes import Fleet
 from tests.bench.onlooker import Onlooker, watched
-from tests.bench.plane import connection
-from tests.bench.samples import path_of
+from tests.bench.plane import connection, send
+from tests.bench.process import answer_of
+from tests.bench.samples import NAMESPACE, node_name, path_of, service
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
-from tests.support.manager import GlobalManager
 from tests.support.processes import processor_s
 
 REPORTING_S: Final = 30.0
 REPORT_EVERY_S: Final = 0.1
 ENDING: Final = 100  # workers that end while all report
 VISIBLE_S: Final = 20.0  # the watch goes on so long after the last report
+WRITTEN: Final = 20  # jobs whose status is written
+WRITES: Final = 400
+LANES: Final = 4
+_CONDITIONS: Final = ("Accepted", "ResolvedRefs", "Running", "EdgeConnected")
 
 
 def statuses(
-    control_plane: ControlPlane,
-    manager: GlobalManager,
-    fleet: Fleet,
-    directory: Path,
-    *,
-    count: int,
+    control_plane: ControlPlane, fleet: Fleet, directory: Path, *, count: int
 ) -> dict[str, Any]:
     """`count` nodes report ten times a second each."""
     with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
-        processes = {
-            **control_plane.pids(),
-            "globalmanager": manager.pid,
-            "nodes": fleet.pid,
-            "watcher": onlooker.pid,
-        }
-        fleet.forget()
-        heard, spent_s = len(control_plane.audit()), _spent_s(processes)
-        ending = min(ENDING, count // 2)
-        fleet.ask(reporting=REPORTING_S, every=REPORT_EVERY_S, of=count, ending=ending, evenly=True)
-        told = fleet.answer("began")
-        spent_s = {name: now_s - spent_s[name] for name, now_s in _spent_s(processes).items()}
+        heard, ending = len(control_plane.audit()), min(ENDING, count // 2)
+        told = fleet.report(
+            REPORTING_S, every_s=REPORT_EVERY_S, of=count, ending=ending, evenly=True
+        )
         asked = control_plane.audit()[heard:]
-        writes = [event for event in asked if _is_status_write(event)]
-        tally = fleet.tally()
         time.sleep(VISIBLE_S)
         ages = _ages(onlooker, told)
-    writes_of = Counter(each["objectRef"]["name"] for each in writes)
+    writes = Counter(each["objectRef"]["name"] for each in asked if _is_status_write(each))
     return {
         "jobs": count,
-        "seconds": REPORTING_S,
-        "reported": tally["reported"],
-        "acknowledged": tally["acknowledged"],
         "load_late_s": round(told["late"], 2),
         **ages,
-        "writes_per_s": round(len(writes) / REPORTING_S, 1),
-        "writes_per_s_of_a_job": round(max(writes_of.values()) / REPORTING_S, 2),
-        "write_ms_at_the_server": spread([1000 * _took_s(event) for event in writes]),
-        "requests_per_s": {
-            what: round(number / REPORTING_S, 1)
-            for what, number in Counter(map(_what, asked)).most_common()
-            if number > REPORTING_S
-        },
-        "processor_percent": {
-            name: round(100 * seconds / REPORTING_S) for name, seconds in spent_s.items()
-        },
+        "writes_per_s_of_a_job": round(max(writes.values()) / REPORTING_S, 2),
     }
 
 
@@ -93,11 +70,7 @@ def _ages(onlooker: Onlooker, told: Mapping[str, Any]) -> dict[str, Any]:
             oldest.append(oldest_s(values[name], told["first"], reported_s))
         else:
             ends.append(ended[name] - ended_s if name in ended else VISIBLE_S)
-    return {
-        "jobs_without_value": sum(not values[names[uid]] for uid in told["reported"]),
-        "oldest_value_s": spread(oldest),
-        "end_visible_s": spread(ends),
-    }
+    return {"oldest_value_s": spread(oldest), "end_visible_s": spread(ends)}
 
 
 def oldest_s(values: Sequence[Seen], first: int, reported_s: Sequence[float]) -> float:
@@ -114,24 +87,66 @@ def oldest_s(values: Sequence[Seen], first: int, reported_s: Sequence[float]) ->
     return max([began_s - reported_s[0], *ages])  # at first there is no value at all
 
 
-def _spent_s(processes: Mapping[str, int]) -> dict[str, float]:
-    return {name: processor_s(pid) for name, pid in processes.items()}
-
-
-def _took_s(event: Mapping[str, Any]) -> float:
-    began, ended = (
-        datetime.fromisoformat(event[name])
-        for name in ("requestReceivedTimestamp", "stageTimestamp")
-    )
-    return (ended - began).total_seconds()
-
-
-def _what(event: Mapping[str, Any]) -> str:
-    about = event.get("objectRef", {})
-    parts = (about.get("resource"), about.get("subresource"))
-    return f"{event['verb']} {'/'.join(filter(None, parts))} {event['responseStatus']['code']}"
-
-
 def _is_status_write(event: Mapping[str, Any]) -> bool:
     reference = event.get("objectRef", {})
     return event["verb"] in ("patch", "update") and reference.get("subresource") == "status"
+
+
+# ---- one write ----------------------------------------------------------------------------------
+
+
+def status_write_ms(control_plane: ControlPlane, directory: Path) -> float:
+    """Processor time of the API server for the merge patch that a report leads to, LANES at a time.
+
+    The jobs have no workers, since their Model does not exist.
+    """
+    paths = [f"{path_of()}/bench-{number}" for number in range(WRITTEN)]
+
+    def write(statuses: Iterable[dict[str, Any]]) -> None:
+        patches = [{"status": status} for status in statuses]
+        requests = [
+            ("PATCH", f"{paths[number % WRITTEN]}/status", patch)
+            for number, patch in enumerate(patches)
+        ]
+        answer_of(send(control_plane, directory, requests, concurrency=LANES))
+
+    for number in range(WRITTEN):
+        control_plane.client.create(service(number, NAMESPACE, node_name(0)))
+    write([_whole_status()] * WRITTEN)
+    write(map(_counts, range(WRITES)))  # so that the API server is warm
+    pid = control_plane.pids()["kube-apiserver"]
+    before_s = processor_s(pid)
+    write(map(_counts, range(WRITES, 2 * WRITES)))
+    spent_s = processor_s(pid) - before_s
+    for path in paths:
+        control_plane.client.delete(path)
+    return round(1000 * spent_s / WRITES, 2)
+
+
+def _whole_status() -> dict[str, Any]:
+    """As a service has it whose worker reports."""
+    condition = {
+        "status": "True",
+        "reason": "Valid",
+        "message": "the spec can be carried out",
+        "lastTransitionTime": "2026-11-23T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    worker = {"node": node_name(0), "instance": "of a ledger", "attempt": 1}
+    counts = _counts(0)
+    worker |= {"phase": "inference", "status": "running", **counts["workers"]["edge"]}
+    return {
+        **counts,
+        "phase": "Running",
+        "conditions": [{"type": each, **condition} for each in _CONDITIONS],
+        "workers": {"edge": worker},
+    }
+
+
+def _counts(value: int) -> dict[str, Any]:
+    metrics = {"seen": str(value), "uploaded": str(value), "uploadCloudRatio": "1.0000"}
+    return {
+        "uploadCount": value,
+        "metrics": [{"key": key, "value": told} for key, told in metrics.items()],
+        "workers": {"edge": {"revision": value, "taskInfo": {"seen": value, "uploaded": value}}},
+    }

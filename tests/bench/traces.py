@@ -1,15 +1,13 @@
 """What traces cost on the way of a report through the GlobalManager's inbox.
 
 The real inbox of a process of its own, whose writes take no time, so that nothing hides the cost:
-without an endpoint, with a collector that answers, with one that never answers, and with none at
-the address. The modes take turns, so that a noisy moment falls on all.
+without an endpoint, and with a collector. They take turns, so that a noisy moment falls on both.
 
     python -m tests.bench.traces ENDPOINT    one process, its figures as JSON; "": without
 """
 
 import asyncio
 import json
-import socket
 import statistics
 import sys
 import threading
@@ -33,14 +31,13 @@ from tests.globalmanager.edge.world import A, Statuses, assignment, key, report_
 ROUNDS: Final = 5
 TASKS: Final = 600  # their spans, three of each, are what waits for a collector at most
 LATER: Final = 10  # reports of each task after its first one
-NOBODY: Final = "http://127.0.0.1:1"
 WORKER: Final = WorkerName("w")
 
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Traces"."""
-    with _answering() as answering, _silent() as silent:
-        modes = {"off": "", "answers": answering, "silent": silent, "nobody": NOBODY}
+    with _collector() as url:
+        modes = {"off": "", "on": url}
         rounds = [
             {name: answer_of(start("traces", url)) for name, url in modes.items()}
             for _ in range(ROUNDS)
@@ -92,17 +89,14 @@ async def _measure(endpoint: str) -> dict[str, float]:
         assert binding is not None
         traces.wanted(A, key(number), uid(number), binding.version)
     sender = _Sender()
-    spent_s = time.process_time()  # also of the thread that sends
     async with serving(inbox):
         first = await _report(inbox, sender, 1)
         later = [await _report(inbox, sender, 2 + turn) for turn in range(LATER)]
-    spent_s = time.process_time() - spent_s
     await traces.close()
     times = [each for turn in later for each in turn]
     return {
         "first_report_us": statistics.median(first),
         "later_report_us": statistics.median(times),
-        "processor_us_a_report": spent_s * 1e6 / (TASKS * (1 + LATER)),
     }
 
 
@@ -119,7 +113,7 @@ async def _report(inbox: Inbox, sender: _Sender, seq: int) -> list[float]:
     return taken
 
 
-# ---- collectors ---------------------------------------------------------------------------------
+# ---- the collector ------------------------------------------------------------------------------
 
 
 class _Collector(BaseHTTPRequestHandler):
@@ -133,7 +127,7 @@ class _Collector(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _answering() -> Iterator[str]:
+def _collector() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -143,15 +137,6 @@ def _answering() -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-@contextmanager
-def _silent() -> Iterator[str]:
-    """It accepts connections and never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(8)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 if __name__ == "__main__":

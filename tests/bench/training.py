@@ -10,28 +10,25 @@ and a status of each. Events come later, at a rate of their own.
 """
 
 import contextlib
-import json
 import signal
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.cluster import written_once_settled
 from tests.bench.onlooker import Onlooker, watched
-from tests.bench.plane import connection, install, running_plane, wait_for_account
-from tests.bench.process import DEADLINE_S, answer_of, start
+from tests.bench.plane import connection, install, running_plane, send, wait_for_account
+from tests.bench.process import DEADLINE_S, answer_of
 from tests.bench.spread import spread
 from tests.cluster.controlplane import ControlPlane
 from tests.support.manager import GlobalManager
+from tests.support.manifests import manifest
 from tests.support.waiting import eventually
 
 JOBS: Final = 300
 REPLICAS: Final = 2
 ROUNDS: Final = 3
-CONCURRENCY: Final = 16  # requests of a bare client under way at a time
 RUNNING_AT_A_TIME: Final = 4
 NODES: Final = 20
 SETTLE_S: Final = 5.0
@@ -58,13 +55,8 @@ class _Bench:
 
     def figures(self) -> dict[str, Any]:
         self._prepare()
-        rounds = [self._round(number, is_last=number == ROUNDS - 1) for number in range(ROUNDS)]
         return {
-            "jobs": JOBS,
-            "replicas_each": REPLICAS,
-            "rounds": rounds,
-            "median_ratio": statistics.median(each["ratio"] for each in rounds),
-            "median_ratio_whole": statistics.median(each["ratio_whole"] for each in rounds),
+            "rounds": [self._round(number) for number in range(ROUNDS)],
             "killed": self._killed(),
             "finished": self._beside_finished_jobs(),
         }
@@ -89,10 +81,8 @@ class _Bench:
             poll_s=0.5,
         )
 
-    def _send(self, requests: list[Request], concurrency: int) -> "subprocess.Popen[str]":
-        file = self._directory / "requests"
-        file.write_text("\n".join(json.dumps(each) for each in requests))
-        return start("sender", *self._connection, file, concurrency)
+    def _send(self, requests: list[Request], at_a_time: int = 16) -> "subprocess.Popen[str]":
+        return send(self._control_plane, self._directory, requests, concurrency=at_a_time)
 
     def _manager(self) -> contextlib.AbstractContextManager[GlobalManager]:
         kubeconfig = self._control_plane.kubeconfig
@@ -112,14 +102,12 @@ class _Bench:
 
     # ---- many jobs at once -----------------------------------------------------------------------
 
-    def _round(self, number: int, *, is_last: bool) -> dict[str, Any]:
+    def _round(self, number: int) -> dict[str, Any]:
         namespace = f"round-{number}"
         with self._watched(namespace) as onlooker:
             with self._manager():
                 figures = self._make_jobs(namespace, onlooker)
                 figures |= self._run_pods(namespace, onlooker)
-                if is_last:
-                    figures["written_once_settled"] = written_once_settled(self._control_plane)
             made = [
                 (plural, bare(each))
                 for plural in ("services", "pods")
@@ -139,27 +127,23 @@ class _Bench:
     def _rate_of(self, requests: list[Request], namespace: str, objects: int) -> float:
         """Objects a second of a bare client that sends the requests in a new namespace."""
         self._namespace(namespace)
-        _, seconds = _times(self._send(requests, CONCURRENCY))
+        _, seconds = _times(self._send(requests))
         self._delete_namespace(namespace)
         return round(objects / seconds, 1)
 
     def _make_jobs(self, namespace: str, onlooker: Onlooker) -> dict[str, Any]:
         jobs = [job(f"bench-{number}", namespace) for number in range(JOBS)]
-        sender = self._send([("POST", onlooker.paths["jobs"], each) for each in jobs], CONCURRENCY)
+        sender = self._send([("POST", onlooker.paths["jobs"], each) for each in jobs])
         count = JOBS * REPLICAS
         pods = onlooker.wait_for("pods", "exists", count)
         services = onlooker.wait_for("services", "exists", count)
         created = onlooker.wait_for("jobs", "Created", JOBS)
-        began, seconds = _times(sender)
+        began, _ = _times(sender)
         last = max(*pods.values(), *services.values())
         owned = last_of_each(pods, services)
         return {
             "made_per_s": round(2 * count / (last - began), 1),
             "told_per_s": round(2 * count / (max(last, *created.values()) - began), 1),
-            "jobs_created_in_s": round(seconds, 2),
-            "made_in_s": round(last - began, 2),
-            "pods": len(pods),
-            "services": len(services),
             "created_condition_after_objects_s": spread(
                 [max(0.0, at - owned[name]) for name, at in created.items()]
             ),
@@ -191,10 +175,9 @@ class _Bench:
             with self._manager() as manager:
                 jobs = [job(f"bench-{number}", namespace) for number in range(JOBS)]
                 requests = [("POST", onlooker.paths["jobs"], each) for each in jobs]
-                sender = self._send(requests, CONCURRENCY)
+                sender = self._send(requests)
                 onlooker.wait_for("pods", "exists", count // 3)
                 manager.stop(signal.SIGKILL)
-                at_kill = len(onlooker.times("pods", "exists"))
             _times(sender)
             with self._manager():
                 onlooker.wait_for("pods", "exists", count)
@@ -202,15 +185,8 @@ class _Bench:
                 onlooker.wait_for("jobs", "Created", JOBS)
                 time.sleep(SETTLE_S)
                 figures = {
-                    "pods_at_kill": at_kill,
-                    **{
-                        f"{each}_ever": len(onlooker.times(each, "exists"))
-                        for each in ("pods", "services")
-                    },
-                    **{
-                        f"{each}_at_the_end": len(self._client.list(onlooker.paths[each]))
-                        for each in ("pods", "services")
-                    },
+                    "pods_ever": len(onlooker.times("pods", "exists")),
+                    "pods_at_the_end": len(self._client.list(onlooker.paths["pods"])),
                 }
         self._delete_namespace(namespace)
         return figures
@@ -218,24 +194,17 @@ class _Bench:
     # ---- finished jobs ---------------------------------------------------------------------------
 
     def _beside_finished_jobs(self) -> dict[str, Any]:
-        without = self._new_jobs("without")
+        figures = {"job_to_pods_ms_without": self._new_jobs("without")}
         self._namespace("finished")
         path = "/apis/kubeflow.org/v1/namespaces/finished/tfjobs"
         jobs = [job(f"old-{number}", "finished") for number in range(FINISHED)]
-        _times(self._send([("POST", path, each) for each in jobs], CONCURRENCY))
+        _times(self._send([("POST", path, each) for each in jobs]))
         ended = finished_status()
         patches: list[Request] = [
             ("PATCH", f"{path}/{each['metadata']['name']}/status", ended) for each in jobs
         ]
-        _times(self._send(patches, CONCURRENCY))
-        beside = self._new_jobs("beside")
-        return {
-            "jobs": FINISHED,
-            "new_jobs": NEW,
-            "job_to_pods_ms_without": without,
-            "job_to_pods_ms_beside": beside,
-            "ratio_of_medians": round(beside["median"] / without["median"], 2),
-        }
+        _times(self._send(patches))
+        return {**figures, "job_to_pods_ms_beside": self._new_jobs("beside")}
 
     def _new_jobs(self, namespace: str) -> dict[str, float]:
         """Milliseconds from the request for a job until its last pod is seen, one by one."""
@@ -258,23 +227,16 @@ def node(number: int) -> Object:
     """A Node that the scheduler binds pods to."""
     room = {"cpu": "64", "memory": "64Gi", "pods": "2000"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": f"node-{number}"},
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
-    }
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    return manifest("v1 Node", f"node-{number}", status=status)
 
 
 def job(name: str, namespace: str) -> Object:
     containers = [{"name": "tensorflow", "image": "registry.test/train:1", "command": ["train"]}]
     worker = {"replicas": REPLICAS, "template": {"spec": {"containers": containers}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"tfReplicaSpecs": {"Worker": worker}},
-    }
+    return manifest(
+        "kubeflow.org/v1 TFJob", name, namespace, spec={"tfReplicaSpecs": {"Worker": worker}}
+    )
 
 
 def finished_status() -> Object:

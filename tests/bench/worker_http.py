@@ -1,4 +1,4 @@
-"""What a hard sample costs: the time until the cloud's answer is there, and both workers' memory.
+"""What a hard sample costs: the time until the cloud's answer is there.
 
 The edge worker and the cloud worker are processes of their own on this machine, with the worker SDK
 on both sides. Neither estimator computes anything: the figures are those of the way there and back.
@@ -6,12 +6,9 @@ on both sides. Neither estimator computes anything: the figures are those of the
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +20,6 @@ from edgeai.worker.results import AnsweredBy
 from edgeai.worker.tensors import Array
 from tests.bench.process import answer_of, start
 from tests.bench.spread import spread
-from tests.support.processes import memory_kib
 
 HOST: Final = "127.0.0.1"
 READY_S: Final = 30.0
@@ -39,29 +35,15 @@ CASES: Final = [
 
 def measure() -> dict[str, Any]:
     """Figures of docs/performance.md, "Workers of joint inference"."""
-    with cloud_worker() as (cloud, port):
-        address = {"BIG_MODEL_IP": HOST, "BIG_MODEL_PORT": str(port)}
-        edge = start("worker_http", "edge", env=os.environ | address)
-        return {**answer_of(edge), "cloud": _memory(cloud.pid)}
-
-
-@contextmanager
-def cloud_worker() -> Iterator[tuple["subprocess.Popen[str]", int]]:
     address = {"BIG_MODEL_BIND_IP": HOST, "BIG_MODEL_BIND_PORT": "0"}
-    process = start("worker_http", "cloud", env=os.environ | address)
+    cloud = start("worker_http", "cloud", env=os.environ | address)
     try:
-        assert process.stdout is not None
-        yield process, int(process.stdout.readline())
+        assert cloud.stdout is not None
+        address = {"BIG_MODEL_IP": HOST, "BIG_MODEL_PORT": cloud.stdout.readline().strip()}
+        return dict(answer_of(start("worker_http", "edge", env=os.environ | address)))
     finally:
-        process.kill()
-        process.communicate()
-
-
-def _memory(pid: int | str) -> dict[str, float]:
-    """MiB of a process: resident now, and at most so far."""
-    kib = memory_kib(pid)
-    resident, peak = kib["VmRSS"] / 1024, kib["VmHWM"] / 1024
-    return {"resident_mib": round(resident, 1), "peak_mib": round(peak, 1)}
+        cloud.kill()
+        cloud.communicate()
 
 
 # ---- processes ----------------------------------------------------------------------------------
@@ -88,11 +70,10 @@ def _ask() -> None:
     with JointInference(First(), CloudOnly(), is_reporting=False) as joint:
         assert joint.wait_for_cloud(READY_S)
         _case(joint, 1024, 1, WARM_UP)
-        figures: dict[str, Any] = {"edge_idle": _memory("self")}
-        for size_bytes, callers, count in CASES:
-            name = f"ms_of_{size_bytes}_bytes_by_{callers}"
-            figures[name] = spread(_case(joint, size_bytes, callers, count))
-        figures["edge"] = _memory("self")
+        figures = {
+            f"ms_of_{size}_bytes_by_{callers}": spread(_case(joint, size, callers, count))
+            for size, callers, count in CASES
+        }
     print(json.dumps(figures), flush=True)
 
 
