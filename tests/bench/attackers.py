@@ -93,7 +93,7 @@ def lists(seconds: float, *, port: int, path: str, stays: bool) -> Told:
     """Clients that list eleven objects of 1.3 MB and do not read; or each leaves when its answer
     begins, and asks anew.
     """
-    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     return Holders(("127.0.0.1", port), LISTERS, request, stays=stays).run(seconds)
 
 
