@@ -7,6 +7,5 @@ meant, write them anew and read the difference:
     python -m tests.golden
     git diff tests/golden/recorded
 
-The body of the commit message explains every difference. Only `adapter` knows the
-GlobalManager's modules and structs; all else here is plain JSON.
+The body of the commit message explains every difference.
 """

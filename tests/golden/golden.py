@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tests.golden import adapter, moments
+import msgspec
+
+from globalmanager.contract import Action, Adopt, Annotate, Create, Delete, PatchStatus, Replace
+from tests.golden import moments
 from tests.golden.cases import Case
-from tests.golden.world import Json, Snapshot, identity
+from tests.golden.world import CaseWorld, Json, identity, named
 
 RECORDED: Final = Path(__file__).parent / "recorded"
 _MAX_LINES: Final = 120
@@ -54,21 +57,55 @@ def record(case: Case) -> str:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _life(case: Case, world: Snapshot) -> dict[str, Json]:
+def _life(case: Case, world: CaseWorld) -> dict[str, Json]:
     seen: dict[str, str] = {}
     recorded = []
     for moment, at_that_moment in moments.life(case, world):
-        entry = {
-            **adapter.plan(at_that_moment),
-            "assignments": adapter.assignments(at_that_moment),
-        }
-        recorded.append({"moment": moment, **_shortened(entry, moment, seen)})
+        recorded.append({"moment": moment, **_shortened(_decided(at_that_moment), moment, seen)})
     return {
-        "job": " ".join(identity(world.job)),
-        "references": adapter.references(world.job),
+        "job": " ".join(identity(world.object)),
+        "references": sorted(map(named, world.references()), key=identity),
         "moments": recorded,
         "reports": moments.folds(case, world),
     }
+
+
+def _decided(world: CaseWorld) -> dict[str, Json]:
+    plan, assignments = world.planned(), world.kind.assignments(world.observed())
+    return {
+        "actions": [_action(action) for action in plan.actions],
+        "status": plan.status,
+        "events": [
+            {"type": each.severity.value, "reason": each.reason, "message": each.message}
+            for each in plan.events
+        ],
+        "requeueAfterSeconds": plan.requeue_after_s,
+        "assignments": {
+            node: {
+                "key": each.key,
+                "uid": each.uid,
+                "version": each.version,
+                "body": msgspec.to_builtins(each.body),
+            }
+            for node, each in assignments.items()
+        },
+    }
+
+
+def _action(action: Action) -> dict[str, Json]:
+    match action:
+        case Create(object=object_):
+            return {"create": object_}
+        case Replace(object=object_):
+            return {"replace": object_}
+        case Delete(ref=ref, uid=uid):
+            return {"delete": {**named(ref), "uid": uid}}
+        case Adopt(ref=ref, uid=uid):
+            return {"adopt": {**named(ref), "uid": uid}}
+        case Annotate(ref=ref, uid=uid, annotations=annotations):
+            return {"annotate": {**named(ref), "uid": uid, "annotations": dict(annotations)}}
+        case PatchStatus(ref=ref, uid=uid, status=status):
+            return {"patchStatus": {**named(ref), "uid": uid, "status": status}}
 
 
 def _shortened(entry: dict[str, Json], moment: str, seen: dict[str, str]) -> dict[str, Json]:

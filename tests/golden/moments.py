@@ -5,17 +5,31 @@
 `elastic`: each plan of a TrainingJob that is scaled, loses a worker and its launcher, and ends.
 """
 
-import copy
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from tests.golden import adapter
-from tests.golden.cases import Case
-from tests.golden.world import Json, Object, Snapshot, identity, in_api, patched, timestamp
+import msgspec
 
-Moment = tuple[str, Snapshot]
+from common.wire import ReportBody
+from edgeai.api.resources import DEPLOYMENTS, PODS, ObjectRef
+from edgeai.ids import NodeName, WorkerName
+from globalmanager.contract import WorkerReport
+from tests.golden.cases import Case
+from tests.golden.world import (
+    CaseWorld,
+    Json,
+    Object,
+    by_ref,
+    in_api,
+    kind_of,
+    named,
+    patched,
+    timestamp,
+)
+from tests.support.world import copied
+
+Moment = tuple[str, CaseWorld]
 """What is the case, and the world in which it is."""
 
 _LONG: Final = 1000.0
@@ -24,47 +38,47 @@ _FIRST: Final[Callable[[int], bool]] = lambda number: number == 0  # noqa: E731
 _OTHERS: Final[Callable[[int], bool]] = lambda number: number > 0  # noqa: E731
 
 
-def worlds(case: Case) -> Iterator[Snapshot]:
+def worlds(case: Case) -> Iterator[CaseWorld]:
     """One world for each job of the case, at its beginning: the job and all that is there."""
-    there = [in_api(manifest) for manifest in case.manifests]
-    jobs = [one for one in there if adapter.is_job(one)]
-    for job in jobs:
-        yield _complete(case, Snapshot(job=job, others=tuple(there)))
+    there = by_ref(map(in_api, case.manifests))
+    for ref in there:
+        kind = kind_of(ref.type)
+        if kind is not None:
+            yield _complete(case, CaseWorld(kind, ref, there))
 
 
-def _complete(case: Case, world: Snapshot) -> Snapshot:
+def _complete(case: Case, world: CaseWorld) -> CaseWorld:
     """All that the job refers to is there, but for what the case says is absent."""
-    known = {identity(one) for one in world.others}
-    wanted = (in_api(_filler(named)) for named in adapter.references(world.job))
-    others = [*world.others, *(one for one in wanted if identity(one) not in known)]
-    indirect = map(in_api, adapter.indirect_references(world.job, others))
-    others += [one for one in indirect if identity(one) not in known]
-    return replace(world, others=tuple(one for one in others if not _is_absent(one, case)))
+    others = dict(world.others)
+    for ref in sorted(world.references(), key=_order):
+        others.setdefault(ref, in_api(_filler(ref)))
+    for ref in sorted(world.kind.indirect_references(others), key=_order):
+        others.setdefault(ref, in_api(named(ref)))
+    absent = [ref for ref in others if f"{ref.type.kind}/{ref.name}" in case.absent]
+    return world.but(others={ref: other for ref, other in others.items() if ref not in absent})
 
 
-def _is_absent(object_: Object, case: Case) -> bool:
-    return f"{object_['kind']}/{object_['metadata']['name']}" in case.absent
+def _order(ref: ObjectRef) -> tuple[str, ...]:
+    return ref.type.api_version, ref.type.kind, ref.namespace, ref.name
 
 
-def _filler(named: Object) -> Object:
+def _filler(ref: ObjectRef) -> Object:
     """What the manifests refer to and leave out."""
-    name = named["metadata"]["name"]
     specs = {
-        "Model": {"url": f"/models/{name}/model.onnx"},
-        "Dataset": {"url": f"/data/{name}.csv", "nodeName": f"node-of-{name}"},
+        "Model": {"url": f"/models/{ref.name}/model.onnx"},
+        "Dataset": {"url": f"/data/{ref.name}.csv", "nodeName": f"node-of-{ref.name}"},
     }
-    return {**named, "spec": specs.get(named["kind"], {})}
+    return {**named(ref), "spec": specs.get(ref.type.kind, {})}
 
 
-def life(case: Case, world: Snapshot) -> Iterator[Moment]:
-    yield "nothing that it refers to exists", replace(world, others=())
+def life(case: Case, world: CaseWorld) -> Iterator[Moment]:
+    yield "nothing that it refers to exists", world.but(others={})
     yield "all that it refers to exists", world
     if case.life == "spec":
         return
-    plan = adapter.plan(world)
     if case.life == "elastic":
         yield from _elastic(world)
-    elif plan["actions"]:
+    elif world.planned().actions:
         yield from _of_workers(case, world)
     else:
         yield from _without_workers(case, world)
@@ -73,16 +87,16 @@ def life(case: Case, world: Snapshot) -> Iterator[Moment]:
 # ---- with workers -------------------------------------------------------------------------------
 
 
-def _of_workers(case: Case, world: Snapshot) -> Iterator[Moment]:
+def _of_workers(case: Case, world: CaseWorld) -> Iterator[Moment]:
     is_full = case.life == "full"
-    made = settled(world).later(5)
-    pods = made.deployed_pods().available(is_so=False)
+    made = world.settled().later(5)
+    pods = made.deployed_pods().available()
     base = running(made)
     if is_full:
         yield "its children are made", made
         yield from _coming_up(pods)
     yield "its workers run, its edges are in contact", base
-    base = settled(base)
+    base = base.settled()
     yield from _reports(case, base)
     if is_full:
         yield from _contacts(base)
@@ -94,10 +108,10 @@ def _of_workers(case: Case, world: Snapshot) -> Iterator[Moment]:
         yield from _children(base)
         yield from _references(base)
     yield from _edits(case, base, is_full=is_full)
-    yield "it is being deleted", base.deleted()
+    yield "it is being deleted", base.but().delete()
 
 
-def running(made: Snapshot) -> Snapshot:
+def running(made: CaseWorld) -> CaseWorld:
     """All pods run, and all edges are in contact."""
     status = {
         "phase": "Running",
@@ -106,25 +120,15 @@ def running(made: Snapshot) -> Snapshot:
         "conditions": [{"type": "Ready", "status": "True"}],
         "containerStatuses": [{"name": "main", "state": {"running": {}}, "ready": True}],
     }
-    world = made.deployed_pods().pods_become(status).available(is_so=True)
-    return world.contact(adapter.assignments(world), connected=True)
+    world = made.deployed_pods().with_pods(status).available("edge", "cloud")
+    return world.in_contact(world.nodes_assigned())
 
 
-def settled(world: Snapshot) -> Snapshot:
-    """Plans are carried out until one changes nothing."""
-    for _ in range(6):
-        plan = adapter.plan(world)
-        if not plan["actions"] and plan["status"] is None:
-            return world
-        world = world.carried_out(plan)
-    raise AssertionError(f"{identity(world.job)} does not settle")
+def lost(world: CaseWorld) -> CaseWorld:
+    return world.in_contact(world.nodes_assigned(), connected=False)
 
 
-def lost(world: Snapshot) -> Snapshot:
-    return world.contact(adapter.assignments(world), connected=False)
-
-
-def _coming_up(pods: Snapshot) -> Iterator[Moment]:
+def _coming_up(pods: CaseWorld) -> Iterator[Moment]:
     no_room = {
         "type": "PodScheduled",
         "status": "False",
@@ -132,13 +136,13 @@ def _coming_up(pods: Snapshot) -> Iterator[Moment]:
         "message": "0/3 nodes are available: 3 Insufficient memory.",
     }
     pending = {"phase": "Pending", "conditions": [no_room]}
-    yield "its pods cannot be scheduled", pods.pods_become(pending, scheduled=False)
+    yield "its pods cannot be scheduled", pods.with_pods(pending, scheduled=False)
     pulling = _waiting("ContainerCreating", "")
-    yield "its pods' images are pulled", pods.pods_become(pulling)
+    yield "its pods' images are pulled", pods.with_pods(pulling)
     absent = _waiting("ImagePullBackOff", 'Back-off pulling image "registry.test/absent:1"')
-    yield "its pods' images cannot be pulled", pods.pods_become(absent)
-    one = running(pods).pods_become(pulling, only=_OTHERS).available(is_so=False)
-    yield "one of its pods runs, nothing was heard of its edges", replace(one, contacts={})
+    yield "its pods' images cannot be pulled", pods.with_pods(absent)
+    one = running(pods).with_pods(pulling, only=_OTHERS).available()
+    yield "one of its pods runs, nothing was heard of its edges", one.but(contacts={})
 
 
 def _waiting(reason: str, message: str, **last: Json) -> dict[str, Json]:
@@ -149,60 +153,62 @@ def _waiting(reason: str, message: str, **last: Json) -> dict[str, Json]:
     }
 
 
-def _contacts(base: Snapshot) -> Iterator[Moment]:
+def _contacts(base: CaseWorld) -> Iterator[Moment]:
     yield "its edges were lost 10 s ago", lost(base).later(10)
-    nodes = sorted(adapter.assignments(base))
-    yield "one of its edges was lost long ago", base.contact(nodes[:1], connected=False).later(60)
-    unheard = replace(base, contacts={})
+    nodes = sorted(base.nodes_assigned())
+    yield (
+        "one of its edges was lost long ago",
+        base.in_contact(nodes[:1], connected=False).later(60),
+    )
+    unheard = base.but(contacts={})
     yield "the manager has just started", unheard
-    yield "the manager has started and no edge came", settled(unheard).later(_LONG)
-    back = settled(lost(base).later(_LONG))
-    yield "its edges are back", back.contact(nodes, connected=True)
+    yield "the manager has started and no edge came", unheard.settled().later(_LONG)
+    yield "its edges are back", lost(base).later(_LONG).settled().in_contact(nodes)
 
 
-def _faults(base: Snapshot) -> Iterator[Moment]:
+def _faults(base: CaseWorld) -> Iterator[Moment]:
     ended = {"exitCode": 1, "reason": "Error", "message": "no such file: model\n"}
     looping = _waiting(
         "CrashLoopBackOff",
         "back-off 5m0s restarting failed container=main pod=a",
         lastState={"terminated": ended},
     )
-    one = base.pods_become({**looping, "phase": "Running"}, only=_FIRST)
-    yield "one of its pods is in a crash loop", one.available(is_so=False)
+    one = base.with_pods({**looping, "phase": "Running"}, only=_FIRST)
+    yield "one of its pods is in a crash loop", one.but().available()
     yield "one of its pods is in a crash loop, another is there", one
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}
-    failed = base.pods_become(evicted).available(is_so=False)
+    failed = base.with_pods(evicted).available()
     yield "its pods were evicted at once", failed
     yield "its pods were evicted long after they were made", failed.later(_LONG)
     initial = {"initContainerStatuses": [{"name": "storage-initializer", "state": {}}]}
     initial["initContainerStatuses"][0]["state"] = {"terminated": ended}
-    init = base.pods_become({"phase": "Pending", **initial}).available(is_so=False)
+    init = base.with_pods({"phase": "Pending", **initial}).available()
     yield "what its pods need cannot be fetched", init
     late = {"phase": "Failed", "reason": "DeadlineExceeded", "message": "was active too long"}
-    yield "one of its pods has exceeded its deadline", base.pods_become(late, only=_FIRST)
-    ending = base.changed_children("Pod", _being_deleted)
-    gone = replace(ending, deployed=tuple(_being_deleted(pod) for pod in base.deployed))
+    yield "one of its pods has exceeded its deadline", base.with_pods(late, only=_FIRST)
+    ending = base.changed_children(_being_deleted, PODS)
+    gone = ending.but(deployed=tuple(map(_being_deleted, base.deployed)))
     yield "its pods are being deleted", gone
 
 
-def _ends(case: Case, base: Snapshot) -> Iterator[Moment]:
+def _ends(case: Case, base: CaseWorld) -> Iterator[Moment]:
     done = {"phase": "Succeeded"}
-    first = base.pods_become(done, only=_FIRST)
+    first = base.with_pods(done, only=_FIRST)
     yield "one of its pods has succeeded", first
-    yield "one of its pods has succeeded long ago", settled(first).later(_LONG)
-    yield "all but one of its pods have succeeded", base.pods_become(done, only=_OTHERS)
-    all_done = base.pods_become(done)
+    yield "one of its pods has succeeded long ago", first.settled().later(_LONG)
+    yield "all but one of its pods have succeeded", base.with_pods(done, only=_OTHERS)
+    all_done = base.with_pods(done)
     yield "all of its pods have succeeded", all_done
-    ended = settled(all_done)
-    collected = replace(ended, deployed=())
-    kept = tuple(one for one in collected.children if one["kind"] != "Pod")
-    yield "all have succeeded, their pods are collected", replace(collected, children=kept)
+    ended = all_done.settled()
+    kept = {ref: child for ref, child in ended.children.items() if ref.type != PODS}
+    collected = ended.but(deployed=(), children=kept)
+    yield "all have succeeded, their pods are collected", collected
     yield "all have succeeded, it is edited", _edited(case, ended)
     report = _default_reports(ended)[:1]
     yield "all have succeeded, a report comes late", _folded(ended, report)
 
 
-def _refusals(world: Snapshot, base: Snapshot) -> Iterator[Moment]:
+def _refusals(world: CaseWorld, base: CaseWorld) -> Iterator[Moment]:
     taken = "Service digits is taken by somebody else's: delete it or rename the job"
     yield "the API refused the first plan", world.refused("NameConflict", taken)
     forbidden = "pods are forbidden: exceeded quota: free the quota or ask for more"
@@ -211,23 +217,20 @@ def _refusals(world: Snapshot, base: Snapshot) -> Iterator[Moment]:
     yield "the API refused the first plan for now", world.refused("Waiting", old)
 
 
-def _children(base: Snapshot) -> Iterator[Moment]:
-    yield "a child was deleted", replace(base, children=base.children[1:])
-    first = base.children[0]
-    ending = (_being_deleted(first), *base.children[1:])
-    yield "a child is being deleted", replace(base, children=ending)
+def _children(base: CaseWorld) -> Iterator[Moment]:
+    (ref, first), *rest = base.children.items()
+    yield "a child was deleted", base.but(children=dict(rest))
+    ending = {ref: _being_deleted(first), **dict(rest)}
+    yield "a child is being deleted", base.but(children=ending)
     other = {**first, "metadata": {**first["metadata"], "name": "left-over", "uid": "left-over"}}
-    yield "it has a child too many", replace(base, children=(*base.children, other))
-    yield "its children were made by an older manager", _each_child(base, _older)
-    yield "somebody has changed its children", _each_child(base, _tampered)
+    more = {**base.children, msgspec.structs.replace(ref, name="left-over"): other}
+    yield "it has a child too many", base.but(children=more)
+    yield "its children were made by an older manager", base.changed_children(_older)
+    yield "somebody has changed its children", base.changed_children(_tampered)
     for replicas in (0, 3):
-        scaled = base.changed_children("Deployment", _scaled(replicas))
+        scaled = base.changed_children(_scaled(replicas), DEPLOYMENTS)
         if scaled.children != base.children:
             yield f"its Deployments are scaled to {replicas}", scaled.deployed_pods()
-
-
-def _each_child(base: Snapshot, change: Callable[[Object], Object]) -> Snapshot:
-    return replace(base, children=tuple(change(child) for child in base.children))
 
 
 def _older(child: Object) -> Object:
@@ -243,7 +246,7 @@ def _tampered(child: Object) -> Object:
     relabelled = {"metadata": {"labels": {"edgeai.io/role": "other"}}}
     if child["kind"] == "Secret":
         return patched(child, {"data": dict.fromkeys(child["data"], "dGFtcGVyZWQ="), **relabelled})
-    spec = copy.deepcopy(child["spec"])
+    spec = copied(child["spec"])
     if child["kind"] == "Service":
         spec["ports"][0]["port"] = 1
     if child["kind"] in ("Deployment", "Pod"):
@@ -260,24 +263,20 @@ def _being_deleted(object_: Object) -> Object:
     return patched(object_, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:06Z"}})
 
 
-def _references(base: Snapshot) -> Iterator[Moment]:
-    yield "what it refers to is gone while it runs", replace(base, others=())
-
-    def moved(other: Object) -> Object:
-        return patched(other, {"spec": {"url": "https://store.test/new/file.bin"}})
-
-    yield (
-        "its data has moved",
-        base.changed_others(
-            lambda other: moved(other) if other["kind"] in ("Model", "Dataset") else other
-        ),
-    )
+def _references(base: CaseWorld) -> Iterator[Moment]:
+    yield "what it refers to is gone while it runs", base.but(others={})
+    data = {"spec": {"url": "https://store.test/new/file.bin"}}
+    moved = {
+        ref: patched(other, data) if ref.type.kind in ("Model", "Dataset") else other
+        for ref, other in base.others.items()
+    }
+    yield "its data has moved", base.but(others=moved)
 
 
 # ---- a job that is scaled -----------------------------------------------------------------------
 
 
-def _elastic(world: Snapshot) -> Iterator[Moment]:
+def _elastic(world: CaseWorld) -> Iterator[Moment]:
     """Each plan after each change, until the plans rest."""
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}
     failed = {"phase": "Failed", "containerStatuses": [_ended(1)]}
@@ -296,8 +295,8 @@ def _elastic(world: Snapshot) -> Iterator[Moment]:
     )
     world = yield from _until_rest("it is new", world)
     for about, status, suffixes in events:  # the ends of the names of the pods
-        chosen = [pod["metadata"]["name"].endswith(suffixes) for pod in world.pods]
-        changed = world.pods_become(status, only=chosen.__getitem__)
+        chosen = [pod["metadata"]["name"].endswith(suffixes) for pod in world.all_pods]
+        changed = world.with_pods(status, only=chosen.__getitem__)
         world = yield from _until_rest(about, changed.later(20))
 
 
@@ -305,52 +304,52 @@ def _ended(code: int) -> dict[str, Json]:
     return {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
 
 
-def _until_rest(about: str, world: Snapshot) -> Generator[Moment, None, Snapshot]:
+def _until_rest(about: str, world: CaseWorld) -> Generator[Moment, None, CaseWorld]:
     """Each plan until one changes nothing. The time passes that the plans wait for."""
     for number in range(1, 30):
         yield f"{about}, plan {number}", world
-        plan = adapter.plan(world)
-        if plan["actions"] or plan["status"] is not None:
-            world = world.carried_out(plan)
-        elif (wait_s := plan["requeueAfterSeconds"]) is not None and wait_s <= 30:
+        plan = world.planned()
+        if plan.actions or plan.status is not None:
+            world = world.but().apply(plan)
+        elif (wait_s := plan.requeue_after_s) is not None and wait_s <= 30:
             world = world.later(wait_s)
         else:
             return world
-    raise AssertionError(f"{identity(world.job)} does not come to rest")
+    raise AssertionError(f"{world.object['metadata']['name']} does not come to rest")
 
 
 # ---- without workers ----------------------------------------------------------------------------
 
 
-def _without_workers(case: Case, world: Snapshot) -> Iterator[Moment]:
+def _without_workers(case: Case, world: CaseWorld) -> Iterator[Moment]:
     """A Model or a Dataset; or a job that waits for what is not there."""
-    base = settled(world).later(5)
-    nodes = sorted(adapter.assignments(base))
+    base = world.settled().later(5)
+    nodes = base.nodes_assigned()
     if nodes:
-        base = base.contact(nodes, connected=True)
+        base = base.in_contact(nodes)
         yield "its edges are in contact", base
-        base = settled(base)
+        base = base.settled()
         yield from _reports(case, base)
         yield "its edges were lost long ago", lost(base).later(_LONG)
     yield from _edits(case, base, is_full=False)
-    yield "it is being deleted", base.deleted()
+    yield "it is being deleted", base.but().delete()
 
 
 # ---- edits --------------------------------------------------------------------------------------
 
 
-def _edits(case: Case, base: Snapshot, *, is_full: bool) -> Iterator[Moment]:
+def _edits(case: Case, base: CaseWorld, *, is_full: bool) -> Iterator[Moment]:
     edited = _edited(case, base)
     yield "it is edited", edited
     if not is_full:
         return
-    yield "it is edited, one plan was carried out", edited.carried_out(adapter.plan(edited))
-    for field in sorted(base.job["spec"]):
+    yield "it is edited, one plan was carried out", edited.but().apply(edited.planned())
+    for field in sorted(base.object["spec"]):
         yield f"{field} is edited away", base.edited({field: None})
 
 
-def _edited(case: Case, base: Snapshot) -> Snapshot:
-    edit = _DEFAULT_EDITS[base.job["kind"]] if case.edit is None else case.edit
+def _edited(case: Case, base: CaseWorld) -> CaseWorld:
+    edit = _DEFAULT_EDITS[base.object["kind"]] if case.edit is None else case.edit
     return _complete(case, base.edited(edit))
 
 
@@ -375,33 +374,39 @@ _DEFAULT_EDITS: Final[Mapping[str, dict[str, Any]]] = {
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def _reports(case: Case, base: Snapshot) -> Iterator[Moment]:
+def _reports(case: Case, base: CaseWorld) -> Iterator[Moment]:
     reports = _default_reports(base) if case.reports is None else case.reports
     if reports:
         told = _folded(base, reports)
         yield "its edges have reported", told
-        yield "after its reports it rests", settled(told)
+        yield "after its reports it rests", told.settled()
 
 
-def _folded(base: Snapshot, reports: Sequence[Mapping[str, Any]]) -> Snapshot:
+def _folded(base: CaseWorld, reports: Sequence[Mapping[str, Any]]) -> CaseWorld:
     """After all reports; what each one changed is recorded by `folds`."""
+    base = base.but()
     for report in reports:
-        base = base.with_status(adapter.fold(base, report))
+        base.receive(_report_of(report))
     return base
 
 
-def folds(case: Case, world: Snapshot) -> list[dict[str, Json]]:
+def _report_of(told: Mapping[str, Any]) -> WorkerReport:
+    return WorkerReport(
+        node=NodeName(told["node"]),
+        ledger_id=told["instance"],
+        worker=WorkerName(told["worker"]),
+        attempt=told["attempt"],
+        body=msgspec.convert(told["body"], ReportBody),
+    )
+
+
+def folds(case: Case, world: CaseWorld) -> list[dict[str, Json]]:
     """Each report of the case, and what it changes."""
     if case.life in ("spec", "elastic"):
         return []
-    base = settled(world).later(5)
-    base = settled(running(base))
-    done = []
-    for report in _default_reports(base) if case.reports is None else case.reports:
-        patch = adapter.fold(base, report)
-        base = base.with_status(patch)
-        done.append({"report": report, "patch": patch})
-    return done
+    base = running(world.settled().later(5)).settled()
+    reports = _default_reports(base) if case.reports is None else case.reports
+    return [{"report": each, "patch": base.receive(_report_of(each))} for each in reports]
 
 
 _COUNTS: Final[Mapping[str, dict[str, float]]] = {
@@ -415,15 +420,15 @@ _COUNTS: Final[Mapping[str, dict[str, float]]] = {
 }  # fmt: skip
 
 
-def _default_reports(base: Snapshot) -> list[dict[str, Any]]:
+def _default_reports(base: CaseWorld) -> list[dict[str, Any]]:
     """Of the first workers that nodes are granted: counts, again, from a new ledger, the end."""
-    counts = _COUNTS.get(base.job["kind"], {})
+    counts = _COUNTS.get(base.object["kind"], {})
     fewer = {name: value // 2 for name, value in counts.items()}
     told: list[dict[str, Any]] = []
     at = timestamp(base.now + timedelta(seconds=1))
-    for node, assignment in adapter.assignments(base).items():
-        for worker in assignment["body"]["workers"]:
-            generation = str(base.job["metadata"]["generation"])
+    for node, assignment in base.kind.assignments(base.observed()).items():
+        for worker in assignment.body.workers:
+            generation = str(base.object["metadata"]["generation"])
             first = {
                 "phase": "inference",
                 "status": "running",

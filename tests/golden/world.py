@@ -1,23 +1,49 @@
-"""What a plan sees, as plain JSON, and what becomes of it when a plan is carried out.
+"""A job of a case at a moment: what its plan sees, and what a plan that is carried out makes of it.
 
-A Snapshot is never changed: each method returns another one. It does what the API server, the
-controllers and the kubelet do, as far as plans look at it, with uids and times that are the same
-in every run.
+It does what the API server, the controllers and the kubelet do, as far as plans look at it, with
+uids and times that are the same in every run.
 """
 
 import copy
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from tests.support.world import NOW, merged
+import msgspec
+
+from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SERVICES, ObjectRef, ResourceType, ref_of
+from edgeai.ids import NodeName
+from globalmanager.contract import (
+    Action,
+    Contact,
+    Create,
+    Kind,
+    Observed,
+    Plan,
+    Refusal,
+    Replace,
+    WorkerSettings,
+)
+from globalmanager.kinds import KINDS
+from tests.support.world import NOW, World, copied, merged
 
 Object = dict[str, Any]
 Json = Any
 
 PICKED_NODE: Final = "picked-by-scheduler"
+SETTINGS: Final = WorkerSettings(
+    root_key=b"the golden files' fixed root key",
+    framework_images={
+        "tensorflow:1.18": "registry.test/tensorflow:1.18",
+        "pytorch:2.4": "registry.test/pytorch:2.4",
+    },
+)
+_TYPES: Final = {
+    (type_.api_version, type_.kind): type_
+    for kind in KINDS
+    for type_ in (*kind.definition.types, *kind.owns, NODES)
+}
 
 
 def timestamp(time: datetime) -> str:
@@ -38,7 +64,7 @@ def uid_of(object_: Object, incarnation: int = 0) -> str:
 
 def in_api(manifest: Object) -> Object:
     """A manifest as the API server holds it."""
-    object_ = copy.deepcopy(manifest)
+    object_: Object = copied(manifest)
     if object_["kind"] != "Node":
         object_["metadata"].setdefault("namespace", "default")
     filled_in = {
@@ -56,104 +82,100 @@ def patched(object_: Object, patch: Mapping[str, Json]) -> Object:
     return {**merged(object_, patch)}
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """One job and all that its plan depends on."""
+def named(ref: ObjectRef) -> Object:
+    """An object that has a name only."""
+    namespace = {"namespace": ref.namespace} if ref.namespace else {}
+    return {
+        "apiVersion": ref.type.api_version,
+        "kind": ref.type.kind,
+        "metadata": {**namespace, "name": ref.name},
+    }
 
-    job: Object
-    others: tuple[Object, ...] = ()
-    """What the job may refer to, and more."""
-    children: tuple[Object, ...] = ()
-    """What the job owns as its controller; pods too, where the job creates them itself."""
-    deployed: tuple[Object, ...] = ()
-    """Pods of the job's Deployments."""
-    contacts: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
-    """Node -> {"connected": bool, "since": datetime}"""
-    refusal: Mapping[str, str] | None = None
-    """{"reason", "message"} of the API's refusal of this very plan."""
-    now: datetime = NOW
-    revision: int = 1000
-    """The last resourceVersion that was given out."""
+
+def by_ref(objects: Iterable[Object]) -> dict[ObjectRef, Object]:
+    """Those of known types."""
+    types = ((_TYPES.get((one["apiVersion"], one["kind"])), one) for one in objects)
+    return {ref_of(type_, one): one for type_, one in types if type_}
+
+
+def kind_of(type_: ResourceType) -> Kind | None:
+    """The kind that plans for objects of this type."""
+    return next((kind for kind in KINDS if type_ in kind.definition.types), None)
+
+
+class CaseWorld(World):
+    """Its own methods change nothing, and give a copy. Those of World change it: `but()` copies it.
+
+    Args: others: what the job may refer to, and more
+    """
+
+    def __init__(self, kind: Kind, ref: ObjectRef, others: Mapping[ObjectRef, Object]) -> None:
+        super().__init__(kind, others[ref], ref.type)
+        self.settings = SETTINGS
+        self.others = self._others = dict(others)
+        self.deployed: tuple[Object, ...] = ()
+        """Pods of the job's Deployments."""
+        self.now = NOW
+        self.revision = 1000
+        """The last resourceVersion that was given out."""
+
+    def but(self, **changed: Any) -> Self:
+        """A copy that has these attributes."""
+        other = copy.copy(self)
+        vars(other).update({"children": dict(self.children), **changed})
+        other._others = other.others = dict(other.others)
+        return other
 
     @property
-    def pods(self) -> tuple[Object, ...]:
-        """All pods of the job, by name."""
-        own = (child for child in self.children if child["kind"] == "Pod")
+    def all_pods(self) -> tuple[Object, ...]:
+        """By name."""
+        own = (child for ref, child in self.children.items() if ref.type == PODS)
         return tuple(sorted((*own, *self.deployed), key=lambda pod: str(pod["metadata"]["name"])))
 
-    @property
-    def status(self) -> dict[str, Json]:
-        return dict(self.job.get("status") or {})
+    # ---- plans ------------------------------------------------------------------------------
 
-    # ---- time and surroundings --------------------------------------------------------------
+    def references(self) -> frozenset[ObjectRef]:
+        return self.kind.references(self.kind.decode(self.type, self.object))
 
-    def later(self, seconds: float) -> "Snapshot":
-        return replace(self, now=self.now + timedelta(seconds=seconds))
+    def observed(self) -> Observed:
+        """In the order in which the engine lists: children by type and name, pods by name."""
+        types, scalers = list(self.kind.owns), self.kind.scalers
+        order = sorted(self.children, key=lambda ref: (types.index(ref.type), ref.name))
+        return msgspec.structs.replace(
+            super().observed(),
+            children={ref: self.children[ref] for ref in order},
+            pods=self.all_pods,
+            scalers={
+                ref: other
+                for ref, other in self.others.items()
+                if ref.type in scalers
+                and scalers[ref.type](other) == self.object["metadata"]["name"]
+            },
+        )
 
-    def contact(self, nodes: Iterable[str], *, connected: bool) -> "Snapshot":
-        """These nodes' sessions begin or end now."""
-        entries = {node: {"connected": connected, "since": self.now} for node in nodes}
-        return replace(self, contacts={**self.contacts, **entries})
+    def planned(self) -> Plan:
+        return self.plan(self.now)
 
-    def refused(self, reason: str, message: str) -> "Snapshot":
-        return replace(self, refusal={"reason": reason, "message": message})
+    def settled(self) -> Self:
+        """Plans are carried out until one changes nothing."""
+        return self.but().settle(self.now)
 
-    def changed_others(self, change: Callable[[Object], Object]) -> "Snapshot":
-        return replace(self, others=tuple(change(copy.deepcopy(one)) for one in self.others))
+    def nodes_assigned(self) -> list[NodeName]:
+        return list(self.kind.assignments(self.observed()))
 
-    # ---- the job ----------------------------------------------------------------------------
-
-    def edited(self, patch: Mapping[str, Json]) -> "Snapshot":
-        """The user merges `patch` into the spec."""
-        generation = self.job["metadata"]["generation"] + 1
-        spec = merged(self.job["spec"], patch)
-        metadata = {**self.job["metadata"], "generation": generation}
-        return replace(self, job={**self.job, "metadata": metadata, "spec": spec})
-
-    def deleted(self) -> "Snapshot":
-        metadata = {**self.job["metadata"], "deletionTimestamp": timestamp(self.now)}
-        return replace(self, job={**self.job, "metadata": metadata})
-
-    def with_status(self, patch: Json) -> "Snapshot":
-        """`patch` merged into .status; None changes nothing."""
-        if patch is None:
-            return self
-        return replace(self, job={**self.job, "status": merged(self.status, patch)})
-
-    # ---- carrying out a plan ----------------------------------------------------------------
-
-    def carried_out(self, plan: Mapping[str, Json]) -> "Snapshot":
-        """All actions of a recorded plan, then its status."""
-        world = self
-        for action in plan["actions"]:
-            world = world._act(action)
-        return world.with_status(plan["status"])
-
-    def _act(self, action: Mapping[str, Json]) -> "Snapshot":
-        match action:
-            case {"create": object_}:
-                return self._create(object_)
-            case {"replace": object_}:
-                return self._replace(object_)
-            case {"delete": named}:
-                return self._delete(named)
-            case {"patchStatus": named}:
-                return self._patched(named, {"status": named["status"]})
-            case {"adopt": named}:
-                owner = {"uid": self.job["metadata"]["uid"], "controller": True}
-                return self._patched(named, {"metadata": {"ownerReferences": [owner]}})
-            case {"annotate": named}:
-                return self._patched(named, {"metadata": {"annotations": named["annotations"]}})
-        raise AssertionError(f"unknown action {action}")
-
-    def _create(self, object_: Object) -> "Snapshot":
-        made = copy.deepcopy(object_)
-        spec = made.get("spec", {})
-        if made["kind"] == "Deployment":
-            spec.setdefault("replicas", 1)
-        if made["kind"] == "Service":
-            address = spec.get("clusterIP", "10.0.0.9")  # "None" for a headless Service
-            spec |= {
+    def _act(self, action: Action) -> None:
+        super()._act(action)
+        if not isinstance(action, Create | Replace):
+            return
+        ref = ref_of(action.type, action.object)
+        made, self.revision = self.children[ref], self.revision + 1
+        made["metadata"]["resourceVersion"] = str(self.revision)
+        if isinstance(action, Replace):
+            made["metadata"]["generation"] = made["metadata"].get("generation", 1) + 1
+            return
+        if ref.type == SERVICES:
+            address = made["spec"].get("clusterIP", "10.0.0.9")  # "None" for a headless Service
+            made["spec"] |= {
                 "clusterIP": address,
                 "clusterIPs": [address],
                 "ipFamilies": ["IPv4"],
@@ -161,62 +183,59 @@ class Snapshot:
                 "type": "ClusterIP",
             }
         made["metadata"] |= {
-            "uid": uid_of(made, self.revision),
-            "resourceVersion": str(self.revision + 1),
+            "uid": uid_of(made, self.revision - 1),
             "creationTimestamp": timestamp(self.now),
             "generation": 1,
         }
-        return replace(self, children=(*self.children, made), revision=self.revision + 1)
 
-    def _replace(self, object_: Object) -> "Snapshot":
-        made = copy.deepcopy(object_)
-        made["metadata"] |= {
-            "resourceVersion": str(self.revision + 1),
-            "generation": made["metadata"].get("generation", 1) + 1,
-        }
-        kept = (made if identity(one) == identity(made) else one for one in self.children)
-        return replace(self, children=tuple(kept), revision=self.revision + 1)
+    # ---- time, surroundings and the job -----------------------------------------------------
 
-    def _delete(self, named: Mapping[str, str]) -> "Snapshot":
-        kept = tuple(one for one in self.children if one["metadata"]["uid"] != named["uid"])
-        assert len(kept) == len(self.children) - 1, named
-        return replace(self, children=kept)
+    def later(self, seconds: float) -> Self:
+        return self.but(now=self.now + timedelta(seconds=seconds))
 
-    def _patched(self, named: Mapping[str, str], patch: Mapping[str, Json]) -> "Snapshot":
-        """The object with this uid gets a merge patch."""
+    def in_contact(self, nodes: Iterable[NodeName], *, connected: bool = True) -> Self:
+        """These nodes' sessions begin or end now."""
+        contacts = {node: Contact(connected=connected, since=self.now) for node in nodes}
+        return self.but(contacts={**self.contacts, **contacts})
 
-        def change(one: Object) -> Object:
-            return patched(one, patch) if one["metadata"].get("uid") == named["uid"] else one
+    def refused(self, reason: str, message: str) -> Self:
+        """The API has refused this very plan."""
+        return self.but(refusal=Refusal(reason, message))
 
-        others, children = map(change, self.others), map(change, self.children)
-        return replace(self, others=tuple(others), children=tuple(children))
+    def edited(self, patch: Mapping[str, Json]) -> Self:
+        """The user merges `patch` into the spec."""
+        return self.but().change(merged(self.object["spec"], patch))
 
     # ---- controllers and kubelet ------------------------------------------------------------
 
-    def changed_children(self, kind: str, change: Callable[[Object], Object]) -> "Snapshot":
-        """Every child of this kind becomes what `change` makes of it."""
-        made = (change(copy.deepcopy(one)) if one["kind"] == kind else one for one in self.children)
-        return replace(self, children=tuple(made))
+    def changed_children(self, change: Callable[[Object], Object], *types: ResourceType) -> Self:
+        """Every child of these types, or every child, becomes what `change` makes of it."""
+        children = {
+            ref: change(child) if not types or ref.type in types else child
+            for ref, child in self.children.items()
+        }
+        return self.but(children=children)
 
-    def deployed_pods(self) -> "Snapshot":
+    def deployed_pods(self) -> Self:
         """Each Deployment has the pods that it asks for."""
-        deployments = (one for one in self.children if one["kind"] == "Deployment")
+        deployments = [child for ref, child in self.children.items() if ref.type == DEPLOYMENTS]
         pods = (
             _pod_of(one, number, self.now)
             for one in deployments
             for number in range(one["spec"]["replicas"])
         )
-        return replace(self, deployed=tuple(pods))
+        return self.but(deployed=tuple(pods))
 
-    def pods_become(
+    def with_pods(
         self,
         status: Mapping[str, Json],
         *,
         scheduled: bool = True,
         only: Callable[[int], bool] = lambda _number: True,
-    ) -> "Snapshot":
+    ) -> Self:
         """Those pods whose number in the order of names `only` takes get this status."""
-        chosen = {pod["metadata"]["uid"] for number, pod in enumerate(self.pods) if only(number)}
+        pods = enumerate(self.all_pods)
+        chosen = {pod["metadata"]["uid"] for number, pod in pods if only(number)}
 
         def become(pod: Object) -> Object:
             if pod["metadata"]["uid"] not in chosen:
@@ -224,24 +243,15 @@ class Snapshot:
             spec = dict(pod["spec"])
             if scheduled:
                 spec.setdefault("nodeName", PICKED_NODE)
-            return {**pod, "spec": spec, "status": copy.deepcopy(dict(status))}
+            return {**pod, "spec": spec, "status": copied(status)}
 
-        world = self.changed_children("Pod", become)
-        return replace(world, deployed=tuple(become(pod) for pod in world.deployed))
-
-    def available(self, *, is_so: bool) -> "Snapshot":
-        """The Deployments say whether they are available."""
-        conditions = [{"type": "Available", "status": str(is_so)}]
-
-        def become(deployment: Object) -> Object:
-            return {**deployment, "status": {"conditions": conditions}}
-
-        return self.changed_children("Deployment", become)
+        world = self.changed_children(become, PODS)
+        return world.but(deployed=tuple(become(pod) for pod in world.deployed))
 
 
 def _pod_of(deployment: Object, number: int, now: datetime) -> Object:
     """A pod as the Deployment's ReplicaSet makes it."""
-    template = copy.deepcopy(deployment["spec"]["template"])
+    template = copied(deployment["spec"]["template"])
     set_name = f"{deployment['metadata']['name']}-5d9c7b"
     metadata = {
         **template["metadata"],
