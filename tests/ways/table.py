@@ -71,19 +71,21 @@ def name_of(case: Case) -> str:
 # ---- what a container runs ---------------------------------------------------------------------
 
 
-def _runs(*command: str) -> Callable[[Draft], None]:
+def _with(part: str, **fields: Any) -> Callable[[Draft], None]:
+    """Args: part: of the draft: "container", "pod" or "spec"; fields: others of it"""
+
     def spoil(draft: Draft) -> None:
-        draft.container["command"] = [*command]
+        getattr(draft, part).update(copy_of(fields))
 
     return spoil
 
 
+def _runs(*command: str) -> Callable[[Draft], None]:
+    return _with("container", command=[*command])
+
+
 def _shell(script: str) -> Callable[[Draft], None]:
     return _runs("/bin/sh", "-c", script)
-
-
-def _bad_image(draft: Draft) -> None:
-    draft.container["image"] = _BAD_IMAGE
 
 
 def _other_architecture(draft: Draft) -> None:
@@ -111,11 +113,8 @@ def _port_taken(draft: Draft) -> None:
 
 
 def _variable(source: str, reference: str) -> Callable[[Draft], None]:
-    def spoil(draft: Draft) -> None:
-        value = {"valueFrom": {source: {"name": reference, "key": "key"}}}
-        draft.container["env"] = [{"name": "VALUE", **value}]
-
-    return spoil
+    value = {"valueFrom": {source: {"name": reference, "key": "key"}}}
+    return _with("container", env=[{"name": "VALUE", **value}])
 
 
 def _configmap_volume(draft: Draft) -> None:
@@ -145,10 +144,7 @@ def _no_job(draft: Draft) -> None:
 
 
 def _on(node: str) -> Callable[[Draft], None]:
-    def spoil(draft: Draft) -> None:
-        draft.pod["nodeSelector"] = {"kubernetes.io/hostname": node}
-
-    return spoil
+    return _with("pod", nodeSelector={"kubernetes.io/hostname": node})
 
 
 def _quota(pods: int) -> Callable[[Draft], None]:
@@ -241,13 +237,6 @@ def _unchanged(_draft: Draft) -> None:
     """The cluster breaks the job."""
 
 
-def _script(script: str) -> Callable[[Draft], None]:
-    def spoil(draft: Draft) -> None:
-        draft.spec["script"] = script
-
-    return spoil
-
-
 def _second_scaler(draft: Draft) -> None:
     """Another scaler of the job is at work, and goes on for long."""
     first = copy_of(draft.object)
@@ -301,7 +290,7 @@ _CUT_OFF: Final = _fed(
 
 
 WAYS: Final = (
-    Way("wrong image", ALL, _bad_image, ("{culprit}", _BAD_IMAGE)),
+    Way("wrong image", ALL, _with("container", image=_BAD_IMAGE), ("{culprit}", _BAD_IMAGE)),
     Way("wrong command", ALL, _runs("/no/such/program"), ("{culprit}", "/no/such/program")),
     Way(
         "exit code 1",
@@ -411,7 +400,7 @@ WAYS: Final = (
         is_calm=True,
         has_remedy=False,
     ),
-    Way("script fails", SCALERS, _script("/no/such/script"), ("script",)),
+    Way("script fails", SCALERS, _with("spec", script="/no/such/script"), ("script",)),
     Way("queue full", REPLICATED, _unchanged, ("PodGroup",), after_s=PENDING_S, is_queued=True),
 )
 
