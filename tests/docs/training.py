@@ -3,14 +3,11 @@
 Run on the local cluster and on a real one, which differ in nothing that is done here.
 """
 
-import itertools
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
 from edgeai.cli.api import Object, path_of
-from tests.docs.pages import Copy
 from tests.support.jobs import Api, Job
 
 LAUNCHER: Final = "Pod/mnist-launcher-0"
@@ -241,42 +238,3 @@ def scaled(manifest: Object, name: str, workers: int) -> Object:
 def controllers(object_: Object) -> list[str]:
     owners = object_["metadata"].get("ownerReferences") or ()
     return [owner["uid"] for owner in owners if owner.get("controller")]
-
-
-def check_manifests(copy: Copy) -> None:
-    """The CRDs and rights that follow from the two folders."""
-    assert sorted(copy.crds) == ["edgeai.io_batchscales.yaml", "edgeai.io_batchtrains.yaml"]
-    versions = copy.crds["edgeai.io_batchtrains.yaml"]["spec"]["versions"]
-    assert [(each["name"], each["served"], each["storage"]) for each in versions] == [
-        ("v1", True, True),
-        ("v1alpha1", True, False),
-    ]
-    rights = rights_of(copy.rules)
-    read = {"get", "list", "watch"}
-    kept = {*read, "create", "update", "delete"}
-    rbac = "rbac.authorization.k8s.io"
-    # The kind trainingjob needs the rights to all types of the children too.
-    assert rights_of(copy.new_rules()).keys() == {key for key in rights if "batch" in key[1]}
-    expected = {
-        ("edgeai.io", "batchscales"): {*read, "patch", "delete"},
-        ("edgeai.io", "batchscales/status"): {"patch"},
-        ("edgeai.io", "batchtrains"): {*read, "delete"},
-        ("edgeai.io", "batchtrains/status"): {"patch"},
-        ("edgeai.io", "batchtrains/finalizers"): {"update"},
-        ("", "configmaps"): kept,
-        ("", "serviceaccounts"): kept,
-        (rbac, "roles"): kept,
-        (rbac, "rolebindings"): kept - {"update"},
-        ("", "pods"): {"get"},
-        ("", "pods/exec"): {"create", "get"},
-    }
-    assert {key: rights[key] & verbs for key, verbs in expected.items()} == expected
-
-
-def rights_of(rules: list[Object]) -> dict[tuple[str, str], set[str]]:
-    """(group, resource) -> verbs"""
-    rights: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for rule in rules:
-        for group, resource in itertools.product(rule["apiGroups"], rule["resources"]):
-            rights[group, resource].update(rule["verbs"])
-    return rights
