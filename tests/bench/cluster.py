@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.bench.certificates import Certificates
 from tests.bench.nodes import Fleet, weighed
-from tests.bench.onlooker import watched
+from tests.bench.onlooker import Onlooker
 from tests.bench.plane import connection, deployed, prepare, running_plane, send
 from tests.bench.process import DEADLINE_S, answer_of
 from tests.bench.samples import MODEL, NAMESPACE, node_name, path_of, service
@@ -77,7 +77,7 @@ def assignments(
 def _last_value_visible_s(control_plane: ControlPlane, nodes: Fleet, directory: Path) -> float:
     """How long after the last report every last value stands in its object."""
     count = len(nodes.assigned)
-    with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
+    with Onlooker(connection(control_plane, directory), jobs=path_of()) as onlooker:
         reported = nodes.report(
             REPORTS * REPORT_EVERY_S, every_s=REPORT_EVERY_S, of=count, ending=0, evenly=False
         )["reported"]

@@ -3,35 +3,30 @@
 import contextlib
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from queue import Empty, Queue
 from typing import Any
 
 from tests.bench.manager_memory import settled_kib
-from tests.bench.process import DEADLINE_S, start
+from tests.bench.process import DEADLINE_S, Teller
 from tests.support.manager import GlobalManager
 
 
-class Fleet:
+class Fleet(Teller):
     """Args: count: of nodes; certificates: as tests.bench.certificates gives them"""
 
     def __init__(self, manager: GlobalManager, count: int, *certificates: str) -> None:
         host, _, port = manager.edge_address.rpartition(":")
         self.count = count
         self.assigned: dict[str, float] = {}  # uid -> time of its assignment
-        self._process = start("fleet", host, port, count, *certificates, stdin=subprocess.PIPE)
         self._answers: Queue[dict[str, Any]] = Queue()
-        threading.Thread(target=self._listen, name="fleet", daemon=True).start()
+        super().__init__("fleet", host, port, count, *certificates, stdin=subprocess.PIPE)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer: dict[str, Any] = json.loads(line)
-            if "assigned" in answer:
-                self.assigned[answer["assigned"]] = answer["at"]
-            else:
-                self._answers.put(answer)
+    def _on_news(self, news: Any) -> None:
+        if "assigned" in news:
+            self.assigned[news["assigned"]] = news["at"]
+        else:
+            self._answers.put(news)
 
     def _ask(self, **command: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -53,19 +48,6 @@ class Fleet:
         """Let nodes report, as `fleet` has it. Returns: the answer"""
         return self._ask(reporting=seconds, every=every_s, of=of, ending=ending, evenly=evenly)
 
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-
-
-@contextlib.contextmanager
-def fleet(manager: GlobalManager, count: int, *certificates: str) -> Iterator[Fleet]:
-    nodes = Fleet(manager, count, *certificates)
-    try:
-        yield nodes
-    finally:
-        nodes.stop()
-
 
 @contextlib.contextmanager
 def weighed(
@@ -73,6 +55,6 @@ def weighed(
 ) -> Iterator[tuple[Fleet, float]]:
     """Nodes that are synced, and how much memory the GlobalManager has for each, in KiB."""
     before_kib = settled_kib(manager)
-    with fleet(manager, count, *certificates) as nodes:
+    with Fleet(manager, count, *certificates) as nodes:
         nodes.synced_at()
         yield nodes, round((settled_kib(manager) - before_kib) / count, 1)

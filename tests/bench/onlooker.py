@@ -10,45 +10,36 @@ repeated lists would load the server that is measured.
 """
 
 import asyncio
-import contextlib
 import json
 import ssl
 import sys
-import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 import uvloop
 
-from tests.bench.process import DEADLINE_S, start
+from tests.bench.process import DEADLINE_S, Teller
 from tests.support.waiting import eventually
 
 LINE_BYTES: Final = 2**20
 
 
-class Onlooker:
+class Onlooker(Teller):
     """The process, from outside. Args: connection: URL CA TOKEN_FILE; paths: by any name"""
 
-    def __init__(self, connection: Sequence[str], paths: Mapping[str, str]) -> None:
+    def __init__(self, connection: Sequence[str], **paths: str) -> None:
         self.paths = paths
         self._seen: dict[str, dict[tuple[str, str], float]] = {p: {} for p in paths.values()}
-        self._process = start("onlooker", *connection, *paths.values())
-        threading.Thread(target=self._listen, name="onlooker", daemon=True).start()
+        super().__init__("onlooker", *connection, *paths.values())
         eventually("all watches", lambda: all(self.times(each, "watched") for each in paths))
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            path, name, what, at = json.loads(line)
-            self._seen[path][name, what] = at
+    def _on_news(self, news: Any) -> None:
+        path, name, what, at = news
+        self._seen[path][name, what] = at
 
     def times(self, resource: str, what: str) -> dict[str, float]:
         """Name -> when it was seen so; of all that have a colon after `what`, "NAME:REST"."""
@@ -68,19 +59,6 @@ class Onlooker:
             return times
 
         return eventually(f"{resource} that are {what!r}", check, timeout_s=DEADLINE_S)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-
-
-@contextlib.contextmanager
-def watched(connection: Sequence[str], **paths: str) -> Iterator[Onlooker]:
-    onlooker = Onlooker(connection, paths)
-    try:
-        yield onlooker
-    finally:
-        onlooker.stop()
 
 
 # ---- the process --------------------------------------------------------------------------------

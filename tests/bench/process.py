@@ -6,7 +6,8 @@ Programs whose memory is measured import this module, so it imports little.
 import json
 import subprocess
 import sys
-from typing import Any, Final
+import threading
+from typing import Any, Final, Self
 
 DEADLINE_S: Final = 300.0
 
@@ -22,3 +23,27 @@ def answer_of(process: "subprocess.Popen[str]") -> Any:
     printed, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, f"{process.args!r} ended with {process.returncode}"
     return json.loads(printed)
+
+
+class Teller:
+    """A module that prints a line of JSON for each news until its end. Args: as of `start`"""
+
+    def __init__(self, module: str, *arguments: object, **options: Any) -> None:
+        self._process = start(module, *arguments, **options)
+        threading.Thread(target=self._listen, name=module, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._on_news(json.loads(line))
+
+    def _on_news(self, news: Any) -> None:
+        """In a thread of its own."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(30)

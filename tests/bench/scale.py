@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.bench.certificates import Certificates
 from tests.bench.cluster import assignments
-from tests.bench.nodes import Fleet, fleet, weighed
+from tests.bench.nodes import Fleet, weighed
 from tests.bench.plane import deployed, prepare, running_plane, wait_for_calm
 from tests.bench.samples import node_name
 from tests.bench.statuses import status_write_ms
@@ -84,7 +84,7 @@ class _Bench:
     def busy(self, count: int, statuses: int) -> dict[str, Any]:
         """Jobs for the nodes, 50 a second, and then reports about some of them."""
         where = self._control_plane
-        with self._manager(count) as manager, fleet(manager, count) as nodes:
+        with self._manager(count) as manager, Fleet(manager, count) as nodes:
             nodes.synced_at()
             figures = {"jobs": assignments(where, nodes, self._directory, objects=count)}
             if statuses:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.bench.nodes import Fleet
-from tests.bench.onlooker import Onlooker, watched
+from tests.bench.onlooker import Onlooker
 from tests.bench.plane import connection, send
 from tests.bench.process import answer_of
 from tests.bench.samples import NAMESPACE, node_name, path_of, service
@@ -31,7 +31,7 @@ def statuses(
     control_plane: ControlPlane, fleet: Fleet, directory: Path, *, count: int
 ) -> dict[str, Any]:
     """`count` nodes report ten times a second each."""
-    with watched(connection(control_plane, directory), jobs=path_of()) as onlooker:
+    with Onlooker(connection(control_plane, directory), jobs=path_of()) as onlooker:
         heard, ending = len(control_plane.audit()), min(ENDING, count // 2)
         told = fleet.report(
             REPORTING_S, every_s=REPORT_EVERY_S, of=count, ending=ending, evenly=True

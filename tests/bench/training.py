@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.onlooker import Onlooker, watched
+from tests.bench.onlooker import Onlooker
 from tests.bench.plane import connection, install, running_plane, send, wait_for_account
 from tests.bench.process import DEADLINE_S, answer_of
 from tests.bench.spread import spread
@@ -92,7 +92,7 @@ class _Bench:
     def _watched(self, namespace: str) -> Iterator[Onlooker]:
         """Of pods, Services and jobs of a new namespace."""
         self._namespace(namespace)
-        with watched(
+        with Onlooker(
             self._connection,
             pods=f"/api/v1/namespaces/{namespace}/pods",
             services=f"/api/v1/namespaces/{namespace}/services",
