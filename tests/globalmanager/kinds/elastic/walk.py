@@ -1,17 +1,27 @@
 """A TrainingJob to which everything happens that can happen, in any order."""
 
 import random
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import PODS, ObjectRef
 from edgeai.times import rfc3339
-from globalmanager.contract import Action, Delete, Result
+from globalmanager.contract import Action, Delete, Plan
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, ElasticWorld, example, worker
 from tests.support.world import at, merged
 
 ENDS: Final = ("ScaleSucceeded", "ScaleFailed")
 POLICIES: Final = (None, "OnFailure", "ExitCode", "Always", "Never")
+GONE: Final = "gone"
+DELETED: Final = "deleted"
+FAILED: Final = {"phase": "Failed"}
+SUCCEEDED: Final = {"phase": "Succeeded"}
+RUNNING: Final = {"phase": "Running"}
+UNREADY: Final = {**RUNNING, "conditions": [{"type": "Ready", "status": "False"}]}
+FATES: Final[list[Any]] = [
+    *({**FAILED, "reason": "Evicted"}, FAILED, SUCCEEDED, GONE, DELETED),
+    *(UNREADY, RUNNING, {"phase": "Pending"}, {"phase": "Unknown"}),
+]
+LAUNCHER_FATES: Final[list[Any]] = [*[FAILED] * 4, *[GONE] * 3, *[DELETED] * 5, SUCCEEDED]
 
 
 class Walk(ElasticWorld):
@@ -52,16 +62,15 @@ class Walk(ElasticWorld):
     # ---- what plans do ----
 
     def _act(self, action: Action) -> None:
-        match action:
-            case Delete() if action.ref.type == PODS:
-                pod = self.children[action.ref]
-                is_over = pod.get("status", {}).get("phase") in ("Failed", "Succeeded", None)
-                assert is_over or "deletionTimestamp" not in pod["metadata"], "deleted twice"
-                super()._act(action)
-                if is_over:
-                    del self.children[action.ref]
-            case _:
-                super()._act(action)
+        ended: ObjectRef | None = None
+        if isinstance(action, Delete) and action.ref.type == PODS:
+            pod = self.children[action.ref]
+            is_over = pod.get("status", {}).get("phase") in ("Failed", "Succeeded", None)
+            assert is_over or "deletionTimestamp" not in pod["metadata"], "deleted twice"
+            ended = action.ref if is_over else None
+        super()._act(action)
+        if ended is not None:
+            del self.children[ended]
         self.look()
 
     def look(self) -> None:
@@ -76,50 +85,44 @@ class Walk(ElasticWorld):
         if not self.lists or self.lists[-1][1:] != (uid, hosts):
             self.lists.append((self.now, uid, hosts))
 
-    def step(self, *, cut: bool = False) -> bool:
-        plan = self.plan(self.clock)
-        is_started = plan.executions.keys() <= self.executions.keys()
-        if not plan.actions and plan.status is None and is_started:
-            self._execute(plan.executions)
-            self.wait = plan.requeue_after_s
-            return False
-        if cut and plan.actions:
+    def apply(self, plan: Plan, *, actions: int | None = None) -> Self:
+        """Scaling keeps the limits."""
+        before = len(self.status.get("targetWorkers") or ())
+        super().apply(plan, actions=actions)
+        worker_spec = self.object["spec"]["etReplicaSpecs"]["worker"]
+        after = len(self.status.get("targetWorkers") or ())
+        if actions is None and before and not self.spoiled and not self.has_new_limits:
+            if after > before:
+                assert after <= worker_spec.get("maxReplicas", after)
+            if after < before and worker_spec.get("restartPolicy") != "Never":
+                assert after >= worker_spec.get("minReplicas", 1)
+        return self
+
+    def plan_on(self, *, cut: bool) -> None:
+        """One plan takes effect; the GlobalManager may be killed in the middle of it."""
+        if cut and (plan := self.plan(self.clock)).actions:
             number = self.random.randint(0, len(plan.actions))
             self.log.append(f"cut {number}/{len(plan.actions)}")
             self.apply(plan, actions=number)
-            self.executions = {}
+            self.crash()
         else:
-            before = len(self.status.get("targetWorkers") or ())
-            self.apply(plan)
-            self.check_size(before)
-        return True
-
-    def check_size(self, before: int) -> None:
-        """Scaling keeps the limits."""
-        worker_spec = self.object["spec"]["etReplicaSpecs"]["worker"]
-        after = len(self.status.get("targetWorkers") or ())
-        if before == 0 or self.spoiled or self.has_new_limits:
-            return
-        if after > before:
-            assert after <= worker_spec.get("maxReplicas", after)
-        if after < before and worker_spec.get("restartPolicy") != "Never":
-            assert after >= worker_spec.get("minReplicas", 1)
-
-    def rest(self) -> None:
-        """Plan until nothing changes."""
-        for _ in range(60):
-            if not self.step():
-                return
-        raise AssertionError(f"does not settle: {self.plan(self.clock)}")
+            self.step(self.clock)
 
     # ---- what the world does ----
 
     def pods_named(self) -> list[ObjectRef]:
         return [ref for ref in self.children if ref.type == PODS]
 
-    def set_pod(self, ref: ObjectRef, phase: str, **state: Any) -> None:
+    def befall(self, ref: ObjectRef, fate: Any) -> None:
+        """Args: fate: a status, GONE, or DELETED"""
         pod = self.children[ref]
-        self.children[ref] = {**pod, "status": {"phase": phase, **state}}
+        if fate == GONE:
+            del self.children[ref]
+        elif fate == DELETED:
+            end = rfc3339(at(self.now + 30))
+            self.children[ref] = merged(pod, {"metadata": {"deletionTimestamp": end}})
+        else:
+            self.children[ref] = {**pod, "status": fate}
 
     def healthy(self) -> None:
         """What a healthy cluster does in time."""
@@ -130,13 +133,10 @@ class Walk(ElasticWorld):
                 del self.children[ref]
             elif self.sick and ref.name != LAUNCHER and int(ref.name[-1]) % 2:
                 if phase == "Running":
-                    self.set_pod(ref, "Pending")
-            elif phase in (None, "Pending", "Unknown") or phase == "Running":
-                self.set_pod(ref, "Running")
-        self.executions = {
-            key: (each, known or Result(exit_code=0))
-            for key, (each, known) in self.executions.items()
-        }
+                    self.befall(ref, {"phase": "Pending"})
+            elif phase not in ("Failed", "Succeeded"):
+                self.befall(ref, {"phase": "Running"})
+        self.end(exit_code=0)
 
     def event(self) -> None:
         events = [each for each in dir(self) if each.startswith("on_")]
@@ -160,26 +160,7 @@ class Walk(ElasticWorld):
             return
         ref = self.random.choice(refs)
         self.log[-1] += f" {ref.name}"
-        match self.random.randint(0, 8):
-            case 0:
-                self.set_pod(ref, "Failed", reason="Evicted")
-            case 1:
-                self.set_pod(ref, "Failed")
-            case 2:
-                self.set_pod(ref, "Succeeded")
-            case 3:
-                del self.children[ref]
-            case 4:
-                marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
-                self.children[ref] = merged(self.children[ref], marked)
-            case 5:
-                self.set_pod(ref, "Running", conditions=[{"type": "Ready", "status": "False"}])
-            case 6:
-                self.set_pod(ref, "Running")
-            case 7:
-                self.set_pod(ref, "Pending")
-            case 8:
-                self.set_pod(ref, "Unknown")
+        self.befall(ref, FATES[self.random.randint(0, 8)])
 
     on_pod_2 = on_pod
 
@@ -187,40 +168,30 @@ class Walk(ElasticWorld):
         ref = ObjectRef(PODS, "default", LAUNCHER)
         if ref not in self.children or self.random.random() < 0.5:
             return
-        match self.random.randint(0, 12):
-            case 0 | 1 | 2 | 3:
-                self.set_pod(ref, "Failed")
-            case 4 | 5 | 6:
-                del self.children[ref]
-            case 7 | 8 | 9 | 10 | 11:
-                marked = {"metadata": {"deletionTimestamp": rfc3339(at(self.now + 30))}}
-                self.children[ref] = merged(self.children[ref], marked)
-            case 12:
-                self.set_pod(ref, "Succeeded")
+        self.befall(ref, LAUNCHER_FATES[self.random.randint(0, 12)])
+
+    def _more(self) -> dict[str, Any]:
+        """Of the spec of another scaler."""
+        self.made += 1
+        more: dict[str, Any] = {"script": "/x.sh"} if self.random.random() < 0.3 else {}
+        return more | {"timeout": self.random.choice([1, 60, 60, 300])}
 
     def on_scale_out(self) -> None:
-        self.made += 1
-        extra: dict[str, Any] = {"script": "/x.sh"} if self.random.random() < 0.3 else {}
-        extra |= {"timeout": self.random.choice([1, 60, 60, 300])}
-        count = self.random.choice([1, 1, 2, 3, 1000])
-        self._scale(
-            SCALE_OUTS, f"s{self.made}", -int(self.now), {"toAdd": {"count": count}, **extra}
-        )
+        more, count = self._more(), self.random.choice([1, 1, 2, 3, 1000])
+        self.scale_out(count, f"s{self.made}", age=-int(self.now), **more)
 
     on_scale_out_2 = on_scale_out
 
     def on_scale_in(self) -> None:
-        self.made += 1
-        extra: dict[str, Any] = {"script": "/x.sh"} if self.random.random() < 0.3 else {}
-        extra |= {"timeout": self.random.choice([1, 60, 60, 300])}
-        given: dict[str, Any] = {"count": self.random.choice([1, 1, 2, 3, 1000])}
+        more, count = self._more(), self.random.choice([1, 1, 2, 3, 1000])
+        names: list[str] = []
         if self.random.random() < 0.5:
             target = self.status.get("targetWorkers") or []
-            names = [*target, "foreign", worker(77)]
-            given = {"podNames": self.random.sample(names, self.random.randint(1, 2))}
+            known = [*target, "foreign", worker(77)]
+            names = self.random.sample(known, self.random.randint(1, 2))
             if target and self.random.random() < 0.7:
-                given = {"podNames": [self.random.choice(target)]}
-        self._scale(SCALE_INS, f"s{self.made}", -int(self.now), {"toDelete": given, **extra})
+                names = [self.random.choice(target)]
+        self.scale_in(*names, count=count, name=f"s{self.made}", age=-int(self.now), **more)
 
     on_scale_in_2 = on_scale_in
 
@@ -245,21 +216,16 @@ class Walk(ElasticWorld):
         spec = self.random.choice(edits)
         self.scalers[ref] = {**scaler, "spec": {**scaler["spec"], **spec}}
 
+    def _edit_worker(self, **fields: int) -> None:
+        self.change(merged(self.object["spec"], {"etReplicaSpecs": {"worker": fields}}))
+
     def on_replicas(self) -> None:
-        spec = merged(
-            self.object["spec"],
-            {"etReplicaSpecs": {"worker": {"replicas": self.random.randint(1, 8)}}},
-        )
-        self.change(spec)
+        self._edit_worker(replicas=self.random.randint(1, 8))
 
     def on_limits(self) -> None:
         low, high = sorted(self.random.randint(1, 8) for _ in range(2))
         self.has_new_limits = True
-        spec = merged(
-            self.object["spec"],
-            {"etReplicaSpecs": {"worker": {"minReplicas": low, "maxReplicas": high}}},
-        )
-        self.change(spec)
+        self._edit_worker(minReplicas=low, maxReplicas=high)
 
     def on_suspend(self) -> None:
         mark = self.random.choice(["true", "false"])
@@ -313,12 +279,7 @@ class Walk(ElasticWorld):
         self.scalers[ref] = merged(self.scalers[ref], {"status": state})
 
     def on_results(self) -> None:
-        result = self.random.choice(
-            [Result(exit_code=0), Result(exit_code=1), Result(exit_code=124)]
-        )
-        self.executions = {
-            key: (each, known or result) for key, (each, known) in self.executions.items()
-        }
+        self.end(exit_code=self.random.choice([0, 1, 124]))
 
     def on_crash(self) -> None:
         self.crash()

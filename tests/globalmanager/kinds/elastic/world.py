@@ -206,14 +206,20 @@ class ElasticWorld(World):
                     stamp = {"creationTimestamp": rfc3339(self._planned_at)}
                     self.children[ref] = merged(self.children[ref], {"metadata": stamp})
 
-    def settle(self, now: datetime = NOW) -> Self:
-        for _ in range(30):
-            plan = self.plan(now)
-            is_started = plan.executions.keys() <= self.executions.keys()
-            if not plan.actions and plan.status is None and is_started:
-                self._execute(plan.executions)
-                return self
+    def step(self, now: datetime) -> Plan | None:
+        """One plan takes effect. Returns: the plan, or None where it changes nothing"""
+        plan = self.plan(now)
+        if plan.actions or plan.status is not None or plan.executions.keys() - self.executions:
             self.apply(plan)
+            return plan
+        self._execute(plan.executions)
+        self.wait = plan.requeue_after_s
+        return None
+
+    def settle(self, now: datetime = NOW) -> Self:
+        for _ in range(60):
+            if (plan := self.step(now)) is None:
+                return self
         raise AssertionError(f"does not settle: {plan}")
 
     def commands(self) -> list[str]:

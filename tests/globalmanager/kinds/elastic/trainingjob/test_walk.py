@@ -18,24 +18,23 @@ def walked(seed: int, *, sick: bool) -> Walk:
     """A job after 30 events, while the GlobalManager plans now and then and is killed sometimes."""
     walk = Walk(random.Random(seed))
     for _ in range(4):
-        walk.rest()
-        walk.healthy()
+        walk.settle(walk.clock).healthy()
         walk.now += 1
     walk.sick = sick
     for _ in range(30):
         walk.event()
         for _ in range(walk.random.randint(0, 4)):
-            walk.step(cut=walk.random.random() < 0.2)
+            walk.plan_on(cut=walk.random.random() < 0.2)
     return walk
 
 
 def calm(walk: Walk) -> Walk:
     """Nothing happens any more but what the job does and waits for."""
     for _ in range(4000):
-        walk.rest()
+        walk.settle(walk.clock)
         before = str((walk.children, walk.executions))
         walk.healthy()
-        if before == str((walk.children, walk.executions)) and not walk.step():
+        if before == str((walk.children, walk.executions)) and walk.step(walk.clock) is None:
             if walk.wait is None:
                 return walk
             walk.now += max(walk.wait, 0.01)
