@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from edgeai.cli.api import collection_of
 from tests.simulation import disk as disks
 from tests.simulation.api import Api, Key
 from tests.simulation.cloud import SETTINGS, SimulatedManager
@@ -16,12 +17,11 @@ from tests.simulation.network import Connection, Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.transport import Weather
 from tests.simulation.world import VirtualTime
+from tests.support.manifests import manifest
 
 NODES: Final = ("edge0", "edge1", "edge2")
 _JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
 _LEARNING: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/federatedlearningjobs"
-_DATASETS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/datasets"
-_MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 
 
 class SimulatedCluster:
@@ -67,30 +67,25 @@ class SimulatedCluster:
     def _fill_api(self) -> None:
         key = {"key": base64.b64encode(b"k" * 32).decode()}
         namespace = SETTINGS.system_namespace
-        self.create(
-            f"/api/v1/namespaces/{namespace}/secrets", "v1", "Secret", "edgeai-worker-key", data=key
-        )
-        self.create("/api/v1/namespaces", "v1", "Namespace", "default")
+        self.create("v1 Secret", "edgeai-worker-key", namespace, data=key)
+        self.create("v1 Namespace", "default", "")
         for node in (*NODES, "cloud0"):
-            self.create("/api/v1/nodes", "v1", "Node", node)
+            self.create("v1 Node", node, "")
         for model in ("small", "big"):
             spec = {"url": f"/data/{model}", "format": "pb"}
-            self.create(_MODELS, "edgeai.io/v1alpha1", "Model", model, spec=spec)
+            self.create("edgeai.io/v1alpha1 Model", model, spec=spec)
         for node in NODES:
             spec = {"url": f"/data/{node}.txt", "format": "txt", "nodeName": node}
-            self.create(_DATASETS, "edgeai.io/v1alpha1", "Dataset", f"data-{node}", spec=spec)
+            self.create("edgeai.io/v1alpha1 Dataset", f"data-{node}", spec=spec)
 
-    def create(self, path: str, version: str, kind: str, name: str, **fields: Any) -> None:
-        metadata = {"name": name}
-        if "/namespaces/" in path:
-            metadata["namespace"] = path.split("/namespaces/")[1].split("/")[0]
-        body = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
-        self.api.handle("POST", path, {}, body)
+    def create(self, type_: str, name: str, namespace: str = "default", **fields: Any) -> None:
+        body = manifest(type_, name, namespace, **fields)
+        self.api.handle("POST", collection_of(body), {}, body)
 
     # ---- users ----------------------------------------------------------------------------------
 
     def create_job(self, name: str, node: str) -> None:
-        self.create(_JOBS, "edgeai.io/v1alpha1", "JointInferenceService", name, spec=job_spec(node))
+        self.create("edgeai.io/v1alpha1 JointInferenceService", name, spec=job_spec(node))
 
     def edit_job(self, name: str, node: str, mining: str) -> None:
         template = {"spec": {"nodeName": node}}
@@ -101,8 +96,7 @@ class SimulatedCluster:
         self.api.handle("DELETE", f"{_JOBS}/{name}", {}, None)
 
     def create_learning(self, name: str, nodes: Sequence[str]) -> None:
-        spec = learning_spec(nodes)
-        self.create(_LEARNING, "edgeai.io/v1alpha1", "FederatedLearningJob", name, spec=spec)
+        self.create("edgeai.io/v1alpha1 FederatedLearningJob", name, spec=learning_spec(nodes))
 
     def delete_learning(self, name: str) -> None:
         self.api.handle("DELETE", f"{_LEARNING}/{name}", {}, None)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
-MODULES: Final = ("tests/__init__.py", "tests/support/sqlite_vfs.py")
+MODULES: Final = ("tests/__init__.py", "tests/support/manifests.py", "tests/support/sqlite_vfs.py")
 SEEDS: Final = 300
 SEEDS_WITHOUT: Final = 25
 """Of the copy without a mutation."""
