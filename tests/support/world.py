@@ -32,6 +32,7 @@ from globalmanager.contract import (
     Adopt,
     Annotate,
     Contact,
+    Create,
     Delete,
     Fold,
     Kind,
@@ -347,35 +348,32 @@ class World:
         return self
 
     def _act(self, action: Action) -> None:
-        if isinstance(action, Delete):
-            child = self.children[action.ref]
-            assert child["metadata"]["uid"] == action.uid
-            if self.terminates and action.ref.type == PODS and not action.is_forced:
-                self.children[action.ref] = terminating(child, self._planned_at)
-            else:
-                del self.children[action.ref]
-            return
-        if isinstance(action, PatchStatus):
-            other = self._others[action.ref]
-            assert other["metadata"].get("uid", "") == action.uid
-            status = merged(other.get("status"), action.status)
-            self._others[action.ref] = {**other, "status": status}
-            return
-        if isinstance(action, Annotate):
-            child = self.children[action.ref]
-            assert child["metadata"]["uid"] == action.uid
-            patch = {"metadata": {"annotations": action.annotations}}
-            self.children[action.ref] = merged(child, patch)
-            return
-        if isinstance(action, Adopt):
-            owner = {"uid": self.object["metadata"]["uid"], "controller": True}
-            other = self._others[action.ref]
-            metadata = {**other["metadata"], "ownerReferences": [owner]}
-            self._others[action.ref] = {**other, "metadata": metadata}
-            return
-        ref = ref_of(action.type, action.object)
+        match action:
+            case Delete(ref, uid):
+                child = self.children[ref]
+                assert child["metadata"]["uid"] == uid
+                if self.terminates and ref.type == PODS and not action.is_forced:
+                    self.children[ref] = terminating(child, self._planned_at)
+                else:
+                    del self.children[ref]
+            case PatchStatus(ref, uid, status):
+                other = self._others[ref]
+                assert other["metadata"].get("uid", "") == uid
+                self._others[ref] = {**other, "status": merged(other.get("status"), status)}
+            case Annotate(ref, uid, annotations):
+                child = self.children[ref]
+                assert child["metadata"]["uid"] == uid
+                self.children[ref] = merged(child, {"metadata": {"annotations": annotations}})
+            case Adopt(ref):
+                owner = {"uid": self.object["metadata"]["uid"], "controller": True}
+                adopted = {"metadata": {"ownerReferences": [owner]}}
+                self._others[ref] = merged(self._others[ref], adopted)
+            case Create() | Replace():
+                self._put(action)
+
+    def _put(self, action: Create | Replace) -> None:
+        ref, object_ = ref_of(action.type, action.object), copied(action.object)
         assert (ref in self.children) == isinstance(action, Replace), ref
-        object_ = copied(action.object)
         if action.type == DEPLOYMENTS:
             object_["spec"].setdefault("replicas", 1)  # as the API server does
         if ref not in self.children:
@@ -383,13 +381,19 @@ class World:
             object_["metadata"]["uid"] = f"child-{self._uids}"
         self.children[ref] = object_
 
+    def step(self, now: datetime = NOW) -> Plan | None:
+        """One plan takes effect. Returns: the plan, or None where it changes nothing"""
+        plan = self.plan(now)
+        if not plan.actions and plan.status is None:
+            return None
+        self.apply(plan)
+        return plan
+
     def settle(self, now: datetime = NOW) -> Self:
         """Plan and apply until nothing changes; a kind that never rests fails here."""
-        for _ in range(15):  # 1000 pods, 100 with each plan, and the rest of a job's life
-            plan = self.plan(now)
-            if not plan.actions and plan.status is None:
+        for _ in range(60):
+            if (plan := self.step(now)) is None:
                 return self
-            self.apply(plan)
         raise AssertionError(f"does not settle: {plan}")
 
     def names(self) -> list[str]:

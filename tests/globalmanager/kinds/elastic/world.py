@@ -206,8 +206,7 @@ class ElasticWorld(World):
                     stamp = {"creationTimestamp": rfc3339(self._planned_at)}
                     self.children[ref] = merged(self.children[ref], {"metadata": stamp})
 
-    def step(self, now: datetime) -> Plan | None:
-        """One plan takes effect. Returns: the plan, or None where it changes nothing"""
+    def step(self, now: datetime = NOW) -> Plan | None:
         plan = self.plan(now)
         if plan.actions or plan.status is not None or plan.executions.keys() - self.executions:
             self.apply(plan)
@@ -215,12 +214,6 @@ class ElasticWorld(World):
         self._execute(plan.executions)
         self.wait = plan.requeue_after_s
         return None
-
-    def settle(self, now: datetime = NOW) -> Self:
-        for _ in range(60):
-            if (plan := self.step(now)) is None:
-                return self
-        raise AssertionError(f"does not settle: {plan}")
 
     def commands(self) -> list[str]:
         """What runs in pods: the standard input, or the arguments."""
