@@ -4,6 +4,7 @@ The rules for objects are in `store` and `strategy`, so the controllers and the 
 the store, follow the same rules.
 """
 
+import contextlib
 import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -12,15 +13,17 @@ import msgspec
 from aiohttp import web
 
 from edgeai.localcluster.api import commands, requests, tables
-from edgeai.localcluster.api.requests import Options, Target
+from edgeai.localcluster.api.requests import Query, Target
 from edgeai.localcluster.api.streams import stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.resources import PODS, Object, Resource, ScalePaths, field_value
+from edgeai.localcluster.objects.selectors import Selector, parse
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock
 
+_VERBS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
 _SCALE = Resource(group="autoscaling", version="v1", plural="scales", kind="Scale")
 _NO_FIELD_MANAGER = errors.required("fieldManager", "is required for apply patch")
 
@@ -30,7 +33,7 @@ class Call(NamedTuple):
 
     request: web.Request
     target: Target
-    options: Options
+    query: Query
 
     @property
     def resource(self) -> Resource:
@@ -41,6 +44,11 @@ class Call(NamedTuple):
         """Resource, namespace and name of the object that the path names."""
         return self.target.resource, self.target.namespace, self.target.name
 
+    @property
+    def selector(self) -> Selector:
+        """Raises: as selectors.parse"""
+        return parse(self.resource, self.query.label_selector, self.query.field_selector)
+
     async def body(self) -> Any:
         content_type = self.request.headers.get("Content-Type", "")
         return requests.decode(await self.request.read(), content_type)
@@ -48,8 +56,12 @@ class Call(NamedTuple):
     def view(self, now: Clock) -> tables.View:
         """The form of the answer. Args: now: for the ages in a Table"""
         accept = ",".join(self.request.headers.getall("Accept", ()))
-        include = self.request.query.get("includeObject", "Metadata")
-        return tables.View(self.resource, tables.form(accept), now, include)
+        return tables.View(self.resource, tables.form(accept), now, self.query.include_object)
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Raises: errors.Invalid"""
+        return requests.is_dry_run(self.query.dry_run, _VERBS.get(self.request.method, "List"))
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -62,7 +74,6 @@ class API:
         self._store = store
         self._now = now
         self._bookmark_interval_s = bookmark_interval_s
-        self._watches: set[Watch] = set()
         self.log_source: containers.LogSource | None = None
         self.exec_target: containers.ExecTarget | None = None
         self._collection: dict[str, Handler] = {
@@ -82,13 +93,9 @@ class API:
             "exec": {"GET": self._exec, "POST": self._exec},
         }
 
-    @property
-    def open_watches(self) -> int:
-        return len(self._watches)
-
     def close(self) -> None:
         """End the watches of all clients."""
-        for watch in tuple(self._watches):
+        for watch in self._store.watches:
             watch.close()
 
     async def handle(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -100,7 +107,7 @@ class API:
         handler = self._handlers(target).get(request.method)
         if handler is None:
             raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
-        return await handler(Call(request, target, Options(request.query, request.method)))
+        return await handler(Call(request, target, requests.query(request.query)))
 
     def _handlers(self, target: Target) -> dict[str, Handler]:
         if not target.name:
@@ -118,15 +125,14 @@ class API:
         return self._answer(call, self._store.get(*call.key))
 
     async def _list_or_watch(self, call: Call) -> web.StreamResponse:
-        options = call.options
-        if options.flag("watch"):
+        if call.query.watch:
             return await self._watch(call)
         page = self._store.list(
             call.resource,
             namespace=call.target.namespace,
-            selector=options.selector(call.resource),
-            limit=options.number("limit") or 0,
-            continue_token=options.text("continue"),
+            selector=call.selector,
+            limit=call.query.limit,
+            continue_token=call.query.continue_,
         )
         metadata: Object = {"resourceVersion": str(page.resource_version)}
         if page.continue_token:
@@ -136,47 +142,44 @@ class API:
         return _json(call.view(self._now).many(page.items, metadata))
 
     async def _watch(self, call: Call) -> web.StreamResponse:
-        bookmarks = call.options.flag("allowWatchBookmarks")
+        query = call.query
+        bookmarks = query.allow_watch_bookmarks
         try:
             watch = self._open_watch(call)
         except errors.Gone as error:  # Clients expect 410 as an event of the stream
             return _json({"type": "ERROR", "object": error.status()})
-        self._watches.add(watch)
-        try:
+        with contextlib.closing(watch):
             return await stream_watch(
                 call.request,
                 watch,
                 call.view(self._now),
-                timeout_s=call.options.number("timeoutSeconds"),
+                timeout_s=query.timeout_seconds,
                 bookmark_interval_s=self._bookmark_interval_s if bookmarks else None,
-                mark_initial_end=bookmarks and call.options.flag("sendInitialEvents"),
+                mark_initial_end=bookmarks and query.send_initial_events,
             )
-        finally:
-            self._watches.discard(watch)
-            watch.close()
 
     def _open_watch(self, call: Call) -> Watch:
         """Open a watch. A watch without resourceVersion, or from 0, begins with all objects."""
-        since = call.options.number("resourceVersion") or None
+        query = call.query
         return self._store.watch(
             call.resource,
             namespace=call.target.namespace,
-            since=None if call.options.flag("sendInitialEvents") else since,
-            selector=call.options.selector(call.resource),
+            since=None if query.send_initial_events else query.resource_version or None,
+            selector=call.selector,
         )
 
     async def _log(self, call: Call) -> web.StreamResponse:
-        names, options = self._container(call), call.options
+        names, query = self._container(call), call.query
         if self.log_source is None:
             raise _no_kubelet(call)
-        query = containers.LogQuery(
+        log_query = containers.LogQuery(
             **names,
-            follow=options.flag("follow"),
-            previous=options.flag("previous"),
-            tail_lines=options.number("tailLines"),
-            timestamps=options.flag("timestamps"),
+            follow=query.follow,
+            previous=query.previous,
+            tail_lines=query.tail_lines,
+            timestamps=query.timestamps,
         )
-        return await stream_log(call.request, self.log_source(query))
+        return await stream_log(call.request, self.log_source(log_query))
 
     async def _exec(self, call: Call) -> web.StreamResponse:
         names = self._container(call)
@@ -184,8 +187,7 @@ class API:
             raise _no_kubelet(call)
         command = tuple(call.request.query.getall("command", ()))
         query = containers.ExecQuery(**names, command=command)
-        has_stdin = call.options.flag("stdin")
-        return await commands.run(call.request, self.exec_target, query, has_stdin=has_stdin)
+        return await commands.run(call.request, self.exec_target, query, has_stdin=call.query.stdin)
 
     def _container(self, call: Call) -> dict[str, Any]:
         """The fields of a ContainerQuery. A pod with one container needs no container name.
@@ -194,7 +196,7 @@ class API:
         """
         _, namespace, pod_name = call.key
         pod = self._store.get(PODS, namespace, pod_name)
-        spec, name = pod["spec"], call.options.text("container")
+        spec, name = pod["spec"], call.query.container
         mains = [container["name"] for container in spec["containers"]]
         names = mains + [container["name"] for container in spec.get("initContainers") or []]
         if not name and len(mains) > 1:
@@ -214,7 +216,7 @@ class API:
     async def _create(self, call: Call) -> web.StreamResponse:
         object_ = _with_name_of_path(call.target, await call.body())
         warnings = _warnings(call, object_)
-        object_ = self._store.create(call.resource, object_, dry_run=call.options.dry_run)
+        object_ = self._store.create(call.resource, object_, dry_run=call.is_dry_run)
         return self._answer(call, object_, status=201, warnings=warnings)
 
     async def _update(self, call: Call) -> web.StreamResponse:
@@ -223,7 +225,7 @@ class API:
     async def _patch(self, call: Call) -> web.StreamResponse:
         resource, subresource = call.resource, call.target.subresource
         patch_type = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
-        if patch_type is PatchType.APPLY and not call.options.text("fieldManager"):
+        if patch_type is PatchType.APPLY and not call.query.field_manager:
             raise errors.invalid_options("Patch", _NO_FIELD_MANAGER)
         patch = await call.body()
         try:
@@ -243,7 +245,7 @@ class API:
             call.resource,
             object_,
             subresource=call.target.subresource,
-            dry_run=call.options.dry_run,
+            dry_run=call.is_dry_run,
         )
         return self._answer(call, updated, warnings=warnings)
 
@@ -264,7 +266,7 @@ class API:
             kind = requests.patch_type(call.request.headers.get("Content-Type", ""), resource)
             content = patches.apply(kind, _scale_of(resource, object_), content, custom=True)
         scaled = _scaled(resource, object_, content)
-        updated = self._store.update(resource, scaled, dry_run=call.options.dry_run)
+        updated = self._store.update(resource, scaled, dry_run=call.is_dry_run)
         return _json(_scale_of(resource, updated))
 
     def _answer(
@@ -337,23 +339,22 @@ def _no_kubelet(call: Call) -> errors.NotFound:
 
 async def _delete_options(call: Call) -> dict[str, Any]:
     """The arguments of Store.delete that a client sends in the body or in the query."""
-    options = call.options
     content = await call.body() if await call.request.read() else {}
     if not isinstance(content, dict):
         raise errors.BadRequest("the body must be a DeleteOptions object")
-    grace_s = content.get("gracePeriodSeconds", options.number("gracePeriodSeconds"))
+    grace_s = content.get("gracePeriodSeconds", call.query.grace_period_seconds)
     if grace_s is not None and not isinstance(grace_s, int):
         raise errors.BadRequest("gracePeriodSeconds must be an integer")
     preconditions = content.get("preconditions") or {}
     if not isinstance(preconditions, dict):
         raise errors.BadRequest("preconditions must be a map")
-    propagation = content.get("propagationPolicy") or options.text("propagationPolicy")
+    propagation = content.get("propagationPolicy") or call.query.propagation_policy
     return {
         "propagation": propagation or "Background",
         "grace_period_s": grace_s,
         "uid": preconditions.get("uid") or "",
         "resource_version": preconditions.get("resourceVersion") or "",
-        "dry_run": options.dry_run or requests.is_dry_run(content.get("dryRun"), "Delete"),
+        "dry_run": call.is_dry_run or requests.is_dry_run(content.get("dryRun"), "Delete"),
     }
 
 
@@ -387,7 +388,7 @@ def _warnings(call: Call, object_: Object) -> list[str]:
     if resource.schema is not None:
         _, unknown = schemas.prune(resource.schema, object_, root=True)
     faults = [f'unknown field "{field}"' for field in unknown]
-    mode = call.options.field_validation
+    mode = call.query.field_validation
     if faults and mode == "Strict":
         raise errors.BadRequest(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a'

@@ -5,12 +5,12 @@ error names the expected value.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 import msgspec
 
-from edgeai.localcluster.objects import errors, selectors
+from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.patches import PatchType
 from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import Resource
@@ -22,8 +22,6 @@ _NO_PROTOBUF = (
     "the local cluster reads JSON, not protobuf: add --dry-run=client -o yaml to your"
     " kubectl create, and pipe what it prints into kubectl apply -f -"
 )
-_TRUE = ("true", "True", "1", "t")
-_VERBS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
 _OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
@@ -70,49 +68,43 @@ def _is_in_namespace(steps: list[str]) -> bool:
     return len(steps) > 3 or steps[2] not in _OWN_NAMESPACE_SUBRESOURCES
 
 
-class Options:
-    """The query parameters of a request. Unknown parameters are ignored."""
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 
-    def __init__(self, query: Mapping[str, str], method: str) -> None:
-        self._query = query
-        self._verb = _VERBS.get(method, "List")
 
-    def text(self, name: str) -> str:
-        return self._query.get(name, "")
+class Query(msgspec.Struct, frozen=True, rename="camel"):
+    """The query parameters of a request. Unknown and empty parameters are ignored."""
 
-    def flag(self, name: str) -> bool:
-        return self._query.get(name, "") in _TRUE
+    watch: bool = False
+    allow_watch_bookmarks: bool = False
+    send_initial_events: bool = False
+    resource_version: Natural | None = None
+    timeout_seconds: Natural | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: Natural = 0
+    continue_: str = msgspec.field(default="", name="continue")
+    include_object: str = "Metadata"
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    tail_lines: Natural | None = None
+    timestamps: bool = False
+    stdin: bool = False
+    dry_run: str = ""
+    field_manager: str = ""
+    field_validation: Literal["Ignore", "Warn", "Strict"] = "Warn"
+    """How strictly the API checks unknown fields."""
+    grace_period_seconds: Natural | None = None
+    propagation_policy: str = ""
 
-    def number(self, name: str) -> int | None:
-        """The value of a parameter; None if the request does not have this parameter.
 
-        Raises: errors.BadRequest if the value is not a natural number
-        """
-        text = self._query.get(name, "")
-        if not text:
-            return None
-        if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-            raise errors.BadRequest(f'{name} must be a number >= 0, not "{text}"')
-        return int(text)
-
-    def selector(self, resource: Resource) -> selectors.Selector:
-        """Raises: as selectors.parse"""
-        return selectors.parse(resource, self.text("labelSelector"), self.text("fieldSelector"))
-
-    @property
-    def dry_run(self) -> bool:
-        return is_dry_run(self._query.get("dryRun"), self._verb)
-
-    @property
-    def field_validation(self) -> str:
-        """How strictly the API checks unknown fields: Ignore, Warn or Strict.
-
-        Raises: errors.BadRequest for any other value
-        """
-        mode = self._query.get("fieldValidation") or "Warn"
-        if mode not in ("Ignore", "Warn", "Strict"):
-            raise errors.BadRequest(f'fieldValidation "{mode}" is not Ignore, Warn or Strict')
-        return mode
+def query(parameters: Mapping[str, str]) -> Query:
+    """Raises: errors.BadRequest"""
+    texts = {name: text for name, text in parameters.items() if text}
+    try:
+        return msgspec.convert(texts, Query, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.BadRequest(f"query parameters: {error}") from error
 
 
 def is_dry_run(value: Any, verb: str) -> bool:

@@ -91,10 +91,6 @@ class Server:
     def port(self) -> int:
         return int(self._runner.addresses[0][1])
 
-    @property
-    def open_watches(self) -> int:
-        return self._api.open_watches
-
     async def close(self) -> None:
         """Stop listening and end the watches. Other requests have SHUTDOWN_S seconds to finish."""
         self._api.close()

@@ -5,6 +5,7 @@ event with 410), or when the client disconnects or stops reading.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -43,14 +44,8 @@ async def stream_watch(
     if timeout_s is None:
         timeout_s = random.uniform(1800, 3600)
     lines = _lines(watch, view, timeout_s, bookmark_interval_s, mark_initial_end)
-    try:
-        async for line in lines:
-            await _write(request, response, line)
-    except (ConnectionError, TimeoutError):
-        return response  # the client has disconnected or does not read
-    finally:
-        await lines.aclose()
-        watch.close()
+    async with contextlib.aclosing(lines):
+        await _send(request, response, b"", lines)
     return response
 
 
@@ -62,30 +57,26 @@ async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.
     first = await anext(pieces, b"")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
-    try:
-        await _write(request, response, first)
-        async for piece in pieces:
-            await _write(request, response, piece)
-    except (ConnectionError, TimeoutError):
-        return response
+    await _send(request, response, first, pieces)
     return response
 
 
-async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Send `data` to the client.
-
-    Raises: ConnectionError; TimeoutError when the client does not read. The connection is closed
-    then.
+async def _send(
+    request: web.Request, response: web.StreamResponse, piece: bytes, pieces: AsyncIterator[bytes]
+) -> None:
+    """Send a first piece and the others, until the client disconnects. Close the connection of a
+    client that does not read.
     """
-    if not data:
-        return
     try:
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
-            await response.write(data)
+        while True:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await response.write(piece)
+            piece = await anext(pieces)
+    except (StopAsyncIteration, ConnectionError):
+        return
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise
 
 
 async def _lines(

@@ -5,6 +5,7 @@ so slow watchers cost no memory. A watch that falls behind the oldest record mus
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal, Self
@@ -52,43 +53,26 @@ class History:
     """The newest records of one resource, at most `limit` records."""
 
     def __init__(self, limit: int, resource_version: int) -> None:
-        self._records: deque[Record] = deque()
+        self._records: list[Record] = []  # in the order of their resource versions
         self._limit = limit
-        self._first = 0  # sequence number of the oldest record
         self._forgotten = resource_version  # resource version of the newest dropped record
-        self._watches: set[Watch] = set()
-
-    @property
-    def end(self) -> int:
-        """The sequence number that the next record will get."""
-        return self._first + len(self._records)
+        self.watches: set[Watch] = set()
 
     def append(self, record: Record) -> None:
         self._records.append(record)
         if len(self._records) > self._limit:
-            self._forgotten = self._records.popleft().resource_version
-            self._first += 1
-        for watch in self._watches:
+            self._forgotten = self._records.pop(0).resource_version
+        for watch in self.watches:
             watch.wake()
 
-    def record(self, sequence: int) -> Record:
-        """The record with this sequence number. Raises: errors.Gone when the record was dropped"""
-        if sequence < self._first:
-            raise errors.Gone("too old resource version: the watch is too slow; list again")
-        return self._records[sequence - self._first]
-
-    def after(self, resource_version: int) -> int:
-        """The sequence number of the first record after a resource version.
+    def after(self, resource_version: int) -> Record | None:
+        """The first record after a resource version; None if there is none.
 
         Raises: errors.Gone when a record after this version was dropped
         """
         self.check(resource_version)
-        sequence = self.end
-        for record in reversed(self._records):
-            if record.resource_version <= resource_version:
-                break
-            sequence -= 1
-        return sequence
+        index = bisect_right(self._records, resource_version, key=lambda r: r.resource_version)
+        return self._records[index] if index < len(self._records) else None
 
     def check(self, resource_version: int) -> None:
         """Check that the history has all changes since a resource version.
@@ -97,18 +81,9 @@ class History:
         """
         if resource_version < self._forgotten:
             raise errors.Gone(
-                f"too old resource version: {resource_version} ({self._forgotten}); list again"
+                f"too old resource version: {resource_version} ({self._forgotten}): the watch is"
+                " too slow, or begins too early; list again"
             )
-
-    def add_watch(self, watch: "Watch") -> None:
-        self._watches.add(watch)
-
-    def remove_watch(self, watch: "Watch") -> None:
-        self._watches.discard(watch)
-
-    def close(self) -> None:
-        for watch in tuple(self._watches):
-            watch.close()
 
 
 class Watch:
@@ -117,12 +92,17 @@ class Watch:
     The iterator ends when the watch is closed. It raises errors.Gone when the watch falls behind
     the oldest record. `close()` releases the watch. When a caller cancels a pending
     `anext`, no event is lost.
+
+    Args:
+        since: the resource version after which the watch begins
+        resource: the version that the watcher asked for
+        version: returns the resource version of the latest change of any resource
     """
 
     def __init__(
         self,
         history: History,
-        cursor: int,
+        since: int,
         *,
         resource: Resource,
         namespace: str,
@@ -131,20 +111,20 @@ class Watch:
         version: Callable[[], int],
     ) -> None:
         self._history = history
-        self._cursor = cursor
-        self._resource = resource  # the version that the watcher asked for
+        self._seen = since  # resource version of the last record that the watch has examined
+        self._resource = resource
         self._namespace = namespace
         self._selector = selector
         self._initial = deque(initial)
         self._version = version
         self._wake = asyncio.Event()
         self._closed = False
-        history.add_watch(self)
+        history.watches.add(self)
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the watcher has received every change so far."""
-        return not self._initial and self._cursor >= self._history.end
+        """Whether the watcher has received every change so far. Raises: errors.Gone"""
+        return not self._initial and self._history.after(self._seen) is None
 
     @property
     def resource_version(self) -> int:
@@ -156,7 +136,7 @@ class Watch:
 
     def close(self) -> None:
         self._closed = True
-        self._history.remove_watch(self)
+        self._history.watches.discard(self)
         self._wake.set()
 
     def poll(self) -> Event | None:
@@ -166,14 +146,13 @@ class Watch:
         """
         if self._initial:
             return self._initial.popleft()
-        while self._cursor < self._history.end:
-            record = self._history.record(self._cursor)
-            self._cursor += 1
-            if event := self._seen(record):
+        while record := self._history.after(self._seen):
+            self._seen = record.resource_version
+            if event := self._event(record):
                 return event
         return None
 
-    def _seen(self, record: Record) -> Event | None:
+    def _event(self, record: Record) -> Event | None:
         if self._namespace not in ("", record.namespace):
             return None
         type_ = record.event_type(self._selector)

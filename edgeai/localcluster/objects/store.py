@@ -10,6 +10,7 @@ may lose the write.
 """
 
 import base64
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
@@ -105,10 +106,9 @@ class Store:
     ) -> None:
         self._database = Database(path, max_bytes=max_bytes)
         self._now = now
-        self._history_limit = history
-        self._version = self._database.resource_version()
-        self._opened_at_version = self._version
-        self._histories: dict[str, History] = {}
+        opened_at = self._version = self._database.resource_version()
+        # Resource without its version -> its history.
+        self._histories = defaultdict[str, History](lambda: History(history, opened_at))
         self._listeners: list[Callable[[Change], None]] = []
         self.registry = Registry()
         try:
@@ -128,9 +128,14 @@ class Store:
 
     def close(self) -> None:
         """End all watches and close the file."""
-        for history in self._histories.values():
-            history.close()
+        for watch in self.watches:
+            watch.close()
         self._database.close()
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """The watches that are open."""
+        return tuple(watch for history in self._histories.values() for watch in history.watches)
 
     # Methods that read objects
 
@@ -278,7 +283,7 @@ class Store:
         Raises: errors.Gone when the history does not have all changes since `since`, or when this
             cluster has not reached `since`
         """
-        history = self._history(resource.group_resource)
+        history = self._histories[resource.group_resource]
         initial: list[Event] = []
         if since is None:
             page = self.list(resource, namespace=namespace, selector=selector)
@@ -286,13 +291,13 @@ class Store:
                 Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
                 for object_ in page.items
             ]
-            cursor = history.end
+            since = self._version
         else:
             self._check_future(since)
-            cursor = history.after(since)
+            history.check(since)
         return Watch(
             history,
-            cursor,
+            since,
             resource=resource,
             namespace=namespace,
             selector=selector,
@@ -339,7 +344,7 @@ class Store:
             return Position(self._version)
         start = Position.parse(token)
         self._check_future(start.resource_version)
-        self._history(resource.group_resource).check(start.resource_version)
+        self._histories[resource.group_resource].check(start.resource_version)
         return start
 
     def _check_future(self, resource_version: int) -> None:
@@ -348,13 +353,6 @@ class Store:
                 f"resource version {resource_version} is later than the latest,"
                 f" {self._version}: it is of another cluster; list again"
             )
-
-    def _history(self, group_resource: str) -> History:
-        history = self._histories.get(group_resource)
-        if history is None:
-            history = History(self._history_limit, self._opened_at_version)
-            self._histories[group_resource] = history
-        return history
 
     def _commit(
         self, resource: Resource, object_: Object, previous: Object | None, *, dry_run: bool
@@ -399,7 +397,7 @@ class Store:
             selectable(resource, change.object),
             None if before is None else selectable(resource, before),
         )
-        self._history(resource.group_resource).append(record)
+        self._histories[resource.group_resource].append(record)
         for listener in tuple(self._listeners):
             listener(change)
 

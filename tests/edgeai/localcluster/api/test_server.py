@@ -322,13 +322,11 @@ async def test_closing_the_server_ends_its_watches(store: Store) -> None:
         assert await read() is None
 
 
-async def test_a_client_that_goes_away_leaves_nothing_behind(
-    client: Client, store: Store, api: Server
-) -> None:
+async def test_a_client_that_goes_away_leaves_nothing_behind(client: Client, store: Store) -> None:
     async with watching(client, "") as read:
         store.create(CONFIGMAPS, configmap("a"))
         await read()
-    await async_eventually("the end of the watch", lambda: api.open_watches == 0)
+    await async_eventually("the end of the watch", lambda: not store.watches)
 
 
 async def test_logs_come_from_the_registered_source(
