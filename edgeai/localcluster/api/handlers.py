@@ -390,10 +390,7 @@ def _warnings(call: Call, object_: Object) -> list[str]:
     faults = [f'unknown field "{field}"' for field in unknown]
     mode = call.query.field_validation
     if faults and mode == "Strict":
-        raise errors.BadRequest(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
-            f" {resource.kind}: strict decoding error: {', '.join(faults)}"
-        )
+        raise errors.undecodable(resource, f"strict decoding error: {', '.join(faults)}")
     return [] if mode == "Ignore" else faults
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.patches import PatchType
-from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import Resource
+from edgeai.localcluster.objects.store import Registry
 
 _NO_SUCH_PATH = "the server could not find the requested resource"
 _ALSO_JSON = ("", "application/octet-stream", "text/plain", PatchType.APPLY)

@@ -5,7 +5,7 @@ The module has only the defaults that the controllers, the kubelet and the clien
 
 import base64
 import copy
-from typing import Any
+from collections.abc import Callable
 
 from edgeai.localcluster.objects.resources import (
     DEPLOYMENTS,
@@ -30,6 +30,7 @@ _CONTAINER_DEFAULTS: Object = {
     "resources": {},
 }
 _SPEC_DEFAULTS: dict[str, Object] = {
+    PODS.group_resource: _POD_DEFAULTS,
     DEPLOYMENTS.group_resource: {
         "replicas": 1,
         "revisionHistoryLimit": 10,
@@ -52,11 +53,11 @@ def with_defaults(resource: Resource, object_: Object) -> Object:
         return object_
     spec = copy.deepcopy(_SPEC_DEFAULTS.get(resource.group_resource, {})) | spec
     if resource is PODS:
-        spec = _defaulted_pod_spec(spec)
-    elif resource is SERVICES and isinstance(spec.get("ports"), list):
-        spec["ports"] = [_defaulted_service_port(port) for port in spec["ports"]]
+        _fill_pod_spec(spec)
+    elif resource is SERVICES:
+        _fill(spec, "ports", lambda port: {"protocol": "TCP", "targetPort": port.get("port")})
     elif resource is DEPLOYMENTS:
-        spec = _defaulted_templated_spec(spec)
+        _fill_template(spec)
     return {**object_, "spec": spec}
 
 
@@ -70,49 +71,34 @@ def _defaulted_secret(object_: Object) -> Object:
     return secret
 
 
-def _defaulted_templated_spec(spec: Object) -> Object:
+def _fill_template(spec: Object) -> None:
     template = spec.get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        return spec
-    return {**spec, "template": {**template, "spec": _defaulted_pod_spec(template["spec"])}}
+    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+        pod_spec = copy.deepcopy(_POD_DEFAULTS) | template["spec"]
+        _fill_pod_spec(pod_spec)
+        spec["template"] = {**template, "spec": pod_spec}
 
 
-def _defaulted_pod_spec(spec: Object) -> Object:
-    spec = copy.deepcopy(_POD_DEFAULTS) | spec
+def _fill_pod_spec(spec: Object) -> None:
     for field in ("initContainers", "containers"):
-        if isinstance(spec.get(field), list):
-            spec[field] = [_defaulted_container(container) for container in spec[field]]
-    if isinstance(spec.get("volumes"), list):
-        spec["volumes"] = [_defaulted_volume(volume) for volume in spec["volumes"]]
-    return spec
+        for container in _fill(spec, field, _container_defaults):
+            _fill(container, "ports", lambda _: {"protocol": "TCP"})
+    _fill(spec, "volumes", lambda volume: {} if volume.keys() - {"name"} else {"emptyDir": {}})
 
 
-def _defaulted_volume(volume: Any) -> Any:
-    if not isinstance(volume, dict) or volume.keys() - {"name"}:
-        return volume
-    return {**volume, "emptyDir": {}}
+def _fill(owner: Object, field: str, defaults: Callable[[Object], Object]) -> list[Object]:
+    """Add defaults to each map in the list `field` of `owner`. Returns: the maps"""
+    if not isinstance(items := owner.get(field), list):
+        return []
+    owner[field] = [defaults(item) | item if isinstance(item, dict) else item for item in items]
+    return [item for item in owner[field] if isinstance(item, dict)]
 
 
-def _defaulted_container(container: Any) -> Any:
-    if not isinstance(container, dict):
-        return container
+def _container_defaults(container: Object) -> Object:
     image = str(container.get("image", ""))
     latest = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
     policy = {"imagePullPolicy": "Always" if latest else "IfNotPresent"}
-    filled = copy.deepcopy(_CONTAINER_DEFAULTS) | policy | container
-    if isinstance(filled.get("ports"), list):
-        filled["ports"] = [_with({"protocol": "TCP"}, port) for port in filled["ports"]]
-    return filled
-
-
-def _defaulted_service_port(port: Any) -> Any:
-    if not isinstance(port, dict):
-        return port
-    return {"protocol": "TCP", "targetPort": port.get("port")} | port
-
-
-def _with(defaults: Object, item: Any) -> Any:
-    return defaults | item if isinstance(item, dict) else item
+    return copy.deepcopy(_CONTAINER_DEFAULTS) | policy
 
 
 def keep_allocations(resource: Resource, old: Object, updated: Object) -> None:

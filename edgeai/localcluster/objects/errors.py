@@ -43,6 +43,14 @@ class BadRequest(APIError):
     code, reason = 400, "BadRequest"
 
 
+def undecodable(resource: Resource, why: object) -> BadRequest:
+    """The error for an object that does not have the types of its kind."""
+    return BadRequest(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+        f" {resource.kind}: {why}"
+    )
+
+
 class Unauthorized(APIError):
     code, reason = 401, "Unauthorized"
 

@@ -5,7 +5,7 @@ Pure. The kubelet uses names as parts of paths. So these checks are the same as 
 
 import re
 import secrets
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -23,6 +23,15 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SERVICE_NAME_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an"
+    " alphabetic character, end with an alphanumeric character, and be at most 63 long"
+)
+_NAME_RULE = (
+    "a lowercase RFC 1123 {} must consist of lower case alphanumeric characters,"
+    " '-' or '.', start and end with an alphanumeric character, and be at most {} long"
+)
+_PATH_SEGMENT = re.compile(r"(?!\.\.?\Z)[^/%]+")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_VALUE_RULE = (
     "a valid label value has at most 63 characters, alphanumeric ones, '-', '_' or '.',"
@@ -64,34 +73,20 @@ def check(resource: Resource, object_: Object) -> None:
     Raises: errors.BadRequest for values of a wrong type; errors.Invalid for other faults
     """
     metadata = object_["metadata"]
-    for field, form, type_ in _FORMS:
-        if field in metadata and not _is_of_type(metadata[field], type_):
-            version = f'{resource.kind} in version "{resource.version}"'
-            raise errors.BadRequest(
-                f"{version} cannot be handled as a {resource.kind}: metadata.{field} must be {form}"
-            )
+    try:
+        typed = msgspec.convert(metadata, _Metadata)
+    except msgspec.ValidationError as error:
+        raise errors.undecodable(resource, f"metadata: {error}") from error
     faults = _check_name(resource, metadata)
     if bool(metadata.get("namespace")) is not resource.namespaced:
         scope = "must name a namespace" if resource.namespaced else "is cluster-scoped"
         raise errors.BadRequest(f"{resource.group_resource}: the object {scope}")
-    faults += _check_labels(metadata.get("labels", {}))
-    faults += _check_keys("metadata.annotations", metadata.get("annotations", {}))
-    faults += _check_finalizers(resource, metadata.get("finalizers", []))
-    faults += _check_owners(metadata.get("ownerReferences", []))
+    faults += _check_labels(typed.labels)
+    faults += _check_keys("metadata.annotations", typed.annotations)
+    faults += _check_finalizers(resource, typed.finalizers)
+    faults += _check_owners(typed.owner_references)
     if faults:
-        raise errors.Invalid(resource, str(metadata.get("name", "")), faults)
-
-
-def _is_of_type(value: Any, type_: Any) -> bool:
-    try:
-        msgspec.convert(value, type_)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-_OWNER_FIELDS = {"apiVersion": "version", "kind": "kind", "name": "name", "uid": "uid"}
-"""Field of an ownerReference -> the field's name in messages."""
+        raise errors.Invalid(resource, typed.name, faults)
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -99,16 +94,16 @@ class _Owner(msgspec.Struct, rename="camel"):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    controller: bool | None = None
 
 
-_FORMS: tuple[tuple[str, str, Any], ...] = (
-    ("name", "a string", str),
-    ("generateName", "a string", str),
-    ("labels", "a map of strings to strings", dict[str, str]),
-    ("annotations", "a map of strings to strings", dict[str, str]),
-    ("finalizers", "a list of strings", list[str]),
-    ("ownerReferences", "a list of references", list[_Owner]),
-)
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[_Owner] = []
 
 
 def _check_name(resource: Resource, metadata: Object) -> list[FieldError]:
@@ -116,32 +111,16 @@ def _check_name(resource: Resource, metadata: Object) -> list[FieldError]:
     if not name:
         return [errors.required("metadata.name", "name or generateName is required")]
     if resource.group == "rbac.authorization.k8s.io":
-        if name in (".", "..") or "/" in name or "%" in name:
-            return [errors.invalid("metadata.name", name, "must be usable as a path segment")]
-        return []
-    if resource is SERVICES:
-        return _check_service_name(name)
-    if resource is NAMESPACES:
-        fits, limit, noun = _LABEL.fullmatch(name), 63, "label"
+        pattern, longest, rule = _PATH_SEGMENT, len(name), "must be usable as a path segment"
+    elif resource is SERVICES:
+        pattern, longest, rule = _SERVICE_NAME, 63, _SERVICE_NAME_RULE
+    elif resource is NAMESPACES:
+        pattern, longest, rule = _LABEL, 63, _NAME_RULE.format("label", 63)
     else:
-        fits, limit, noun = _SUBDOMAIN.fullmatch(name), 253, "subdomain"
-    if fits and len(name) <= limit:
+        pattern, longest, rule = _SUBDOMAIN, 253, _NAME_RULE.format("subdomain", 253)
+    if pattern.fullmatch(name) and len(name) <= longest:
         return []
-    why = (
-        f"a lowercase RFC 1123 {noun} must consist of lower case alphanumeric characters,"
-        f" '-' or '.', start and end with an alphanumeric character, and be at most {limit} long"
-    )
-    return [errors.invalid("metadata.name", name, why)]
-
-
-def _check_service_name(name: str) -> list[FieldError]:
-    if _SERVICE_NAME.fullmatch(name) and len(name) <= 63:
-        return []
-    why = (
-        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an"
-        " alphabetic character, end with an alphanumeric character, and be at most 63 long"
-    )
-    return [errors.invalid("metadata.name", name, why)]
+    return [errors.invalid("metadata.name", name, rule)]
 
 
 def _check_labels(labels: dict[str, str]) -> list[FieldError]:
@@ -152,7 +131,7 @@ def _check_labels(labels: dict[str, str]) -> list[FieldError]:
     ]
 
 
-def _check_keys(field: str, texts: dict[str, str]) -> list[FieldError]:
+def _check_keys(field: str, texts: Iterable[str]) -> list[FieldError]:
     return [errors.invalid(field, key, why) for key in texts if (why := _name_fault(key))]
 
 
@@ -175,11 +154,7 @@ def _check_finalizers(resource: Resource, names: list[str]) -> list[FieldError]:
     In built-in kinds except CRDs, a name without "/" must be a standard finalizer of Kubernetes.
     """
     is_free = resource.custom or resource is CUSTOMRESOURCEDEFINITIONS
-    faults = [
-        errors.invalid("metadata.finalizers", name, why)
-        for name in names
-        if (why := _name_fault(name))
-    ]
+    faults = _check_keys("metadata.finalizers", names)
     why = "name is neither a standard finalizer name nor is it fully qualified"
     return faults or [
         errors.invalid(f"metadata.finalizers[{index}]", name, why)
@@ -188,14 +163,14 @@ def _check_finalizers(resource: Resource, names: list[str]) -> list[FieldError]:
     ]
 
 
-def _check_owners(owners: list[Object]) -> list[FieldError]:
+def _check_owners(owners: list[_Owner]) -> list[FieldError]:
     faults = [
-        errors.invalid(f"metadata.ownerReferences.{field}", "", f"{called} must not be empty")
+        errors.invalid(f"metadata.ownerReferences.{field}", "", f"{field} must not be empty")
         for owner in owners
-        for field, called in _OWNER_FIELDS.items()
-        if not owner.get(field)
+        for field, text in msgspec.to_builtins(owner).items()
+        if text == ""
     ]
-    if sum(1 for owner in owners if owner.get("controller")) > 1:
+    if sum(1 for owner in owners if owner.controller) > 1:
         why = "only one reference can have controller set to true"
         faults.append(errors.invalid("metadata.ownerReferences", len(owners), why))
     return faults

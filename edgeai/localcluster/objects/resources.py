@@ -1,6 +1,6 @@
 """The type `Resource`, and one constant for each built-in resource.
 
-A `Resource` has one group, version and plural. `registry.Registry` also has custom resources.
+A `Resource` has one group, version and plural. `store.Registry` also has custom resources.
 """
 
 from typing import Any, Final

@@ -18,12 +18,12 @@ from typing import Self
 import msgspec
 
 from edgeai.localcluster.errors import StateError
-from edgeai.localcluster.objects import errors, strategy
+from edgeai.localcluster.objects import crds, errors, strategy
 from edgeai.localcluster.objects.database import Database, Row
 from edgeai.localcluster.objects.history import Event, EventType, History, Record, Watch
 from edgeai.localcluster.objects.pods import quota_excess
-from edgeai.localcluster.objects.registry import Registry
 from edgeai.localcluster.objects.resources import (
+    BUILTINS,
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
     PODS,
@@ -31,6 +31,7 @@ from edgeai.localcluster.objects.resources import (
     Object,
     Resource,
 )
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.selectors import EVERYTHING, Selector, selectable
 from edgeai.times import Clock, utc_now
 
@@ -82,6 +83,52 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
             return msgspec.json.decode(base64.urlsafe_b64decode(token), type=cls)
         except (ValueError, msgspec.DecodeError) as error:
             raise errors.BadRequest("continue token is not valid: list from the start") from error
+
+
+class Registry:
+    """The resources that the API serves now: built-in resources, and resources that CRDs define.
+
+    Each store has one registry. Only the store changes its registry: when a client writes or
+    deletes a CustomResourceDefinition.
+    """
+
+    def __init__(self) -> None:
+        self._by_version: dict[tuple[str, str, str], Resource] = {}
+        self._storage_versions: dict[str, Resource] = {}
+        for resource in BUILTINS:
+            self._add(resource)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(tuple(self._by_version.values()))
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_version.get((group, version, plural))
+
+    def stored(self, group_resource: str) -> Resource | None:
+        """The storage version of the resource; None if the API does not serve the resource."""
+        return self._storage_versions.get(group_resource)
+
+    def all_stored(self) -> tuple[Resource, ...]:
+        """All resources. Each resource occurs once, in its storage version."""
+        return tuple(self._storage_versions.values())
+
+    def define(self, crd: Object) -> None:
+        """Serve the versions of a CRD. Stop serving the versions of its previous definition."""
+        self.withdraw(crd)
+        for resource, is_storage in crds.resources(crd):
+            self._add(resource, is_storage=is_storage)
+
+    def withdraw(self, crd: Object) -> None:
+        name = crd["metadata"]["name"]
+        self._storage_versions.pop(name, None)
+        for key, resource in tuple(self._by_version.items()):
+            if resource.group_resource == name:
+                del self._by_version[key]
+
+    def _add(self, resource: Resource, *, is_storage: bool = True) -> None:
+        self._by_version[resource.group, resource.version, resource.plural] = resource
+        if is_storage:
+            self._storage_versions[resource.group_resource] = resource
 
 
 class Store:
@@ -232,8 +279,7 @@ class Store:
         Raises: errors.NotFound; errors.Conflict when the given object has another uid or
             resourceVersion than the stored object; errors.Invalid, errors.OutOfSpace
         """
-        namespace, name = strategy.key(object_)
-        current = self.get(resource, namespace, name)
+        current = self.get(resource, *key_of(object_))
         updated = strategy.prepare_update(resource, current, object_, subresource, self._now())
         return self._commit(resource, updated, current, dry_run=dry_run)
 

@@ -38,17 +38,6 @@ _NO_VERSION = FieldError(
 _STATUS_AT_CREATION = (NODES,)  # the cluster creates its Nodes with a status
 
 
-def key(object_: Object) -> tuple[str, str]:
-    """The namespace and the name of an object. A cluster-scoped object has the namespace "".
-
-    Raises: errors.BadRequest when the object has no metadata or no name
-    """
-    metadata = object_.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise errors.BadRequest("metadata.name is required")
-    return metadata.get("namespace") or "", metadata["name"]
-
-
 def prepare_create(resource: Resource, object_: Object, now: datetime) -> Object:
     """The new object to store, without its resource version.
 
@@ -159,12 +148,11 @@ def prepare_delete(
     metadata = dict(old["metadata"])
     new = {**old, "metadata": metadata}
     grace_s = _grace_period_s(resource, old, grace_period_s)
-    if "deletionTimestamp" not in metadata:
+    is_first = "deletionTimestamp" not in metadata
+    if is_first:
         _count_change(resource, metadata)
-        metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
-        metadata["deletionGracePeriodSeconds"] = grace_s
         _propagate(metadata, PROPAGATION_FINALIZERS[propagation])
-    elif grace_s < metadata.get("deletionGracePeriodSeconds", 0):
+    if is_first or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
         metadata["deletionTimestamp"] = times.rfc3339(now + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
     if resource is NAMESPACES:
@@ -239,10 +227,7 @@ def _defaulted_and_checked(
         faults = _check(resource, object_)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # A built-in object is not decoded into types. A value of a wrong type is found only here.
-        version = f'{resource.kind} in version "{resource.version}"'
-        raise errors.BadRequest(
-            f"{version} cannot be handled as a {resource.kind}: {error}"
-        ) from error
+        raise errors.undecodable(resource, error) from error
     if faults and old:
         known_faults = _check(resource, old)
         faults = [fault for fault in faults if fault not in known_faults]
@@ -266,14 +251,9 @@ def _check(resource: Resource, object_: Object) -> list[FieldError]:
         return crds.check(object_)
     if resource.schema is None:
         return validation.check(resource, object_)
-    judged = {**resource.schema, "properties": _properties(resource.schema)}
-    return schemas.validate(judged, object_)
-
-
-def _properties(schema: Object) -> Object:
-    """All properties of a schema except metadata, because `metadata.check` checks metadata."""
-    properties = schema.get("properties") or {}
-    return {name: inner for name, inner in properties.items() if name != "metadata"}
+    properties = dict(resource.schema.get("properties") or {})
+    properties.pop("metadata", None)  # because `metadata.check` checks metadata
+    return schemas.validate({**resource.schema, "properties": properties}, object_)
 
 
 def _stamp(resource: Resource, new: Object, now: datetime) -> None:

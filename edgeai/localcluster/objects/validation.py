@@ -4,10 +4,12 @@ Pure. The module checks only the fields that the controllers, the kubelet and th
 project need. It keeps unknown fields.
 """
 
-import base64
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.errors import FieldError
@@ -45,15 +47,12 @@ def check_change(resource: Resource, current: Object, updated: Object) -> list[F
     old, new = current.get("spec") or {}, updated.get("spec") or {}
     if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
         return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
-    if resource is PODS and _fixed(old) != _fixed(new | _binding(old)):
+    if resource is PODS and not old.get("nodeName"):
+        new = new | {"nodeName": old.get("nodeName")}  # an update may bind a pod
+    if resource is PODS and _fixed(old) != _fixed(new):
         why = "pod updates may not change fields other than `image` and an unset `nodeName`"
         return [errors.forbidden("spec", why)]
     return []
-
-
-def _binding(old: Object) -> Object:
-    """The nodeName of an unbound pod. An update of an unbound pod may set nodeName."""
-    return {"nodeName": old.get("nodeName")} if not old.get("nodeName") else {}
 
 
 def _fixed(spec: Object) -> Object:
@@ -218,38 +217,31 @@ def _check_service(spec: Any) -> list[FieldError]:
     return faults
 
 
-def _check_configmap(configmap: Object) -> list[FieldError]:
-    data, binary = configmap.get("data") or {}, configmap.get("binaryData") or {}
-    if not all(isinstance(text, str) for text in data.values()):
-        raise TypeError("data must be a map of strings to strings")
-    _require_base64("binaryData", binary)
-    return _check_keys("data", data) + _check_keys("binaryData", binary)
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    data: dict[str, str] | None = None
+    binary_data: dict[str, bytes] | None = None  # base64
 
 
-def _check_secret(secret: Object) -> list[FieldError]:
-    data = secret.get("data") or {}
-    _require_base64("data", data)
-    return _check_keys("data", data)
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes] | None = None  # base64
 
 
-def _require_base64(field: str, data: Object) -> None:
-    """Check that all values are base64. Raises: ValueError, TypeError"""
-    for key, value in data.items():
-        try:
-            base64.b64decode(value, validate=True)
-        except ValueError as error:
-            raise ValueError(f"{field}[{key}] must be base64: {error}") from error
-
-
-def _check_keys(field: str, data: Object) -> list[FieldError]:
+def _check_data(type_: type[msgspec.Struct], object_: Object) -> list[FieldError]:
+    """Check the data of a ConfigMap or Secret. Raises: ValueError for values of a wrong type"""
+    msgspec.convert(object_, type_)
     why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-    return [errors.invalid(f"{field}[{key}]", key, why) for key in data if not _KEY.fullmatch(key)]
+    return [
+        errors.invalid(f"{field}[{key}]", key, why)
+        for field in ("data", "binaryData")
+        for key in object_.get(field) or {}
+        if not _KEY.fullmatch(key)
+    ]
 
 
 _CHECKS: Mapping[str, Callable[[Object], list[FieldError]]] = {
     PODS.group_resource: lambda pod: _check_pod_spec(pod.get("spec"), "spec"),
     SERVICES.group_resource: lambda service: _check_service(service.get("spec")),
-    CONFIGMAPS.group_resource: _check_configmap,
-    SECRETS.group_resource: _check_secret,
+    CONFIGMAPS.group_resource: partial(_check_data, _ConfigMap),
+    SECRETS.group_resource: partial(_check_data, _Secret),
     DEPLOYMENTS.group_resource: lambda deployment: _check_deployment(deployment.get("spec")),
 }
