@@ -130,8 +130,8 @@ class Cluster:
             host = self._pod_host(parts, server)
             kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
             pods = Kubelets(store, state.pods, kubelets)
-            server.set_log_source(pods.logs)
-            server.set_exec_target(pods.execute)
+            server.api.log_source = pods.logs
+            server.api.exec_target = pods.execute
             running = _describe(server, state, network, nodes)
             write_kubeconfig(state.kubeconfig, url=server.url, token=state.token())
             async with TaskGroup() as tasks:

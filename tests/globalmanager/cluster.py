@@ -91,7 +91,7 @@ class LocalApi:
     def serve_logs(self, source: LogSource) -> None:
         """Who has the logs of the pods, in place of a kubelet."""
         assert self._server is not None
-        self._server.set_log_source(source)
+        self._server.api.log_source = source
 
     async def stop(self) -> None:
         if self._server is None:

@@ -7,6 +7,7 @@ the store, follow the same rules.
 import contextlib
 import copy
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,6 +65,7 @@ class Call(NamedTuple):
         return requests.is_dry_run(self.query.dry_run, _VERBS.get(self.request.method, "List"))
 
 
+json_response = partial(web.json_bytes_response, dumps=msgspec.json.encode)
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
@@ -139,7 +141,7 @@ class API:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        return _json(call.view(self._now).many(page.items, metadata))
+        return json_response(call.view(self._now).many(page.items, metadata))
 
     async def _watch(self, call: Call) -> web.StreamResponse:
         query = call.query
@@ -147,7 +149,7 @@ class API:
         try:
             watch = self._open_watch(call)
         except errors.Gone as error:  # Clients expect 410 as an event of the stream
-            return _json({"type": "ERROR", "object": error.status()})
+            return json_response({"type": "ERROR", "object": error.status()})
         with contextlib.closing(watch):
             return await stream_watch(
                 call.request,
@@ -253,10 +255,10 @@ class API:
         deleted = self._store.delete(*call.key, **await _delete_options(call))
         if call.resource is PODS or not strategy.is_released(call.resource, deleted):
             return self._answer(call, deleted)
-        return _json(_deletion_status(call.resource, deleted))
+        return json_response(_deletion_status(call.resource, deleted))
 
     async def _get_scale(self, call: Call) -> web.StreamResponse:
-        return _json(_scale_of(call.resource, self._store.get(*call.key)))
+        return json_response(_scale_of(call.resource, self._store.get(*call.key)))
 
     async def _scale(self, call: Call) -> web.StreamResponse:
         resource = call.resource
@@ -267,12 +269,12 @@ class API:
             content = patches.apply(kind, _scale_of(resource, object_), content, custom=True)
         scaled = _scaled(resource, object_, content)
         updated = self._store.update(resource, scaled, dry_run=call.is_dry_run)
-        return _json(_scale_of(resource, updated))
+        return json_response(_scale_of(resource, updated))
 
     def _answer(
         self, call: Call, object_: Object, *, status: int = 200, warnings: list[str] | None = None
     ) -> web.Response:
-        response = _json(call.view(self._now).one(object_), status=status)
+        response = json_response(call.view(self._now).one(object_), status=status)
         for warning in warnings or ():
             text = warning.replace("\\", "\\\\").replace('"', '\\"')
             response.headers.add("Warning", f'299 - "{text}"')
@@ -399,9 +401,3 @@ def _deletion_status(resource: Resource, deleted: Object) -> Object:
     details = errors.details(resource, metadata["name"]) | {"uid": metadata["uid"]}
     head = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
     return {**head, "status": "Success", "details": details}
-
-
-def _json(content: Object, *, status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(content), status=status, content_type="application/json"
-    )

@@ -6,7 +6,6 @@ Controllers do not need the server: they use the same store directly. A client g
 
 import asyncio
 import hmac
-import http
 import ipaddress
 from collections.abc import Mapping
 
@@ -15,13 +14,12 @@ from aiohttp import web
 
 from common.logs import get_logger
 from edgeai.localcluster.api import discovery, openapi
-from edgeai.localcluster.api.handlers import API
+from edgeai.localcluster.api.handlers import API, json_response
 from edgeai.localcluster.api.requests import decode
 from edgeai.localcluster.errors import StateError
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.containers import ExecTarget, LogSource
 from edgeai.localcluster.objects.resources import Object
-from edgeai.localcluster.objects.store import Store
+from edgeai.localcluster.objects.store import Registry, Store
 from edgeai.times import Clock, utc_now
 
 log = get_logger(__name__)
@@ -74,84 +72,46 @@ CLIENT_TIMEOUTS = ClientTimeouts()
 
 
 class Server:
-    """A running API server."""
+    """An API server: checks the token of a request, finds its handler, answers errors as `Status`.
 
-    def __init__(self, runner: web.AppRunner, api: API, url: str) -> None:
-        self._runner = runner
-        self._api = api
-        self.url = url
+    Args:
+        api: serves the resources
+        registry: the resources that discovery names
+    """
 
-    def set_log_source(self, source: LogSource) -> None:
-        self._api.log_source = source
+    def __init__(self, api: API, registry: Registry, token: str, timeouts: ClientTimeouts) -> None:
+        self.api = api
+        self._registry = registry
+        self._token = token.encode()
+        self._timeouts = timeouts
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=timeouts.idle_s,
+            lingering_time=timeouts.linger_s,
+            shutdown_timeout=SHUTDOWN_S,
+        )
 
-    def set_exec_target(self, target: ExecTarget) -> None:
-        self._api.exec_target = target
-
-    @property
-    def port(self) -> int:
-        return int(self._runner.addresses[0][1])
+    async def listen(self, host: str, port: int) -> None:
+        """Raises: StateError for a port that another process uses"""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self.port = int(self._runner.addresses[0][1])
+        self.url = f"http://{host}:{self.port}"
 
     async def close(self) -> None:
         """Stop listening and end the watches. Other requests have SHUTDOWN_S seconds to finish."""
-        self._api.close()
+        self.api.close()
         await self._runner.cleanup()
 
-
-async def serve(
-    store: Store,
-    *,
-    token: str,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    now: Clock = utc_now,
-    bookmark_interval_s: float = 60.0,
-    timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
-) -> Server:
-    """Start the server.
-
-    Args:
-        token: every request must have this token, because all users of a machine can reach a
-            loopback address. Only health and version need no token. A client sends the token as
-            a bearer token or as the first step of the path, so the token may have only letters,
-            digits, "-" and "_".
-        port: 0 takes a free port
-        now: UTC clock, for the ages in tables
-        timeouts: limits for clients that send nothing
-    Raises: StateError for a host that is not loopback, or a port that another process uses
-    """
-    if not ipaddress.ip_address(host).is_loopback:
-        raise StateError(f"{host} is not a loopback address: the API has no TLS")
-    api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
-    handler = _RequestHandler(store, api, token, body_s=timeouts.body_s)
-    application = web.Application(client_max_size=MAX_BODY_BYTES)
-    application.router.add_route("*", "/{path:.*}", handler.handle)
-    runner = web.AppRunner(
-        application,
-        access_log=None,
-        handler_cancellation=True,
-        keepalive_timeout=timeouts.idle_s,
-        lingering_time=timeouts.linger_s,
-        shutdown_timeout=SHUTDOWN_S,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise StateError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return Server(runner, api, f"http://{host}:{runner.addresses[0][1]}")
-
-
-class _RequestHandler:
-    """Handles every request: checks the token, finds the handler, answers errors as `Status`."""
-
-    def __init__(self, store: Store, api: API, token: str, *, body_s: float) -> None:
-        self._registry = store.registry
-        self._api = api
-        self._token = token.encode()
-        self._body_s = body_s
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
         path, is_known = self._authenticated(request)
         try:
             if not is_known and path not in _PUBLIC_PATHS:
@@ -161,14 +121,15 @@ class _RequestHandler:
                 return await self._reviewed(request, path)
             return await self._routed(request, path)
         except errors.APIError as error:
-            return _refusal(error)
+            refusal = error
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(errors.TooLarge(f"the body is limited to {MAX_BODY_BYTES} bytes"))
+            refusal = errors.TooLarge(f"the body is limited to {MAX_BODY_BYTES} bytes")
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:  # an error in one request must not end the server
             log.exception("request failed", method=request.method, path=path)
-            return _refusal(errors.InternalError(f"internal error: {type(error).__name__}"))
+            refusal = errors.InternalError(f"internal error: {type(error).__name__}")
+        return json_response(refusal.status(), status=refusal.code)
 
     def _authenticated(self, request: web.Request) -> tuple[str, bool]:
         """The path without the token, and whether the client sent the token.
@@ -186,9 +147,7 @@ class _RequestHandler:
 
     async def _reviewed(self, request: web.Request, path: str) -> web.Response:
         body = decode(await request.read(), request.headers.get("Content-Type", ""))
-        response = _json(self._answered(path, body))
-        response.set_status(http.HTTPStatus.CREATED)
-        return response
+        return json_response(self._answered(path, body), status=201)
 
     def _answered(self, path: str, review: object) -> Object:
         """The review with its status. A review is never stored, as in Kubernetes."""
@@ -206,10 +165,10 @@ class _RequestHandler:
         Raises: errors.RequestTimeout; web.HTTPRequestEntityTooLarge
         """
         try:
-            async with asyncio.timeout(self._body_s):
+            async with asyncio.timeout(self._timeouts.body_s):
                 await request.read()
         except TimeoutError as error:
-            why = f"the body of the request did not arrive within {self._body_s:g} s"
+            why = f"the body of the request did not arrive within {self._timeouts.body_s:g} s"
             raise errors.RequestTimeout(why) from error
 
     def _is_token(self, text: str) -> bool:
@@ -217,7 +176,7 @@ class _RequestHandler:
 
     async def _routed(self, request: web.Request, path: str) -> web.StreamResponse:
         if (document := self._document(request, path.strip("/").split("/"))) is None:
-            return await self._api.handle(request, path)
+            return await self.api.handle(request, path)
         if request.method not in ("GET", "HEAD"):
             raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
         return document
@@ -256,14 +215,34 @@ class _RequestHandler:
                 return None
         if content is None:
             raise errors.NotFound("the server could not find the requested resource")
-        return _json(content)
+        return json_response(content)
 
 
-def _json(content: Object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(content), content_type="application/json")
+async def serve(
+    store: Store,
+    *,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    now: Clock = utc_now,
+    bookmark_interval_s: float = 60.0,
+    timeouts: ClientTimeouts = CLIENT_TIMEOUTS,
+) -> Server:
+    """Start the server.
 
-
-def _refusal(error: errors.APIError) -> web.Response:
-    response = _json(error.status())
-    response.set_status(error.code)
-    return response
+    Args:
+        token: every request must have this token, because all users of a machine can reach a
+            loopback address. Only health and version need no token. A client sends the token as
+            a bearer token or as the first step of the path, so the token may have only letters,
+            digits, "-" and "_".
+        port: 0 takes a free port
+        now: UTC clock, for the ages in tables
+        timeouts: limits for clients that send nothing
+    Raises: StateError for a host that is not loopback, or a port that another process uses
+    """
+    if not ipaddress.ip_address(host).is_loopback:
+        raise StateError(f"{host} is not a loopback address: the API has no TLS")
+    api = API(store, now=now, bookmark_interval_s=bookmark_interval_s)
+    server = Server(api, store.registry, token, timeouts)
+    await server.listen(host, port)
+    return server

@@ -72,11 +72,11 @@ class View(msgspec.Struct, frozen=True):
         """Render a list of objects. `metadata` is the list's own (resourceVersion, continue)."""
         if self.form is Form.TABLE:
             return self._table(objects, metadata)
-        if self.form is Form.OBJECT:
-            kind, api_version = f"{self.resource.kind}List", self.resource.group_version
-            return _list(kind, api_version, metadata, objects)
-        items = [metadata_only(object_) for object_ in objects]
-        return _list("PartialObjectMetadataList", "meta.k8s.io/v1", metadata, items)
+        kind, api_version = f"{self.resource.kind}List", self.resource.group_version
+        if self.form is not Form.OBJECT:
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        items = [self.one(object_) for object_ in objects]
+        return {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
 
     def _table(
         self, objects: list[Object], metadata: Object, *, with_columns: bool = True
@@ -106,10 +106,6 @@ def metadata_only(object_: Object) -> Object:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": object_["metadata"],
     }
-
-
-def _list(kind: str, api_version: str, metadata: Object, items: list[Object]) -> Object:
-    return {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
 
 
 def _definition(column: Column) -> Object:

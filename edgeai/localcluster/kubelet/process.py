@@ -146,9 +146,7 @@ class ContainerProcess:
         return code
 
     async def _is_drained_within(self, limit_s: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await asyncio.shield(self._drained)
+        await asyncio.wait([self._drained], timeout=limit_s)
         return self._drained.done()
 
     def signal(self, number: signal.Signals) -> None:
@@ -280,15 +278,9 @@ class ContainerExecution:
 
 async def _process_end(pidfd: int) -> None:
     """Wait until the process has ended. A pidfd is readable from then on."""
-    loop = asyncio.get_running_loop()
-    end: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not end.done():
-            end.set_result(None)
-
-    loop.add_reader(pidfd, wake)
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, end.set)
     try:
-        await end
+        await end.wait()
     finally:
         loop.remove_reader(pidfd)

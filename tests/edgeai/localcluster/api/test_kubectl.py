@@ -127,7 +127,7 @@ async def test_logs(kubectl: Kubectl, store: Store, api: Server) -> None:
     async def source(query: LogQuery) -> AsyncIterator[bytes]:
         yield f"{query.container} tail={query.tail_lines}\n".encode()
 
-    api.set_log_source(source)
+    api.api.log_source = source
     store.create(PODS, pod())
     assert await kubectl("logs", "one") == "main tail=None\n"
     assert await kubectl("logs", "one", "-c", "main", "--tail=3", "-f") == "main tail=3\n"

@@ -339,7 +339,7 @@ async def test_logs_come_from_the_registered_source(
         yield b"first\n"
         yield b"second\n"
 
-    api.set_log_source(source)
+    api.api.log_source = source
     created = store.create(PODS, pod())
     path = "/api/v1/namespaces/default/pods/one/log"
     query = "?tailLines=5&previous=true&timestamps=true"
@@ -372,7 +372,7 @@ async def test_a_source_may_refuse(client: Client, store: Store, api: Server) ->
         raise errors.BadRequest(f"container {query.container} is waiting to start")
         yield b""  # type: ignore[unreachable]
 
-    api.set_log_source(refuse)
+    api.api.log_source = refuse
     store.create(PODS, pod())
     answer = await client("GET", "/api/v1/namespaces/default/pods/one/log")
     assert (answer.status, answer.body["message"]) == (400, "container main is waiting to start")
