@@ -1,4 +1,4 @@
-"""Runs all parts of a cluster: store, API server, controllers, kubelets, service proxy.
+"""Runs all parts of a cluster: store, API server, controllers, kubelet, service proxy.
 
 One TaskGroup owns every task. A task that fails ends the whole cluster, so a running cluster is
 complete.
@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -25,7 +25,7 @@ from edgeai.localcluster.controllers.scheduler import Scheduler
 from edgeai.localcluster.errors import ClusterError, StateError
 from edgeai.localcluster.kubelet.accounts import ApiAccess
 from edgeai.localcluster.kubelet.container import ContainerSettings
-from edgeai.localcluster.kubelet.kubelet import Kubelet, Kubelets, sweep_pod_directories
+from edgeai.localcluster.kubelet.kubelet import Kubelet
 from edgeai.localcluster.kubelet.nodes import register_nodes
 from edgeai.localcluster.kubelet.pod import PodHost
 from edgeai.localcluster.kubelet.process import Reaper
@@ -95,104 +95,84 @@ class Cluster:
         """Ask the cluster to stop. Returns at once; `run` returns when the cluster has stopped."""
         self._stopping.set()
 
-    async def run(
-        self, ready: Callable[[Store, ClusterProcess], None] = lambda _, __: None
-    ) -> None:
+    async def run(self, ready: Ready = lambda _, __: None) -> None:
         """Run the cluster until `stop` is called. Call `ready` once, when clients can connect.
 
         Raises: StateError when the state directory cannot be used; ClusterError when the cluster
             cannot start for another reason; ExceptionGroup when a task of the cluster failed
         """
-        with contextlib.ExitStack() as stack:
-            isolated = isolation(self._settings.isolated_nodes, self._openings)
+        async with contextlib.AsyncExitStack() as stack:
             state = stack.enter_context(lock_directory(self._settings.state_dir))
-            network = claim_network(state.network())
-            stack.callback(network.close)
+            network = stack.enter_context(contextlib.closing(claim_network(state.network())))
             state.record_network(network.number)
-            store = Store(state.database, now=self._now)
-            stack.callback(store.close)
+            store = stack.enter_context(contextlib.closing(Store(state.database, now=self._now)))
             reaper = stack.enter_context(contextlib.closing(Reaper(self._settings.state_dir)))
-            parts = _Parts(state, network, store, reaper, stack.enter_context(isolated))
-            await self._serve(parts, ready)
-
-    async def _serve(self, parts: "_Parts", ready: Ready) -> None:
-        state, network, store = parts.state, parts.network, parts.store
-        nodes = self._register_nodes(store, network)
-        sweep_pod_directories(store, state.pods)
-        server = await serve(
-            store,
-            token=state.token(),
-            host=network.api_host,
-            now=self._now,
-        )
-        bridges = await _bridges(parts.isolation)
-        try:
-            host = self._pod_host(parts, server)
-            kubelets = [Kubelet(name, address, host) for name, address in nodes.items()]
-            pods = Kubelets(store, state.pods, kubelets)
-            server.api.log_source = pods.logs
-            server.api.exec_target = pods.execute
+            isolated = stack.enter_context(isolation(self._settings.isolated_nodes, self._openings))
+            nodes = self._register_nodes(store, network)
+            server = await serve(store, token=state.token(), host=network.api_host, now=self._now)
+            stack.push_async_callback(server.close)
+            for bridge in await _bridges(isolated):
+                stack.push_async_callback(bridge.close)
+            # A container finds the cluster's python3 first, then the commands of the cluster's
+            # virtual environment, then the commands of the machine.
+            path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
+            host = PodHost(
+                store=store,
+                reaper=reaper,
+                addresses=PodAddresses(store, AddressPool("pod", network.pods())),
+                pods_directory=state.pods,
+                base_env={"PATH": path, "LANG": "C.UTF-8"} | self._settings.pod_env,
+                settings=self._containers,
+                access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
+                isolation=isolated,
+                now=self._now,
+            )
+            kubelet = Kubelet(nodes, host)
+            server.api.log_source, server.api.exec_target = kubelet.logs, kubelet.execute
+            proxy = ServiceProxy(store, AddressPool("Service", network.services()), isolated)
             running = _describe(server, state, network, nodes)
             write_kubeconfig(state.kubeconfig, url=server.url, token=state.token())
-            async with TaskGroup() as tasks:
-                controllers = self._start_controllers(tasks, store)
-                node_tasks = self._start_node_tasks(tasks, parts, kubelets)
+            async with self._tasks(host, kubelet, proxy):
                 state.write_running(running)
                 log.info("cluster ready", api=running.api, network=running.network, nodes=nodes)
                 ready(store, running)
                 await self._stopping.wait()
                 log.info("cluster stopping")
                 state.clear_running()
-                await _end(controllers, kubelets, node_tasks)
-        finally:
-            for bridge in bridges:
-                await bridge.close()
-            await server.close()
 
-    def _start_controllers(self, tasks: TaskGroup, store: Store) -> list[asyncio.Task[None]]:
-        """Start the controllers. A stop of the cluster ends these tasks before all others.
-
-        Otherwise a controller would replace the pods that stop.
+    @contextlib.asynccontextmanager
+    async def _tasks(
+        self, host: PodHost, kubelet: Kubelet, proxy: ServiceProxy
+    ) -> AsyncIterator[None]:
+        """Run the tasks of the cluster. At the end the controllers stop before all others, because
+        they would replace the pods that stop.
         """
-        return [
-            tasks.create_task(DeploymentController(store, now=self._now).run(), name="deployments"),
-            tasks.create_task(Scheduler(store, now=self._now).run(), name="scheduler"),
-            tasks.create_task(GarbageCollector(store).run(), name="collector"),
-        ]
-
-    def _start_node_tasks(
-        self, tasks: TaskGroup, parts: "_Parts", kubelets: list[Kubelet]
-    ) -> list[asyncio.Task[None]]:
-        addresses = AddressPool("Service", parts.network.services())
-        proxy = ServiceProxy(parts.store, addresses, parts.isolation)
-        return [
-            tasks.create_task(parts.reaper.guard(), name="reaper"),
-            tasks.create_task(proxy.run(), name="service proxy"),
-            *(tasks.create_task(kubelet.run(), name=kubelet.name) for kubelet in kubelets),
-        ]
+        async with TaskGroup() as tasks:
+            controllers = [
+                tasks.create_task(controller.run(), name=controller.name)
+                for controller in (
+                    DeploymentController(host.store, now=self._now),
+                    Scheduler(host.store, now=self._now),
+                    GarbageCollector(host.store),
+                )
+            ]
+            node_tasks = [
+                tasks.create_task(host.reaper.guard(), name="reaper"),
+                tasks.create_task(proxy.run(), name=proxy.name),
+                tasks.create_task(kubelet.run(), name=kubelet.name),
+            ]
+            yield
+            for task in controllers:
+                task.cancel()
+            await kubelet.stop(STOP_LIMIT_S)
+            for task in node_tasks:
+                task.cancel()
 
     def _register_nodes(self, store: Store, network: Network) -> dict[str, str]:
         try:
             return register_nodes(store, network, dict.fromkeys(self._settings.nodes), self._now)
         except APIError as error:
             raise ClusterError(f"--nodes: {error.message}") from error
-
-    def _pod_host(self, parts: "_Parts", server: Server) -> PodHost:
-        state, network = parts.state, parts.network
-        # A container finds the cluster's python3 first, then the commands of the cluster's virtual
-        # environment, then the commands of the machine.
-        path = f"{state.bin}:{Path(sys.executable).parent}:{SYSTEM_PATH}"
-        return PodHost(
-            store=parts.store,
-            reaper=parts.reaper,
-            addresses=PodAddresses(parts.store, AddressPool("pod", network.pods())),
-            pods_directory=state.pods,
-            base_env={"PATH": path, "LANG": "C.UTF-8"} | self._settings.pod_env,
-            settings=self._containers,
-            access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
-            isolation=parts.isolation,
-            now=self._now,
-        )
 
 
 def _opening(text: str) -> Opening:
@@ -202,16 +182,6 @@ def _opening(text: str) -> Opening:
     return Opening(host, int(port))
 
 
-class _Parts(NamedTuple):
-    """What a cluster has from its begin to its end."""
-
-    state: StateDirectory
-    network: Network
-    store: Store
-    reaper: Reaper
-    isolation: Isolation
-
-
 async def _bridges(isolation: Isolation) -> list[Listener]:
     """Listen for the openings of isolated nodes that are addresses. Raises: OSError"""
     return [
@@ -219,18 +189,6 @@ async def _bridges(isolation: Isolation) -> list[Listener]:
         for opening in isolation.openings
         if opening.is_address
     ]
-
-
-async def _end(
-    controllers: list[asyncio.Task[None]],
-    kubelets: list[Kubelet],
-    node_tasks: list[asyncio.Task[None]],
-) -> None:
-    for task in controllers:
-        task.cancel()
-    await asyncio.gather(*(kubelet.stop(STOP_LIMIT_S) for kubelet in kubelets))
-    for task in node_tasks:
-        task.cancel()
 
 
 def _describe(

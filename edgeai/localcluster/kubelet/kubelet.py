@@ -1,19 +1,17 @@
-"""Runs the pods that are bound to one node, as processes of this machine.
+"""Runs the pods that are bound to the nodes of the cluster, as processes of this machine.
 
-`cluster` starts one kubelet for each Node. A kubelet follows the store and runs one `Pod` for each
-pod of its node. When a pod is being deleted and its processes have ended, the kubelet deletes the
-pod from the API. The kubelet keeps all its state in the store. So after a restart of the cluster
-every pod runs again, as its restart policy says. A kubelet never binds a pod to a node.
+The kubelet follows the store and runs one `Pod` for each pod of its nodes. When a pod is being
+deleted and its processes have ended, the kubelet deletes the pod from the API. The kubelet keeps
+all its state in the store. So after a restart of the cluster every pod runs again, as its restart
+policy says. The kubelet never binds a pod to a node.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
 
 from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.controller import Controller
-from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet.container import pause
 from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
 from edgeai.localcluster.kubelet.logs import LogWriter, read_log
@@ -25,43 +23,42 @@ from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, Log
 from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
-from edgeai.localcluster.objects.selectors import Requirement, Selector
-from edgeai.localcluster.objects.store import Change, Store
+from edgeai.localcluster.objects.store import Change
 
 log = get_logger(__name__)
 
 
 class Kubelet(Controller[Key]):
-    """Runs the pods of one node.
+    """Runs the pods of all nodes. The API reads logs and runs commands here.
 
     Args:
-        node: name of the node
-        address: InternalIP of the node
+        nodes: name of a node -> InternalIP
     """
 
-    def __init__(self, node: str, address: str, host: PodHost) -> None:
-        super().__init__(host.store, f"kubelet {node}")
-        self._node = node
-        self._address = address
+    def __init__(self, nodes: Mapping[str, str], host: PodHost) -> None:
+        super().__init__(host.store, "kubelet")
+        self._nodes = nodes
         self._host = host
-        self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
         self._pods: dict[str, Pod] = {}  # uid -> pod
         self._stopping = False
         self._idle = asyncio.Event()  # set while no pod runs
         self._idle.set()
 
     async def run(self) -> None:
-        """Run the pods of the node until cancelled. Then kill the processes that still run."""
+        """Run the pods until cancelled. Then kill the processes that still run."""
         async with TaskGroup() as self._tasks:
             await super().run()
 
     def _add_all(self) -> None:
-        on_node = Selector(fields=(Requirement.equals("spec.nodeName", self._node),))
-        for pod in self._store.list(PODS, selector=on_node).items:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._store.list(PODS).items}
+        for pod in pods.values():
             self._add(key_of(pod))
+        for path in self._host.pods_directory.iterdir():
+            if path.name not in pods:  # the pod was deleted while no kubelet ran
+                PodDirectory(path).remove()
 
     async def stop(self, limit_s: float) -> None:
-        """End all containers of the node. Each pod gets its grace, at most `limit_s` seconds.
+        """End all containers. Each pod gets its grace, at most `limit_s` seconds.
 
         The status of the pods stays in the API, so the next cluster runs the pods again.
         """
@@ -70,18 +67,13 @@ class Kubelet(Controller[Key]):
             pod.terminate(min(pod.grace_s, limit_s), keep=True)
         await pause(self._idle, limit_s + DRAIN_S)
 
-    def pod(self, uid: str) -> Pod | None:
-        return self._pods.get(uid)
-
     def _changed(self, change: Change) -> None:
         if change.resource in (CONFIGMAPS, SECRETS):
             namespace, name = key_of(change.object)
             for pod in self._pods.values():
                 if pod.key[0] == namespace and pod.mounts(change.resource, name):
                     self._add(pod.key)
-        if change.resource is not PODS:
-            return
-        if change.object["spec"].get("nodeName") == self._node:
+        elif change.resource is PODS:
             self._add(key_of(change.object))
 
     async def _reconcile(self, key: Key) -> None:
@@ -92,7 +84,7 @@ class Kubelet(Controller[Key]):
         for other_uid, other in self._pods.items():
             if other.key == key and other_uid != uid:
                 other.terminate(0)  # a client deleted this pod by force
-        if pod is None or pod["spec"].get("nodeName") != self._node:
+        if pod is None or pod["spec"].get("nodeName") not in self._nodes:
             return
         if uid in self._pods:
             self._observe(pod)
@@ -109,7 +101,7 @@ class Kubelet(Controller[Key]):
             running.terminate(float(metadata.get("deletionGracePeriodSeconds") or 0))
 
     def _admit(self, pod: Object) -> None:
-        admitted = Pod(pod, self._host, node_ip=self._address, events=self._events)
+        admitted = Pod(pod, self._host, node_ip=self._nodes[pod["spec"]["nodeName"]])
         uid = pod["metadata"]["uid"]
         self._pods[uid] = admitted
         self._idle.clear()
@@ -130,16 +122,9 @@ class Kubelet(Controller[Key]):
     def _delete(self, key: Key, uid: str) -> None:
         """Delete a pod, which has no process any more, from the API."""
         self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
-        log.info("pod deleted", pod="/".join(key), node=self._node)
+        log.info("pod deleted", pod="/".join(key))
 
-
-class Kubelets:
-    """All kubelets of a cluster. The API reads logs and runs commands here."""
-
-    def __init__(self, store: Store, pods_directory: Path, kubelets: list[Kubelet]) -> None:
-        self._store = store
-        self._pods_directory = pods_directory
-        self._kubelets = kubelets
+    # What clients ask for
 
     async def logs(self, query: LogQuery) -> AsyncIterator[bytes]:
         """The pieces of the log that the query asks for.
@@ -147,11 +132,11 @@ class Kubelets:
         Raises: errors.BadRequest when the container has no such run; errors.NotFound
         """
         run = self._run(query)
-        directory = PodDirectory(self._pods_directory / query.uid)
+        directory = PodDirectory(self._host.pods_directory / query.uid)
         path = log_path(directory, query.container, run)
 
         def writer() -> LogWriter | None:
-            pod = self._pod(query.uid)
+            pod = self._pods.get(query.uid)
             return pod.writer(path) if pod else None
 
         try:
@@ -165,7 +150,7 @@ class Kubelets:
     async def execute(self, query: ExecQuery) -> ContainerExecution:
         """Raises: errors.NotFound when the container does not run; CannotExecute"""
         try:
-            pod = self._pod(query.uid)
+            pod = self._pods.get(query.uid)
             execution = await pod.execute(query.container, query.command) if pod else None
         except (ContainerConfigError, ContainerStartError, OSError) as error:
             raise CannotExecute(str(error)) from error
@@ -174,10 +159,6 @@ class Kubelets:
                 f'unable to upgrade connection: container not found ("{query.container}")'
             )
         return execution
-
-    def _pod(self, uid: str) -> Pod | None:
-        """The pod if it runs on a node of the cluster."""
-        return next(filter(None, (kubelet.pod(uid) for kubelet in self._kubelets)), None)
 
     def _run(self, query: LogQuery) -> int:
         """The number of the run that the query asks for. A container's first run has number 0.
@@ -198,11 +179,3 @@ class Kubelets:
             )
         # restartCount counts a run that runs or has ended, but not a run that still waits.
         return run if "waiting" in record["state"] else run - 1
-
-
-def sweep_pod_directories(store: Store, pods_directory: Path) -> None:
-    """Remove the directories of pods that were deleted while no kubelet ran."""
-    uids = {pod["metadata"]["uid"] for pod in store.list(PODS).items}
-    for path in pods_directory.iterdir():
-        if path.name not in uids:
-            PodDirectory(path).remove()

@@ -53,7 +53,7 @@ STATUS_RETRY_S = 2.0
 
 
 class PodHost(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts and settings that all kubelets of a cluster share."""
+    """The parts and settings that all pods of a cluster share."""
 
     store: Store
     reaper: Reaper
@@ -75,9 +75,10 @@ class Pod:
     Raises: AddressesExhausted
     """
 
-    def __init__(self, pod: Object, host: PodHost, *, node_ip: str, events: EventRecorder) -> None:
+    def __init__(self, pod: Object, host: PodHost, *, node_ip: str) -> None:
         self.host = host
-        self._events = events
+        node = pod["spec"]["nodeName"]
+        self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
         self._object = pod
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
         self._start = self._find_start()

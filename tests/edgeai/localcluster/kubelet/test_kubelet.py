@@ -112,7 +112,7 @@ async def test_always_restarts_with_crash_loop_and_previous_log(
     )
     assert pod["status"]["phase"] == "Running"
     assert main_status(pod)["lastState"]["terminated"]["exitCode"] == 1
-    assert await log_of(cluster, tmp_path, "p", previous=True) == "run\n"
+    assert await log_of(cluster, tmp_path, "p", previous="true") == "run\n"
 
 
 async def test_on_failure_restarts_until_success(cluster: RunningCluster) -> None:
@@ -387,7 +387,7 @@ async def test_the_address_of_a_deleted_pod_is_given_out_again(
             pods_directory=tmp_path,
             base_env={},
         )
-        kubelet = asyncio.create_task(Kubelet("edge0", "127.0.0.1", host).run(), name="kubelet")
+        kubelet = asyncio.create_task(Kubelet({"edge0": "127.0.0.1"}, host).run(), name="kubelet")
         try:
             for _ in range(3):
                 store.create(PODS, new_pod("p", python(""), restartPolicy="Never"))

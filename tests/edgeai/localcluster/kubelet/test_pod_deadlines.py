@@ -115,7 +115,7 @@ async def test_a_second_that_has_just_begun_does_not_count(store: Store, tmp_pat
             base_env={},
             now=ticking,
         )
-        kubelet = asyncio.create_task(Kubelet("edge0", "127.0.0.1", host).run(), name="kubelet")
+        kubelet = asyncio.create_task(Kubelet({"edge0": "127.0.0.1"}, host).run(), name="kubelet")
         pod = new_pod("p", container("true"), activeDeadlineSeconds=1, restartPolicy="Never")
         store.create(PODS, pod)
         try:
