@@ -63,30 +63,19 @@ def is_own(name: str) -> bool:
     return name in _NAMES or (draft is not None and draft.group(1) in _NAMES)
 
 
-class StateDirectory(msgspec.Struct, frozen=True):
+class StateDirectory:
     """The paths and the small files of one state directory.
 
     Args:
         path: absolute path of the directory
     """
 
-    path: Path
-
-    @property
-    def database(self) -> Path:
-        return self.path / "cluster.db"
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.path / KUBECONFIG_FILE
-
-    @property
-    def pods(self) -> Path:
-        return self.path / "pods"
-
-    @property
-    def bin(self) -> Path:
-        return self.path / "bin"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = path / "cluster.db"
+        self.kubeconfig = path / KUBECONFIG_FILE
+        self.pods = path / "pods"
+        self.bin = path / "bin"
 
     def network(self) -> int | None:
         """X of the cluster's 127.X.0.0/16; None before the first start of the cluster."""

@@ -70,35 +70,23 @@ def _group(name: str, versions: list[str]) -> Object:
 
 def _entries(resource: Resource) -> list[Object]:
     """The entries of a resource and of its subresources in an APIResourceList."""
+    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     main: Object = {
         "name": resource.plural,
-        "singularName": _singular(resource),
+        "singularName": resource.singular_name,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(VERBS),
     }
+    names = {"shortNames": resource.short_names, "categories": resource.categories}
     subresources = [
         {
             "name": f"{resource.plural}/{name}",
             "singularName": "",
             "namespaced": resource.namespaced,
-            **_kind(resource, name),
+            **_SUBRESOURCE_KINDS.get(name, own),
             "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
         }
         for name in resource.subresources
     ]
-    return [main | _names(resource), *subresources]
-
-
-def _names(resource: Resource) -> Object:
-    names = {"shortNames": resource.short_names, "categories": resource.categories}
-    return {field: list(values) for field, values in names.items() if values}
-
-
-def _kind(resource: Resource, subresource: str = "") -> Object:
-    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    return _SUBRESOURCE_KINDS.get(subresource, own)
-
-
-def _singular(resource: Resource) -> str:
-    return resource.singular or resource.kind.lower()
+    return [main | {field: list(n) for field, n in names.items() if n}, *subresources]

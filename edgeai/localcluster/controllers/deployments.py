@@ -5,20 +5,18 @@ owns its pods, and the label pod-template-hash of a pod names the template of th
 """
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from edgeai import times
+from edgeai.localcluster.objects.metadata import SUFFIX_ALPHABET
 from edgeai.localcluster.objects.pods import is_ended, is_ready
 from edgeai.localcluster.objects.resources import DEPLOYMENTS, Object
 from edgeai.localcluster.objects.selectors import from_label_selector
 
 HASH_LABEL = "pod-template-hash"
-# Kubernetes uses these characters, too. A name without vowels, 0, 1 and 3 spells no word.
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -46,12 +44,8 @@ class _PodsByState(msgspec.Struct, frozen=True):
 def template_hash(deployment: Object) -> str:
     """A hash of the Deployment's pod template, ten characters long."""
     document = msgspec.json.encode(deployment["spec"]["template"], order="sorted")
-    number = int.from_bytes(hashlib.sha256(document).digest()[:8], "big")
-    letters = []
-    for _ in range(10):
-        number, rest = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[rest])
-    return "".join(letters)
+    digest = hashlib.sha256(document).digest()
+    return "".join(SUFFIX_ALPHABET[byte % len(SUFFIX_ALPHABET)] for byte in digest[:10])
 
 
 SURGE = 1
@@ -136,10 +130,9 @@ def new_pod(deployment: Object) -> Object:
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     base = template.get("metadata") or {}
     hash_ = template_hash(deployment)
-    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
     return {
         "metadata": {
-            "name": f"{metadata['name'][:236]}-{hash_}-{suffix}",
+            "generateName": f"{metadata['name']}-{hash_}-",
             "namespace": metadata["namespace"],
             "labels": (base.get("labels") or {}) | {HASH_LABEL: hash_},
             "annotations": base.get("annotations") or {},
@@ -170,10 +163,11 @@ def deployment_status(
         "unavailableReplicas": max(0, replicas - ready),
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
-    conditions = [
-        _available_condition(available=ready >= replicas),
-        *([_failure_condition(refusal, old.get("ReplicaFailure"))] if refusal else []),
-    ]
+    conditions = [_available_condition(available=ready >= replicas)]
+    if refusal:
+        # While refusals continue, the first message stays: each message names another pod.
+        message = old.get("ReplicaFailure", {}).get("message", refusal)
+        conditions.append(_condition("ReplicaFailure", "FailedCreate", message))
     return {
         "observedGeneration": deployment["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
@@ -183,8 +177,7 @@ def deployment_status(
     }
 
 
-def _condition(type_: str, reason: str, message: str, *, is_true: bool = True) -> Object:
-    status = "True" if is_true else "False"
+def _condition(type_: str, reason: str, message: str, status: str = "True") -> Object:
     return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
@@ -193,12 +186,7 @@ def _available_condition(*, available: bool) -> Object:
         message = "Deployment has minimum availability."
         return _condition("Available", "MinimumReplicasAvailable", message)
     message = "Deployment does not have minimum availability."
-    return _condition("Available", "MinimumReplicasUnavailable", message, is_true=False)
-
-
-def _failure_condition(refusal: str, old: Object | None) -> Object:
-    """While refusals continue, the first message stays, because each message names another pod."""
-    return _condition("ReplicaFailure", "FailedCreate", old["message"] if old else refusal)
+    return _condition("Available", "MinimumReplicasUnavailable", message, "False")
 
 
 def _dated(condition: Object, old: Object | None, now: datetime) -> Object:

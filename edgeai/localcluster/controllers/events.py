@@ -38,21 +38,11 @@ class EventRecorder:
         self._record("Warning", about, reason, message)
 
     def _record(self, type_: str, about: Object, reason: str, message: str) -> None:
-        try:
-            self._write(type_, about, reason, message)
-        except errors.APIError as error:
-            log.warning("event not written", reason=reason, error=error.message)
-
-    def _write(self, type_: str, about: Object, reason: str, message: str) -> None:
         metadata = about["metadata"]
         namespace = metadata.get("namespace") or "default"
         content = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
         name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         now = rfc3339(self._now())
-        if event := self._store.find(EVENTS, namespace, name):
-            event |= {"lastTimestamp": now, "count": event["count"] + 1}
-            self._store.update(EVENTS, event)
-            return
         event = {
             "metadata": {"name": name, "namespace": namespace},
             "type": type_,
@@ -65,7 +55,14 @@ class EventRecorder:
             "lastTimestamp": now,
             "count": 1,
         }
-        self._store.create(EVENTS, event)
+        try:
+            if present := self._store.find(EVENTS, namespace, name):
+                again = {"lastTimestamp": now, "count": present["count"] + 1}
+                self._store.update(EVENTS, present | again)
+            else:
+                self._store.create(EVENTS, event)
+        except errors.APIError as error:
+            log.warning("event not written", reason=reason, error=error.message)
 
 
 def _reference(about: Object) -> Object:

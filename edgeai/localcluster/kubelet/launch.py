@@ -215,7 +215,7 @@ def _data(resource: Resource, reference: Object, lookup: Lookup) -> dict[str, by
         return object_data(resource, object_)
     if reference.get("optional"):
         return None
-    raise ContainerConfigError(f'{resource.singular or resource.kind.lower()} "{name}" not found')
+    raise ContainerConfigError(f'{resource.singular_name} "{name}" not found')
 
 
 def _key_value(resource: Resource, reference: Object, lookup: Lookup) -> str | None:

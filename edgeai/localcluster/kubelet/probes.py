@@ -5,10 +5,10 @@ HTTPS probe always fails, with a message that it is not supported.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from edgeai.localcluster.objects.resources import Object
@@ -62,8 +62,8 @@ async def failure(probe: Probe, target: ProbeTarget) -> str:
             await _check(probe, target)
     except TimeoutError:
         return f"no answer within {probe.timeout_seconds:g} s"
-    except (ProbeFailed, OSError, ValueError, KeyError) as error:  # also a malformed check
-        return str(error)
+    except (ProbeFailed, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
+        return str(error)  # also of a malformed check
     return ""
 
 
@@ -94,21 +94,15 @@ async def _http_get(check: Object, target: ProbeTarget) -> None:
     host, port = _address(check, target)
     if check.get("scheme") == "HTTPS":
         raise ProbeFailed("the local cluster has no TLS")
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe", "Connection": "close"}
-        headers |= {item["name"]: item["value"] for item in check.get("httpHeaders") or []}
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        request = [f"GET {check.get('path') or '/'} HTTP/1.1", *lines, "", ""]
-        writer.write("\r\n".join(request).encode())
-        status = (await reader.readline()).split(b" ")
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-    code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
-    if not 200 <= code < 400:
-        raise ProbeFailed(f"HTTP probe failed with statuscode: {code}")
+    url = f"http://{host}:{port}/{str(check.get('path') or '').removeprefix('/')}"
+    headers = {"User-Agent": "kube-probe"}
+    headers |= {item["name"]: item["value"] for item in check.get("httpHeaders") or []}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(url, allow_redirects=False) as answer,
+    ):
+        if not 200 <= answer.status < 400:
+            raise ProbeFailed(f"HTTP probe failed with statuscode: {answer.status}")
 
 
 async def watch_probe(

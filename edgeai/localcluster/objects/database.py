@@ -165,17 +165,11 @@ class Database:
             yield self._connection
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
-            if _is_full(error):
-                raise errors.OutOfSpace(
-                    f"the cluster's state cannot be written: {error}"
-                ) from error
-            raise errors.InternalError(f"the cluster's state cannot be written: {error}") from error
-
-    def _roll_back(self) -> None:
-        """Undo the open transaction, unless SQLite has done so already (after a full disk)."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # SQLite rolls back by itself when the disk is full
+                self._connection.execute("ROLLBACK")
+            is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            refusal = errors.OutOfSpace if is_full else errors.InternalError
+            raise refusal(f"the cluster's state cannot be written: {error}") from error
 
 
 def _range(
@@ -185,10 +179,6 @@ def _range(
     if not namespace:
         return where, (group_resource, *after)
     return f"{where} AND namespace = ?", (group_resource, *after, namespace)
-
-
-def _is_full(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _unusable_store(path: Path, error: Exception) -> str:

@@ -19,7 +19,8 @@ from edgeai.localcluster.objects.resources import (
     Resource,
 )
 
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+# Kubernetes uses these characters, too. A name without vowels, 0, 1 and 3 spells no word.
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -52,7 +53,7 @@ _SET_BY_THE_API = (
 
 
 def generated_name(prefix: str) -> str:
-    return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
+    return prefix[:58] + "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(5))
 
 
 def updated(old: Object, new: Object) -> Object:

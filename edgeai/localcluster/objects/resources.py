@@ -101,6 +101,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def singular_name(self) -> str:
+        return self.singular or self.kind.lower()
+
+    @property
     def has_generation(self) -> bool:
         """Whether metadata.generation counts the changes of the resource's objects."""
         return self.custom or self.group in _GROUPS_WITH_GENERATION

@@ -113,11 +113,20 @@ def _expression(term: Object) -> Requirement:
 
 def parse(resource: Resource, label_selector: str, field_selector: str) -> Selector:
     """Raises: errors.BadRequest for a malformed selector or an unknown field"""
-    return Selector(parse_labels(label_selector), _parse_fields(resource, field_selector))
+    fields = parse_requirements("field", field_selector)
+    for field in fields:
+        if field.key not in resource.selectable_fields:
+            raise errors.BadRequest(
+                f'field label "{field.key}" is not supported for {resource.group_resource}; '
+                f"supported: {', '.join(resource.selectable_fields)}"
+            )
+        if field.values is None:
+            raise errors.BadRequest(f'invalid field selector "{field_selector}": want name=value')
+    return Selector(parse_requirements("label", label_selector), fields)
 
 
-def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """Parse a label selector like `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+def parse_requirements(noun: str, text: str) -> tuple[Requirement, ...]:
+    """Parse a selector like `a=b,c!=d,e in (f,g),h notin (i),j,!k`. Args: noun: label or field
 
     Raises: errors.BadRequest
     """
@@ -128,7 +137,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
         match = _REQUIREMENT.match(text, position)
         if match is None:
             raise errors.BadRequest(
-                f'unable to parse label selector "{text}": see "{text[position:]}"'
+                f'unable to parse {noun} selector "{text}": see "{text[position:]}"'
             )
         requirements.append(_requirement(match))
         position = match.end()
@@ -144,24 +153,3 @@ def _requirement(match: re.Match[str]) -> Requirement:
         values = frozenset(value.strip() for value in match["values"].split(","))
         return Requirement(match["key"], values, match["set"] == "notin")
     return Requirement(match["key"])
-
-
-def _parse_fields(resource: Resource, text: str) -> tuple[Requirement, ...]:
-    requirements = []
-    for term in filter(None, (part.strip() for part in text.split(","))):
-        key, operator, value = _split_term(term)
-        if key not in resource.selectable_fields:
-            raise errors.BadRequest(
-                f'field label "{key}" is not supported for {resource.group_resource}; '
-                f"supported: {', '.join(resource.selectable_fields)}"
-            )
-        requirements.append(Requirement(key, frozenset({value}), operator == "!="))
-    return tuple(requirements)
-
-
-def _split_term(term: str) -> tuple[str, str, str]:
-    for operator in ("!=", "==", "="):
-        key, separator, value = term.partition(operator)
-        if separator:
-            return key.strip(), operator, value.strip()
-    raise errors.BadRequest(f'invalid field selector "{term}": want name=value or name!=value')

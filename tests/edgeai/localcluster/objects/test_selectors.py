@@ -34,14 +34,14 @@ MATCHES = {
 
 @pytest.mark.parametrize("text", MATCHES)
 def test_label_selector(text: str) -> None:
-    selector = selectors.Selector(selectors.parse_labels(text))
+    selector = selectors.Selector(selectors.parse_requirements("label", text))
     assert selector.matches(selectors.Selectable(LABELS, {})) is MATCHES[text]
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "a in b", "(a)", "a in (b", ",", "=b", "a,,b"])
 def test_a_malformed_label_selector_is_refused(text: str) -> None:
     with pytest.raises(errors.BadRequest, match="label selector"):
-        selectors.parse_labels(text)
+        selectors.parse_requirements("label", text)
 
 
 FIELDS = {
