@@ -185,7 +185,7 @@ def _opening(text: str) -> Opening:
 async def _bridges(isolation: Isolation) -> list[Listener]:
     """Listen for the openings of isolated nodes that are addresses. Raises: OSError"""
     return [
-        await Listener.bridge(*opening, isolation.networks_that_reach(opening))
+        await Listener.open(*opening, isolation.networks_that_reach(opening), is_bridge=True)
         for opening in isolation.openings
         if opening.is_address
     ]

@@ -70,25 +70,17 @@ class DeploymentController(Controller[Key]):
             is_own = owner is not None and owner["uid"] == uid
             if is_own == is_matched(deployment, pod) or "deletionTimestamp" in pod["metadata"]:
                 continue
+            owners = pod["metadata"].get("ownerReferences") or []
             if is_own:
-                self._release(pod, uid)
+                owners = [other for other in owners if other["uid"] != uid]
             elif owner is None and not is_ended(pod):
-                self._adopt(pod, deployment)
-
-    def _release(self, pod: Object, uid: str) -> None:
-        owners = pod["metadata"]["ownerReferences"]
-        self._own(pod, [owner for owner in owners if owner["uid"] != uid])
-        log.info("pod released", pod=pod["metadata"]["name"])
-
-    def _adopt(self, pod: Object, deployment: Object) -> None:
-        present = pod["metadata"].get("ownerReferences") or []
-        self._own(pod, [*present, owner_reference(deployment)])
-        name = deployment["metadata"]["name"]
-        log.info("pod adopted", pod=pod["metadata"]["name"], deployment=name)
-
-    def _own(self, pod: Object, owners: list[Object]) -> None:
-        pod["metadata"]["ownerReferences"] = owners
-        self._store.update(PODS, pod)
+                owners = [*owners, owner_reference(deployment)]
+            else:
+                continue
+            pod["metadata"]["ownerReferences"] = owners
+            self._store.update(PODS, pod)
+            action = "pod released" if is_own else "pod adopted"
+            log.info(action, pod=pod["metadata"]["name"], deployment=deployment["metadata"]["name"])
 
     def _pods(self, deployment: Object) -> list[Object]:
         uid = deployment["metadata"]["uid"]

@@ -8,9 +8,9 @@ record. The pod writes the record to the API.
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+T = TypeVar("T")
+
 START_ERROR_EXIT_CODE = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot be pulled
@@ -51,6 +53,32 @@ async def pause(event: asyncio.Event, limit_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await event.wait()
+
+
+async def retried(
+    attempt: Callable[[], T],
+    refusals: tuple[type[Exception], ...],
+    on_refusal: Callable[[str], None],
+    stop: asyncio.Event,
+) -> T | None:
+    """Make attempts until one succeeds, with waits that grow from RETRY_FIRST_S to RETRY_MAX_S.
+
+    Args:
+        refusals: the errors after which another attempt follows
+        on_refusal: called with the reason of an attempt's failure, once for each new reason
+    Returns: the result of the attempt; None if `stop` was set before
+    """
+    delay_s, last_reason = RETRY_FIRST_S, ""
+    while not stop.is_set():
+        try:
+            return attempt()
+        except refusals as error:
+            if str(error) != last_reason:
+                last_reason = str(error)
+                on_refusal(last_reason)
+        await pause(stop, delay_s)
+        delay_s = min(RETRY_MAX_S, delay_s * 2)
+    return None
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):
@@ -113,7 +141,9 @@ class Container:
             start_s = loop.time()
             try:
                 await self._pull()
-                launch = await self._prepared()
+                prepare = partial(self._pod.prepare, self._spec)
+                refusals = (ContainerConfigError,)
+                launch = await retried(prepare, refusals, self._report_config, self._stopping)
                 start_s = loop.time()
                 if launch:
                     await self._execute(launch)
@@ -195,24 +225,10 @@ class Container:
             await pause(self._stopping, delay_s)
             delay_s = min(PULL_MAX_S, delay_s * 2)
 
-    async def _prepared(self) -> Launch | None:
-        """Wait until all objects exist that the container's spec refers to.
-
-        Returns: None if the pod was terminated during the wait
-        """
-        delay_s, last_error = RETRY_FIRST_S, ""
-        while not self._stopping.is_set():
-            try:
-                return self._pod.prepare(self._spec, ())
-            except ContainerConfigError as error:
-                if str(error) != last_error:
-                    last_error = str(error)
-                    self.record.enter(waiting("CreateContainerConfigError", last_error))
-                    self._pod.warning("Failed", f"Error: {last_error}")
-                    self._pod.publish()
-            await pause(self._stopping, delay_s)
-            delay_s = min(RETRY_MAX_S, delay_s * 2)
-        return None
+    def _report_config(self, why: str) -> None:
+        self.record.enter(waiting("CreateContainerConfigError", why))
+        self._pod.warning("Failed", f"Error: {why}")
+        self._pod.publish()
 
     async def _execute(self, launch: Launch) -> None:
         output = self._pod.open_log(self._name, self.record.next_run)
@@ -305,11 +321,11 @@ class Container:
             if port.get("name")
         }
 
-        async def run(command: Sequence[str]) -> int:
-            return await self._exec(command, launch)
-
         return probes.ProbeTarget(
-            pod_ip=self._pod.pod_ip, ports=ports, moved_ports=launch.moved_ports, exec=run
+            pod_ip=self._pod.pod_ip,
+            ports=ports,
+            moved_ports=launch.moved_ports,
+            exec=partial(self._exec, launch),
         )
 
     def _turn_ready(self, ready: bool) -> None:
@@ -324,7 +340,7 @@ class Container:
         process.signal(signal.SIGTERM)
         self._kill_within(process, self._pod.grace_s)
 
-    async def _exec(self, command: Sequence[str], launch: Launch) -> int:
+    async def _exec(self, launch: Launch, command: Sequence[str]) -> int:
         """Run the command of an exec probe in the container's environment. Drop the output.
 
         Returns: the exit code

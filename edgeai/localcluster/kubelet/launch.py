@@ -143,13 +143,11 @@ def environment(container: Object, view: PodView, lookup: Lookup) -> dict[str, s
 
 def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
     prefix = source.get("prefix") or ""
-    if reference := source.get("configMapRef"):
-        data = _data(CONFIGMAPS, reference, lookup)
-    elif reference := source.get("secretRef"):
-        data = _data(SECRETS, reference, lookup)
-    else:
-        raise ContainerConfigError(f"envFrom {sorted(source)}: {_NOT_PROVIDED}")
-    return {prefix + key: _text(value) for key, value in (data or {}).items()}
+    for kind, resource in (("configMapRef", CONFIGMAPS), ("secretRef", SECRETS)):
+        if reference := source.get(kind):
+            data = _data(resource, reference, lookup) or {}
+            return {prefix + key: _text(value) for key, value in data.items()}
+    raise ContainerConfigError(f"envFrom {sorted(source)}: {_NOT_PROVIDED}")
 
 
 def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Lookup) -> str | None:
@@ -162,10 +160,9 @@ def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Look
         return expand(str(variable.get("value") or ""), env)
     if reference := source.get("fieldRef"):
         return field_value(str(reference.get("fieldPath")), view.pod, view.pod_ip, view.host_ip)
-    if reference := source.get("configMapKeyRef"):
-        return _key_value(CONFIGMAPS, reference, lookup)
-    if reference := source.get("secretKeyRef"):
-        return _key_value(SECRETS, reference, lookup)
+    for kind, resource in (("configMapKeyRef", CONFIGMAPS), ("secretKeyRef", SECRETS)):
+        if reference := source.get(kind):
+            return _key_value(resource, reference, lookup)
     raise ContainerConfigError(
         f"environment variable {variable['name']}: valueFrom {sorted(source)}: {_NOT_PROVIDED}"
     )

@@ -16,7 +16,13 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.kubelet.accounts import ApiAccess, has_account, with_token
-from edgeai.localcluster.kubelet.container import Container, ContainerSettings, pause
+from edgeai.localcluster.kubelet.container import (
+    RETRY_MAX_S,
+    Container,
+    ContainerSettings,
+    pause,
+    retried,
+)
 from edgeai.localcluster.kubelet.expansion import Endpoint, ServiceHost
 from edgeai.localcluster.kubelet.launch import (
     ContainerConfigError,
@@ -48,8 +54,8 @@ from edgeai.times import Clock, parse, rfc3339, utc_now
 
 log = get_logger(__name__)
 
-RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 STATUS_RETRY_S = 2.0
+_REFUSALS = (MountError, ContainerConfigError, OSError)  # of a volume that cannot be written now
 
 
 class PodHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,21 +249,16 @@ class Pod:
         Args:
             first: the containers that run first; their status shows a failure
         """
-        delay_s, last_error = RETRY_FIRST_S, ""
-        while not self._halted.is_set():
-            try:
-                self._mounts = self._volumes.mount()
-                break
-            except (MountError, ContainerConfigError, OSError) as error:
-                if str(error) != last_error:
-                    last_error = str(error)
-                    self.warning("FailedMount", last_error)
-                    # Kubernetes reports a failed mount by Events only. On a laptop the paths of a
-                    # node are often missing, so the status reports the failed mount, too.
-                    self._set_waiting(first, "CreateContainerConfigError", last_error)
-                    self.publish()
-            await pause(self._halted, delay_s)
-            delay_s = min(RETRY_MAX_S, delay_s * 2)
+
+        def report(why: str) -> None:
+            self.warning("FailedMount", why)
+            # Kubernetes reports a failed mount by Events only. On a laptop the paths of a node are
+            # often missing, so the status reports the failed mount, too.
+            self._set_waiting(first, "CreateContainerConfigError", why)
+            self.publish()
+
+        mounts = await retried(lambda: self._volumes.mount(), _REFUSALS, report, self._halted)
+        self._mounts = mounts or {}
         self._set_waiting(first, "ContainerCreating")
 
     @property
@@ -281,7 +282,7 @@ class Pod:
             return
         try:
             self._volumes.refresh()
-        except (MountError, ContainerConfigError, OSError) as error:
+        except _REFUSALS as error:
             self.warning("FailedMount", str(error))
 
     # What the containers ask of their pod

@@ -63,11 +63,7 @@ class Reaper:
         Raises: ClusterError when another process killed the reaper, because without the reaper
             containers might outlive the cluster
         """
-        pidfd = os.pidfd_open(self._process.pid)
-        try:
-            await _process_end(pidfd)
-        finally:
-            os.close(pidfd)
+        await _process_end(self.pid)
         raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
 
     def withdraw(self, group: int) -> None:
@@ -122,12 +118,6 @@ class ContainerProcess:
         finally:
             os.close(write)
         self._output = _Output(output, sink, self._drained)
-        self._pidfd = -1
-        try:
-            self._pidfd = os.pidfd_open(self._popen.pid)
-        except OSError:
-            self.close()
-            raise
 
     @property
     def pid(self) -> int:
@@ -137,8 +127,9 @@ class ContainerProcess:
         """Wait for the exit of the first process and for the end of the output.
 
         Returns: the exit code; 128 + the signal's number if a signal ended the process
+        Raises: OSError when the system has no resources to wait
         """
-        await _process_end(self._pidfd)
+        await _process_end(self.pid)
         code = self._reap()
         if not await self._is_drained_within(_LAST_WORDS_S):
             kill_writers({self._pipe})
@@ -161,9 +152,6 @@ class ContainerProcess:
         if not self._drained.done():
             kill_writers({self._pipe})
         self._output.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
 
     def _reap(self) -> int:
         if self._exit_code is None:
@@ -276,11 +264,13 @@ class ContainerExecution:
         return code
 
 
-async def _process_end(pidfd: int) -> None:
-    """Wait until the process has ended. A pidfd is readable from then on."""
+async def _process_end(pid: int) -> None:
+    """Wait until a child has ended, which is not reaped yet. Raises: OSError"""
     loop, end = asyncio.get_running_loop(), asyncio.Event()
+    pidfd = os.pidfd_open(pid)  # readable from the end of the process on
     loop.add_reader(pidfd, end.set)
     try:
         await end.wait()
     finally:
         loop.remove_reader(pidfd)
+        os.close(pidfd)

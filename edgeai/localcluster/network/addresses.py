@@ -68,22 +68,11 @@ def claim_network(recorded: int | None = None) -> Network:
     why = ""
     for number in numbers:
         try:
-            return Network(number, _listen(f"127.{number}.{CLAIM_HOST}"))
+            claim = socket.create_server((f"127.{number}.{CLAIM_HOST}", CLAIM_PORT), backlog=1)
+            return Network(number, claim)
         except OSError as error:
             why = str(error)
     raise AddressesExhausted(f"no network of 127.64.0.0/16 to 127.254.0.0/16 is free: {why}")
-
-
-def _listen(host: str) -> socket.socket:
-    """Open the listening socket of a claim. Raises: OSError"""
-    claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        claim.bind((host, CLAIM_PORT))
-        claim.listen(1)
-    except OSError:
-        claim.close()
-        raise
-    return claim
 
 
 class AddressPool:

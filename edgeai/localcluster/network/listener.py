@@ -28,33 +28,33 @@ class Listener:
 
     @classmethod
     async def open(
-        cls, address: str, port: int, networks: Iterable[NodeNetwork] = ()
+        cls,
+        address: str,
+        port: int,
+        networks: Iterable[NodeNetwork] = (),
+        *,
+        is_bridge: bool = False,
     ) -> "Listener":
         """Start to listen on an address and a port: on this machine, and in the networks of
-        isolated nodes. Raises: OSError
+        isolated nodes.
+
+        Args:
+            is_bridge: listen in the networks only, and forward to the same address and port of
+                this machine
+        Raises: OSError
         """
         listener = cls(address)
         try:
-            await listener._add(socket.create_server((address, port)))
-            await listener._add_each(networks, port)
+            if is_bridge:
+                listener.set_backends(((address, port),))
+            else:
+                await listener._add(socket.create_server((address, port)))
+            for network in networks:
+                await listener._add(network.listen(address, port))
         except BaseException:  # an error, or the cancellation of the caller
             await listener.close()
             raise
         return listener
-
-    @classmethod
-    async def bridge(cls, address: str, port: int, networks: Iterable[NodeNetwork]) -> "Listener":
-        """Listen in the networks of isolated nodes, and forward to the same address and port of
-        this machine. Raises: OSError
-        """
-        listener = cls(address)
-        listener.set_backends(((address, port),))
-        await listener._add_each(networks, port)
-        return listener
-
-    async def _add_each(self, networks: Iterable[NodeNetwork], port: int) -> None:
-        for network in networks:
-            await self._add(network.listen(self.address, port))
 
     async def _add(self, listening: socket.socket) -> None:
         """Take the connections of one more socket."""
@@ -69,6 +69,7 @@ class Listener:
         self._backends = backends
 
     async def close(self) -> None:
+        await asyncio.sleep(0)  # asyncio drops a connection that it has just accepted, unclosed
         for server in self._servers:
             server.close()
         for connection in self._connections:

@@ -183,10 +183,11 @@ def _range(
 
 def _unusable_store(path: Path, error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", None)
+    damaged = "it is damaged: move it away to start with an empty cluster"
     advice = {
         sqlite3.SQLITE_BUSY: "another cluster uses it: stop that one, or choose another directory",
-        sqlite3.SQLITE_NOTADB: "it is damaged: move it away to start with an empty cluster",
-        sqlite3.SQLITE_CORRUPT: "it is damaged: move it away to start with an empty cluster",
+        sqlite3.SQLITE_NOTADB: damaged,
+        sqlite3.SQLITE_CORRUPT: damaged,
         sqlite3.SQLITE_CANTOPEN: "the directory must exist and be writable",
         sqlite3.SQLITE_READONLY: "it must be writable",
         sqlite3.SQLITE_FULL: "the disk is full",
