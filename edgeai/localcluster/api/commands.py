@@ -14,7 +14,12 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, ExecTarget, Execution
+from edgeai.localcluster.objects.containers import (
+    CannotExecute,
+    ContainerQuery,
+    ExecTarget,
+    Execution,
+)
 from edgeai.localcluster.objects.resources import Object
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -26,7 +31,7 @@ _DRAIN_S: Final = 2.0
 
 
 async def run(
-    request: web.Request, target: ExecTarget, query: ExecQuery, *, has_stdin: bool
+    request: web.Request, target: ExecTarget, query: ContainerQuery, *, has_stdin: bool
 ) -> web.StreamResponse:
     """Run a command for a client until the command ends or the client disconnects.
 
@@ -37,10 +42,11 @@ async def run(
         raise errors.BadRequest(
             "the local cluster runs commands over WebSocket only: use kubectl 1.31 or newer"
         )
-    if not query.command:
+    command = tuple(request.query.getall("command", ()))
+    if not command:
         raise errors.BadRequest("you must specify at least 1 command for the container")
     try:
-        execution = await target(query)
+        execution = await target(query, command)
     except CannotExecute as error:
         await socket.prepare(request)
         await _end(socket, _failure(str(error)))

@@ -5,7 +5,6 @@ the store, follow the same rules.
 """
 
 import contextlib
-import copy
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -187,8 +186,7 @@ class API:
         names = self._container(call)
         if self.exec_target is None:
             raise _no_kubelet(call)
-        command = tuple(call.request.query.getall("command", ()))
-        query = containers.ExecQuery(**names, command=command)
+        query = containers.ContainerQuery(**names)
         return await commands.run(call.request, self.exec_target, query, has_stdin=call.query.stdin)
 
     def _container(self, call: Call) -> dict[str, Any]:
@@ -311,16 +309,13 @@ def _scaled(resource: Resource, object_: Object, scale: Any) -> Object:
     if replicas < 0:
         fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
-    scaled = copy.deepcopy(object_)
+    patch: Any = replicas
+    for step in reversed((resource.scale or ScalePaths()).replicas.split(".")):
+        patch = {step: patch}
     metadata = scale.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    if version:
-        scaled["metadata"]["resourceVersion"] = version
-    *parents, last = (resource.scale or ScalePaths()).replicas.split(".")
-    container = scaled
-    for step in parents:
-        container = container.setdefault(step, {})
-    container[last] = replicas
+    if isinstance(metadata, dict) and metadata.get("resourceVersion"):
+        patch["metadata"] = {"resourceVersion": metadata["resourceVersion"]}
+    scaled: Object = patches.merge(object_, patch)
     return scaled
 
 

@@ -14,12 +14,12 @@ from common.tasks import TaskGroup
 from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.kubelet.container import pause
 from edgeai.localcluster.kubelet.launch import ContainerConfigError, ContainerStartError
-from edgeai.localcluster.kubelet.logs import LogWriter, read_log
+from edgeai.localcluster.kubelet.logs import read_log
 from edgeai.localcluster.kubelet.pod import Pod, PodHost, log_path
 from edgeai.localcluster.kubelet.process import DRAIN_S, ContainerExecution
 from edgeai.localcluster.kubelet.volumes import PodDirectory
 from edgeai.localcluster.objects import errors
-from edgeai.localcluster.objects.containers import CannotExecute, ExecQuery, LogQuery
+from edgeai.localcluster.objects.containers import CannotExecute, ContainerQuery, LogQuery
 from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import CONFIGMAPS, PODS, SECRETS, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
@@ -134,24 +134,20 @@ class Kubelet(Controller[Key]):
         run = self._run(query)
         directory = PodDirectory(self._host.pods_directory / query.uid)
         path = log_path(directory, query.container, run)
-
-        def writer() -> LogWriter | None:
-            pod = self._pods.get(query.uid)
-            return pod.writer(path) if pod else None
-
+        pod = self._pods.get(query.uid)
         try:
-            async for piece in read_log(path, query, writer):
+            async for piece in read_log(path, query, pod.writer(path) if pod else None):
                 yield piece
         except FileNotFoundError as error:
             raise errors.BadRequest(
                 f'container "{query.container}" in pod "{query.pod}" has not started yet'
             ) from error
 
-    async def execute(self, query: ExecQuery) -> ContainerExecution:
+    async def execute(self, query: ContainerQuery, command: tuple[str, ...]) -> ContainerExecution:
         """Raises: errors.NotFound when the container does not run; CannotExecute"""
         try:
             pod = self._pods.get(query.uid)
-            execution = await pod.execute(query.container, query.command) if pod else None
+            execution = await pod.execute(query.container, command) if pod else None
         except (ContainerConfigError, ContainerStartError, OSError) as error:
             raise CannotExecute(str(error)) from error
         if execution is None:

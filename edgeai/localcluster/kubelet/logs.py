@@ -11,8 +11,7 @@ that the next line continues. `container` writes the files. The API reads the fi
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -44,7 +43,8 @@ class LogWriter:
         self._limit_bytes = limit_bytes
         self._stamp = stamp
         self._pending = b""  # the last line, as long as its newline is missing
-        self._size_bytes = 0
+        self.size_bytes = 0  # of the run, with all that is not kept any more
+        self._first_byte = 0  # of the run in the current file
         self._failed = False
         self._file: BinaryIO | None = None
         self.is_open = True
@@ -72,6 +72,15 @@ class LogWriter:
         self.is_open = False
         self.change.set()
 
+    def since(self, position: int) -> bytes:
+        """What the run has written after its first `position` bytes, as far as it is kept."""
+        ahead = position - self._first_byte
+        kept = rotated(self.path).read_bytes()[ahead:] if ahead < 0 else b""
+        with contextlib.suppress(FileNotFoundError), open(self.path, "rb") as file:
+            file.seek(max(ahead, 0))
+            kept += file.read()
+        return kept
+
     def _append(self, entries: list[tuple[bytes, bytes]]) -> None:
         if not entries:
             return
@@ -88,15 +97,15 @@ class LogWriter:
         self.change = asyncio.Event()
 
     def _write_block(self, block: bytes) -> None:
-        if self._file and self._size_bytes + len(block) > self._limit_bytes:
+        file_bytes = self.size_bytes - self._first_byte
+        if self._file and file_bytes + len(block) > self._limit_bytes:
             self._file.close()
             self._file = None
             self.path.replace(rotated(self.path))
+            self._first_byte = self.size_bytes
         if self._file is None:
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - kept open
-            self._size_bytes = 0
-        self._size_bytes += len(block)
-        self._file.write(block)
+        self.size_bytes += self._file.write(block)
 
 
 def _entries(line: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -110,84 +119,42 @@ def rotated(path: Path) -> Path:
     return path.with_name(path.name + ".1")
 
 
-async def read_log(
-    path: Path, query: LogQuery, writer: Callable[[], LogWriter | None]
-) -> AsyncIterator[bytes]:
+async def read_log(path: Path, query: LogQuery, writer: LogWriter | None) -> AsyncIterator[bytes]:
     """The log of one run, in pieces. With `query.follow` the log continues until the run ends.
 
     Args:
         path: log file of the run
-        writer: returns the writer of the log; returns None if the run began before the last
-            start of the cluster
+        writer: of the run; None if the run began before the last start of the cluster
     Raises: FileNotFoundError when the run has no log
     """
-    with contextlib.ExitStack() as stack:
-        opened = [_open(rotated(path)), _open(path)]
-        files = [stack.enter_context(file) for file in opened if file]
-        if not files and not writer():
-            raise FileNotFoundError(path)
-        lines: Iterator[bytes] = (line for file in files for line in file)
-        if query.tail_lines is not None:
-            lines = iter(_tail(lines, query.tail_lines))
+    files = [file for file in (rotated(path), path) if file.exists()]
+    if not files and not writer:
+        raise FileNotFoundError(path)
+    position = writer.size_bytes if writer else 0
+    lines = _lines(b"".join(file.read_bytes() for file in files))
+    if query.tail_lines is not None:
+        lines = _tail(lines, query.tail_lines)
+    for line in lines:
+        yield _formatted(line, timestamps=query.timestamps)
+    while query.follow and writer:
+        change, is_open = writer.change, writer.is_open
+        lines, position = _lines(writer.since(position)), writer.size_bytes
         for line in lines:
             yield _formatted(line, timestamps=query.timestamps)
-        if query.follow:
-            async for line in _follow(path, opened[1], writer):
-                yield _formatted(line, timestamps=query.timestamps)
+        if not is_open:
+            return
+        await change.wait()
 
 
-def _tail(lines: Iterator[bytes], count: int) -> deque[bytes]:
+def _lines(text: bytes) -> list[bytes]:
+    return [line for line in text.split(b"\n") if line]
+
+
+def _tail(lines: list[bytes], count: int) -> list[bytes]:
     """The last `count` lines of a log. The parts of a long line count as one line."""
-    whole_lines: deque[list[bytes]] = deque(maxlen=count)
-    parts: list[bytes] = []
-    for line in lines:
-        parts.append(line)
-        if not _is_partial(line):
-            whole_lines.append(parts)
-            parts = []
-    if parts:
-        whole_lines.append(parts)
-    return deque(part for whole in whole_lines for part in whole)
-
-
-async def _follow(
-    path: Path, current: BinaryIO | None, writer: Callable[[], LogWriter | None]
-) -> AsyncIterator[bytes]:
-    """Yield the lines that the writer appends from now on, also after rotations."""
-    file = current
-    try:
-        while source := writer():
-            change, is_open = source.change, source.is_open
-            if file is None:
-                file = _open(path)
-            for line in file or ():
-                yield line
-            if file and not _is_same(path, file):
-                if file is not current:
-                    file.close()
-                file = None
-                continue
-            if not is_open:
-                return
-            await change.wait()
-    finally:
-        if file is not None and file is not current:
-            file.close()
-
-
-def _open(path: Path) -> BinaryIO | None:
-    try:
-        return open(path, "rb")
-    except FileNotFoundError:
-        return None
-
-
-def _is_same(path: Path, file: BinaryIO) -> bool:
-    """Whether `path` is still the open file. A rotation puts another file at `path`."""
-    try:
-        return path.stat().st_ino == Path(f"/proc/self/fd/{file.fileno()}").stat().st_ino
-    except FileNotFoundError:
-        return True
+    last = len(lines) - 1
+    ends = [index for index, line in enumerate(lines) if index == last or not _is_partial(line)]
+    return lines[ends[-count - 1] + 1 :] if len(ends) > count else lines
 
 
 def _is_partial(line: bytes) -> bool:
@@ -195,6 +162,6 @@ def _is_partial(line: bytes) -> bool:
 
 
 def _formatted(line: bytes, *, timestamps: bool) -> bytes:
-    time, flag, text = line.rstrip(b"\n").split(b" ", 2)
+    time, flag, text = line.split(b" ", 2)
     ending = b"" if flag == b"P" else b"\n"
     return (time + b" " if timestamps else b"") + text + ending

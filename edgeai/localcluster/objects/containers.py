@@ -43,12 +43,6 @@ that has not started. The reader closes the iterator when the client disconnects
 """
 
 
-class ExecQuery(ContainerQuery, frozen=True, kw_only=True):
-    """Names a container, and the command that a client wants to run there."""
-
-    command: tuple[str, ...]
-
-
 class CannotExecute(ClusterError):
     """The container runs, but not this command. The text says why."""
 
@@ -68,8 +62,8 @@ class Execution(Protocol):
         """The exit code; 128 + the signal's number if a signal ended the command."""
 
 
-ExecTarget = Callable[[ExecQuery], Awaitable[Execution]]
-"""Starts a command.
+ExecTarget = Callable[[ContainerQuery, tuple[str, ...]], Awaitable[Execution]]
+"""Starts a command in a container.
 
 Raises: errors.NotFound when the container does not run; CannotExecute
 """

@@ -27,7 +27,7 @@ async def test_log_is_given_back_as_it_was_written(tmp_path: Path) -> None:
     for start in range(0, len(text), 7):
         log.write(text[start : start + 7])
     log.close()
-    assert await collected(read_log(log.path, query(), lambda: None)) == text
+    assert await collected(read_log(log.path, query(), None)) == text
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ async def test_log_is_given_back_as_it_was_written(tmp_path: Path) -> None:
 async def test_log_options(tmp_path: Path, options: dict[str, object], text: bytes) -> None:
     log = writer(tmp_path / "0.log")
     log.write(b"a\nb\nc\n")
-    assert await collected(read_log(log.path, query(**options), lambda: None)) == text
+    assert await collected(read_log(log.path, query(**options), None)) == text
     log.close()
 
 
@@ -49,9 +49,7 @@ async def test_the_last_lines_may_have_carriage_returns(tmp_path: Path) -> None:
     log = writer(tmp_path / "0.log")
     log.write(b"first\n10 %\r 20 %\r\n")
     log.close()
-    assert await collected(read_log(log.path, query(tail_lines=1), lambda: None)) == (
-        b"10 %\r 20 %\r\n"
-    )
+    assert await collected(read_log(log.path, query(tail_lines=1), None)) == (b"10 %\r 20 %\r\n")
 
 
 def size_of(directory: Path) -> int:
@@ -64,14 +62,14 @@ async def test_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
         log.write(b"line %d\n" % number)
     log.close()
     assert size_of(tmp_path) <= 2000
-    text = await collected(read_log(log.path, query(), lambda: None))
+    text = await collected(read_log(log.path, query(), None))
     assert text.endswith(b"line 998\nline 999\n")
 
 
 async def test_following_misses_nothing_over_rotations(tmp_path: Path) -> None:
     log = writer(tmp_path / "0.log", limit_bytes=200)
     log.write(b"0\n")
-    reading = asyncio.create_task(collected(read_log(log.path, query(follow=True), lambda: log)))
+    reading = asyncio.create_task(collected(read_log(log.path, query(follow=True), log)))
     for number in range(1, 50):
         await asyncio.sleep(0)
         log.write(b"%d\n" % number)
