@@ -135,29 +135,18 @@ def lock_directory(path: Path) -> Iterator[StateDirectory]:
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(state.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StateError(f"state directory {path}: {error.strerror}") from error
-    try:
-        _lock(descriptor, path)
-        state.clear_running()
-        state.pods.mkdir(mode=0o700, exist_ok=True)
-        state.make_bin()
-        yield state
-        state.clear_running()
-    except OSError as error:
-        raise StateError(f"state directory {path}: {error}") from error
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(descriptor, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            state.clear_running()
+            state.pods.mkdir(mode=0o700, exist_ok=True)
+            state.make_bin()
+            yield state
+            state.clear_running()
     except BlockingIOError as error:
-        raise StateError(
-            f"state directory {path}: another cluster runs in it; stop that one or give another"
-            " directory"
-        ) from error
+        problem = "another cluster runs in it; stop that one or give another directory"
+        raise StateError(f"state directory {path}: {problem}") from error
+    except OSError as error:
+        raise StateError(f"state directory {path}: {error.strerror or error}") from error
 
 
 def start_ticks(pid: int) -> int | None:

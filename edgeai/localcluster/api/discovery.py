@@ -70,7 +70,6 @@ def _group(name: str, versions: list[str]) -> Object:
 
 def _entries(resource: Resource) -> list[Object]:
     """The entries of a resource and of its subresources in an APIResourceList."""
-    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     main: Object = {
         "name": resource.plural,
         "singularName": resource.singular_name,
@@ -84,7 +83,7 @@ def _entries(resource: Resource) -> list[Object]:
             "name": f"{resource.plural}/{name}",
             "singularName": "",
             "namespaced": resource.namespaced,
-            **_SUBRESOURCE_KINDS.get(name, own),
+            **_SUBRESOURCE_KINDS.get(name, resource.group_version_kind),
             "verbs": _SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"]),
         }
         for name in resource.subresources

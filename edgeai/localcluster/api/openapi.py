@@ -94,7 +94,7 @@ def _schema(resource: Resource) -> Object:
     return schema | {
         "type": "object",
         "properties": properties,
-        "x-kubernetes-group-version-kind": [_group_version_kind(resource)],
+        "x-kubernetes-group-version-kind": [resource.group_version_kind],
     }
 
 
@@ -120,9 +120,5 @@ def _operation(resource: Resource, action: str) -> Object:
         "requestBody": {"content": content},
         "responses": {"200": {"description": "OK", "content": content}},
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": _group_version_kind(resource),
+        "x-kubernetes-group-version-kind": resource.group_version_kind,
     }
-
-
-def _group_version_kind(resource: Resource) -> Object:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}

@@ -98,26 +98,25 @@ class ContainerProcess:
     def __init__(self, launch: Launch, reaper: Reaper, sink: Callable[[bytes], None]) -> None:
         self._reaper = reaper
         self._exit_code: int | None = None
-        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        output, write = os.pipe()
-        self._pipe = os.readlink(f"/proc/self/fd/{output}")  # "pipe:[4711]"
-        try:
-            self._popen = subprocess.Popen(
-                shim(reaper, launch),
-                stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=subprocess.STDOUT,
-                env=launch.env,
-                cwd=launch.cwd,
-                start_new_session=True,
-                pass_fds=(reaper.descriptor,),
-            )
-        except BaseException:
-            os.close(output)
-            raise
-        finally:
-            os.close(write)
-        self._output = _Output(output, sink, self._drained)
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._drained: asyncio.Future[None] = self._loop.create_future()
+        self._popen = subprocess.Popen(
+            shim(reaper, launch),
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=launch.env,
+            cwd=launch.cwd,
+            start_new_session=True,
+            pass_fds=(reaper.descriptor,),
+        )
+        assert self._popen.stdout
+        self._output = self._popen.stdout
+        self._pipe = os.readlink(f"/proc/self/fd/{self._output.fileno()}")  # "pipe:[4711]"
+        os.set_blocking(self._output.fileno(), False)
+        self._loop.add_reader(self._output, self._read)
 
     @property
     def pid(self) -> int:
@@ -151,7 +150,20 @@ class ContainerProcess:
         self._reap()
         if not self._drained.done():
             kill_writers({self._pipe})
-        self._output.close()
+        self._end_output()
+
+    def _read(self) -> None:
+        data = self._output.read(_BUFFER_BYTES)
+        if data:
+            self._sink(data)
+        elif data is not None:  # the end of file; None: nothing to read now
+            self._end_output()
+
+    def _end_output(self) -> None:
+        if not self._drained.done():
+            self._loop.remove_reader(self._output)
+            self._output.close()
+            self._drained.set_result(None)
 
     def _reap(self) -> int:
         if self._exit_code is None:
@@ -162,38 +174,6 @@ class ContainerProcess:
             code = self._popen.wait()
             self._exit_code = code if code >= 0 else 128 - code
         return self._exit_code
-
-
-class _Output:
-    """Reads the output of a container from a pipe, until the end of file."""
-
-    def __init__(
-        self, descriptor: int, sink: Callable[[bytes], None], end: asyncio.Future[None]
-    ) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
-        self._sink = sink
-        self._end = end
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._read)
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self._descriptor, 1 << 16)
-        except (BlockingIOError, InterruptedError):
-            return
-        if data:
-            self._sink(data)
-        else:
-            self.close()
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            self._loop.remove_reader(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
-        if not self._end.done():
-            self._end.set_result(None)
 
 
 class ContainerExecution:

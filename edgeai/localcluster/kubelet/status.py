@@ -5,7 +5,6 @@ and every controller understand the status.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 import msgspec
@@ -17,16 +16,20 @@ DEADLINE_REASON = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
-@dataclass
-class ContainerRecord:
-    """The state of one container. `state` and `last_state` have the form of containerStatuses."""
+class ContainerRecord(
+    msgspec.Struct,
+    rename={"image_id": "imageID", "container_id": "containerID"}
+    | {"restart_count": "restartCount", "last_state": "lastState"},
+):
+    """The state of one container: its entry in containerStatuses."""
 
     name: str
     image: str
-    state: Object = field(default_factory=lambda: waiting("ContainerCreating"))
-    last_state: Object = field(default_factory=dict)
+    state: Object = msgspec.field(default_factory=lambda: waiting("ContainerCreating"))
+    last_state: Object = {}
     restart_count: int = 0
     ready: bool = False
+    image_id: str = ""
     container_id: str = ""
 
     @classmethod
@@ -36,13 +39,8 @@ class ContainerRecord:
         Args:
             status: the entry; None gives a new record
         """
-        record = cls(container["name"], str(container.get("image", "")))
-        if status:
-            record.state = status.get("state") or waiting("ContainerCreating")
-            record.last_state = status.get("lastState") or {}
-            record.restart_count = int(status.get("restartCount", 0))
-            record.container_id = str(status.get("containerID", ""))
-        return record
+        own = {"name": container["name"], "image": str(container.get("image", "")), "ready": False}
+        return msgspec.convert((status or {}) | own, cls)
 
     @property
     def exit_code(self) -> int | None:
@@ -74,17 +72,8 @@ class ContainerRecord:
         self.ready = False
 
     def status(self) -> Object:
-        return {
-            "name": self.name,
-            "image": self.image,
-            "imageID": "",
-            "containerID": self.container_id,
-            "ready": self.ready,
-            "started": "running" in self.state,
-            "restartCount": self.restart_count,
-            "state": self.state,
-            "lastState": self.last_state,
-        }
+        entry: Object = msgspec.to_builtins(self)
+        return entry | {"started": "running" in self.state}
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.singular or self.kind.lower()
 
     @property
+    def group_version_kind(self) -> Object:
+        return {"group": self.group, "version": self.version, "kind": self.kind}
+
+    @property
     def has_generation(self) -> bool:
         """Whether metadata.generation counts the changes of the resource's objects."""
         return self.custom or self.group in _GROUPS_WITH_GENERATION
