@@ -88,34 +88,27 @@ class GarbageCollector(Controller[str]):
     def _collect(self, resource: Resource, object_: Object) -> None:
         """Delete the object if all its owners are gone. Else drop the references to gone owners."""
         metadata = object_["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        present = [owner for owner in owners if self._exists(owner, metadata)]
-        if not owners or "deletionTimestamp" in metadata:
+        references = metadata.get("ownerReferences") or []
+        if not references or "deletionTimestamp" in metadata:
             return
+        owners = {reference["uid"]: self._owner(reference, metadata) for reference in references}
+        present = [reference for reference in references if owners[reference["uid"]]]
         if not present:
             self._delete(resource, object_, "Background")
-        elif len(present) < len(owners):
+        elif len(present) < len(references):
             metadata["ownerReferences"] = present
             self._store.update(resource, object_)
-        for owner in present:
-            self._add_foreground_owner(owner["uid"])
+        for uid, owner in owners.items():
+            # A foreground deletion of the owner must delete a new dependent, too.
+            if owner and strategy.FOREGROUND in (owner["metadata"].get("finalizers") or []):
+                self._add(uid)
 
-    def _exists(self, owner: Object, dependent: Object) -> bool:
-        """Whether the owner exists. It must be in the dependent's namespace or cluster-scoped."""
-        match = self._store.by_uid(owner["uid"])
-        if match is None:
-            return False
-        namespace = match[1]["metadata"].get("namespace", "")
-        return namespace in ("", dependent.get("namespace", ""))
-
-    def _add_foreground_owner(self, uid: str) -> None:
-        """Examine an owner again if its foreground deletion runs.
-
-        Its dependent may be new. The collector must delete a new dependent, too.
-        """
-        match = self._store.by_uid(uid)
-        if match and strategy.FOREGROUND in (match[1]["metadata"].get("finalizers") or []):
-            self._add(uid)
+    def _owner(self, reference: Object, dependent: Object) -> Object | None:
+        """The owner if it exists in the dependent's namespace or is cluster-scoped; else None."""
+        _, owner = self._store.by_uid(reference["uid"]) or (None, None)
+        if owner and owner["metadata"].get("namespace", "") in ("", dependent.get("namespace", "")):
+            return owner
+        return None
 
     # Objects that are being deleted
 

@@ -52,12 +52,10 @@ def with_token(pod: Object) -> Object:
     volume = {"name": _VOLUME, "projected": {"sources": sources}}
     fields = {"volumes": [*(spec.get("volumes") or []), volume]}
     for kind in ("initContainers", "containers"):
-        fields[kind] = [_mounting(container) for container in spec.get(kind) or []]
+        fields[kind] = []
+        for container in spec.get(kind) or []:
+            mounts = container.get("volumeMounts") or []
+            if all(mount.get("mountPath") != DIRECTORY for mount in mounts):
+                mounts = [*mounts, {"name": _VOLUME, "mountPath": DIRECTORY}]
+            fields[kind].append({**container, "volumeMounts": mounts})
     return {**pod, "spec": {**spec, **fields}}
-
-
-def _mounting(container: Object) -> Object:
-    mounts = container.get("volumeMounts") or []
-    if any(mount.get("mountPath") == DIRECTORY for mount in mounts):
-        return container
-    return {**container, "volumeMounts": [*mounts, {"name": _VOLUME, "mountPath": DIRECTORY}]}

@@ -34,15 +34,10 @@ def quota_excess(quotas: Iterable[Object], pods: Sequence[Object]) -> str:
     used = sum(not is_ended(pod) for pod in pods)
     for quota in quotas:
         limit = (quota.get("spec") or {}).get("hard", {}).get("pods")
-        if limit is not None and used >= _number(limit):
+        # A limit that is no plain number allows no pod.
+        if limit is not None and used >= (int(limit) if str(limit).isdecimal() else 0):
             return (
                 f"exceeded quota: {quota['metadata']['name']}, requested: pods=1, "
                 f"used: pods={used}, limited: pods={limit}"
             )
     return ""
-
-
-def _number(quantity: object) -> int:
-    """The number of a limit; 0 if the limit is not a plain number."""
-    text = str(quantity)
-    return int(text) if text.isdecimal() else 0

@@ -1,8 +1,8 @@
 """Computes the object to store when a client creates, replaces or deletes an object.
 
 Pure: the result depends on the old object, the new object and the time. The module has the rules
-for metadata (uid, generation, finalizers, deletion) and for the status subresource. `defaults`,
-`validation` and `schemas` have the rules for the content.
+for metadata (uid, generation, finalizers, deletion) and for the status subresource. `builtin_kinds`
+and `schemas` have the rules for the content.
 """
 
 import uuid
@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from edgeai import times
-from edgeai.localcluster.objects import crds, defaults, errors, schemas, validation
-from edgeai.localcluster.objects.defaults import DEFAULT_GRACE_S
+from edgeai.localcluster.objects import builtin_kinds, crds, errors, schemas
+from edgeai.localcluster.objects.builtin_kinds import DEFAULT_GRACE_S
 from edgeai.localcluster.objects.errors import FieldError
 from edgeai.localcluster.objects.metadata import add_finalizer, generated_name
 from edgeai.localcluster.objects.metadata import check as check_metadata
@@ -92,7 +92,7 @@ def prepare_update(
         updated.pop("status", None)
         if "status" in old:
             updated["status"] = old["status"]
-    defaults.keep_allocations(resource, old, updated)
+    builtin_kinds.keep_allocations(resource, old, updated)
     if resource is NAMESPACES and subresource != FINALIZE:
         updated["spec"] = old["spec"]
     check_metadata(resource, updated)
@@ -240,7 +240,7 @@ def _defaulted_and_checked(
 
 def _with_defaults(resource: Resource, object_: Object) -> Object:
     if resource.schema is None:
-        return defaults.with_defaults(resource, object_)
+        return builtin_kinds.with_defaults(resource, object_)
     pruned, _ = schemas.prune(resource.schema, object_, root=True)
     filled: Object = schemas.default(resource.schema, pruned)
     return filled
@@ -250,7 +250,7 @@ def _check(resource: Resource, object_: Object) -> list[FieldError]:
     if resource is CUSTOMRESOURCEDEFINITIONS:
         return crds.check(object_)
     if resource.schema is None:
-        return validation.check(resource, object_)
+        return builtin_kinds.check(resource, object_)
     properties = dict(resource.schema.get("properties") or {})
     properties.pop("metadata", None)  # because `metadata.check` checks metadata
     return schemas.validate({**resource.schema, "properties": properties}, object_)
@@ -306,7 +306,7 @@ def _grace_period_s(resource: Resource, pod: Object, asked_s: int | None) -> int
 
 def _check_change(resource: Resource, old_object: Object, updated: Object) -> list[FieldError]:
     old, new = old_object["metadata"], updated["metadata"]
-    faults = validation.check_change(resource, old_object, updated)
+    faults = builtin_kinds.check_change(resource, old_object, updated)
     if "deletionTimestamp" in old:
         additions = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
         if additions:
