@@ -12,10 +12,6 @@ _SUBRESOURCE_KINDS = {"scale": {"group": "autoscaling", "version": "v1", "kind":
 _SUBRESOURCE_VERBS = {"log": ["get"]}
 
 
-def core_versions() -> Object:
-    return {"kind": "APIVersions", "versions": ["v1"]}
-
-
 def group_list(resources: Iterable[Resource]) -> Object:
     """APIGroupList of all groups except the core group."""
     versions = _versions(resources)

@@ -193,7 +193,7 @@ class Server:
             case ["version"]:
                 content = _VERSION
             case ["api"]:
-                content = discovery.core_versions()
+                content = {"kind": "APIVersions", "versions": ["v1"]}
             case ["apis"]:
                 content = discovery.group_list(self._registry)
             case ["apis", group]:

@@ -7,9 +7,9 @@ from common.logs import get_logger
 from edgeai import times
 from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.deployments import (
-    HASH_LABEL,
     Plan,
     deployment_status,
+    hash_of,
     is_matched,
     new_pod,
     owner_reference,
@@ -46,7 +46,7 @@ class DeploymentController(Controller[Key]):
             namespace = change.object["metadata"]["namespace"]
             if owner := _controller(change.object):
                 self._add((namespace, owner["name"]))
-            elif _is_hashed(change.object) and change.type != "DELETED":
+            elif hash_of(change.object) and change.type != "DELETED":
                 self._add_all(namespace)  # a Deployment may adopt the pod
 
     async def _reconcile(self, key: Key) -> float | None:
@@ -119,7 +119,3 @@ def _controller(pod: Object) -> Object | None:
         if owner.get("controller"):
             return dict(owner)
     return None
-
-
-def _is_hashed(pod: Object) -> bool:
-    return bool((pod["metadata"].get("labels") or {}).get(HASH_LABEL))

@@ -80,7 +80,7 @@ def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
 def _recreate(groups: _PodsByState, replicas: int, hash_: str) -> Plan:
     if groups.old:
         return Plan(delete=_names(groups.old))
-    if any(_hash(pod) != hash_ for pod in groups.deleting):
+    if any(hash_of(pod) != hash_ for pod in groups.deleting):
         return Plan()
     return Plan(create=max(0, replicas - len(groups.new)))
 
@@ -102,7 +102,7 @@ def _sort_pods(deployment: Object, pods: Sequence[Object]) -> _PodsByState:
             groups.deleting.append(pod)
         elif is_ended(pod):
             groups.dead.append(pod)
-        elif _hash(pod) == hash_:
+        elif hash_of(pod) == hash_:
             groups.new.append(pod)
         else:
             groups.old.append(pod)
@@ -121,7 +121,8 @@ def _names(pods: Sequence[Object]) -> tuple[str, ...]:
     return tuple(pod["metadata"]["name"] for pod in pods)
 
 
-def _hash(pod: Object) -> str:
+def hash_of(pod: Object) -> str:
+    """The hash of the template of the pod's Deployment; "" for a pod of no Deployment."""
     return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
 
 
@@ -163,7 +164,10 @@ def deployment_status(
         "unavailableReplicas": max(0, replicas - ready),
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
-    conditions = [_available_condition(available=ready >= replicas)]
+    words = ("Available", "has") if ready >= replicas else ("Unavailable", "does not have")
+    message = f"Deployment {words[1]} minimum availability."
+    reason = f"MinimumReplicas{words[0]}"
+    conditions = [_condition("Available", reason, message, str(ready >= replicas))]
     if refusal:
         # While refusals continue, the first message stays: each message names another pod.
         message = old.get("ReplicaFailure", {}).get("message", refusal)
@@ -179,14 +183,6 @@ def deployment_status(
 
 def _condition(type_: str, reason: str, message: str, status: str = "True") -> Object:
     return {"type": type_, "status": status, "reason": reason, "message": message}
-
-
-def _available_condition(*, available: bool) -> Object:
-    if available:
-        message = "Deployment has minimum availability."
-        return _condition("Available", "MinimumReplicasAvailable", message)
-    message = "Deployment does not have minimum availability."
-    return _condition("Available", "MinimumReplicasUnavailable", message, "False")
 
 
 def _dated(condition: Object, old: Object | None, now: datetime) -> Object:
@@ -205,7 +201,7 @@ def is_matched(deployment: Object, pod: Object) -> bool:
     """
     labels = pod["metadata"].get("labels") or {}
     rules = from_label_selector(deployment["spec"]["selector"]) or ()
-    return bool(_hash(pod)) and all(rule.matches(labels) for rule in rules)
+    return bool(hash_of(pod)) and all(rule.matches(labels) for rule in rules)
 
 
 def owner_reference(deployment: Object) -> Object:

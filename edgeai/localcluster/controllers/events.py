@@ -15,6 +15,8 @@ from edgeai.times import Clock, rfc3339, utc_now
 
 log = get_logger(__name__)
 
+_NAMES = ("name", "uid", "namespace")
+
 
 class EventRecorder:
     """Writes the Events of one component.
@@ -43,6 +45,8 @@ class EventRecorder:
         content = f"{metadata['uid']}|{self._source}|{type_}|{reason}|{message}"
         name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         now = rfc3339(self._now())
+        reference = {"apiVersion": about["apiVersion"], "kind": about["kind"]}
+        reference |= {name: metadata[name] for name in _NAMES if metadata.get(name)}
         event = {
             "metadata": {"name": name, "namespace": namespace},
             "type": type_,
@@ -50,7 +54,7 @@ class EventRecorder:
             "message": message,
             "source": self._source,
             "reportingComponent": self._source["component"],
-            "involvedObject": _reference(about),
+            "involvedObject": reference,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -63,9 +67,3 @@ class EventRecorder:
                 self._store.create(EVENTS, event)
         except errors.APIError as error:
             log.warning("event not written", reason=reason, error=error.message)
-
-
-def _reference(about: Object) -> Object:
-    names = {field: about["metadata"].get(field) for field in ("name", "uid", "namespace")}
-    head = {"apiVersion": about["apiVersion"], "kind": about["kind"]}
-    return head | {field: name for field, name in names.items() if name}

@@ -37,7 +37,6 @@ from edgeai.localcluster.kubelet.status import (
     DEADLINE_MESSAGE,
     DEADLINE_REASON,
     ContainerRecord,
-    PodFacts,
     pod_status,
     waiting,
 )
@@ -88,7 +87,8 @@ class Pod:
         self._object = pod
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
         self._start = self._find_start()
-        self._facts = self._decide_facts(node_ip)
+        self.pod_ip = node_ip if pod["spec"].get("hostNetwork") else host.addresses.take(pod)
+        self._host_ip = node_ip
         self._mounts: dict[str, dict[str, str]] = {}
         self._writers: dict[str, LogWriter] = {}
         self._halted = asyncio.Event()  # when set, no container may run any more
@@ -267,8 +267,8 @@ class Pod:
             with_token(self._object) if self._has_account else self._object,
             self._files,
             self._look_up,
-            pod_ip=self._facts.pod_ip,
-            host_ip=self._facts.host_ip,
+            pod_ip=self.pod_ip,
+            host_ip=self._host_ip,
             token=self.host.access.token,
         )
 
@@ -286,10 +286,6 @@ class Pod:
             self.warning("FailedMount", str(error))
 
     # What the containers ask of their pod
-
-    @property
-    def pod_ip(self) -> str:
-        return self._facts.pod_ip
 
     def normal(self, reason: str, message: str) -> None:
         self._events.normal(self._object, reason, message)
@@ -320,8 +316,8 @@ class Pod:
         root = self._files.root(name)
         view = PodView(
             pod=self._object,
-            pod_ip=self._facts.pod_ip,
-            host_ip=self._facts.host_ip,
+            pod_ip=self.pod_ip,
+            host_ip=self._host_ip,
             directory=self._files.path,
             root=root,
             mounts=self._mounts[name],
@@ -380,18 +376,19 @@ class Pod:
             return parse(str((self._object.get("status") or {}).get("startTime")))
         return self.host.now()
 
-    def _decide_facts(self, node_ip: str) -> PodFacts:
-        is_on_host = self._object["spec"].get("hostNetwork")
-        pod_ip = node_ip if is_on_host else self.host.addresses.take(self._object)
-        return PodFacts(host_ip=node_ip, pod_ip=pod_ip, start_time=rfc3339(self._start))
-
     def publish(self) -> None:
         """Write the pod's status if it differs from the status in the API."""
         if self._is_status_frozen:
             return
+        facts = {
+            "hostIP": self._host_ip,
+            "podIP": self.pod_ip,
+            "podIPs": [{"ip": self.pod_ip}],
+            "startTime": rfc3339(self._start),
+        }
         status = pod_status(
             self._object,
-            self._facts,
+            facts,
             [container.record for container in self._inits],
             [container.record for container in self._mains],
             rfc3339(self.host.now()),

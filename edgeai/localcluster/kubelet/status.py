@@ -76,14 +76,6 @@ class ContainerRecord(
         return entry | {"started": "running" in self.state}
 
 
-class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that are fixed before a pod's containers run: addresses and start time."""
-
-    host_ip: str
-    pod_ip: str
-    start_time: str
-
-
 def waiting(reason: str, message: str = "") -> Object:
     return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
 
@@ -120,7 +112,7 @@ def terminated(
 
 def pod_status(
     pod: Object,
-    facts: PodFacts,
+    facts: Object,
     inits: Sequence[ContainerRecord],
     containers: Sequence[ContainerRecord],
     now: str,
@@ -130,6 +122,7 @@ def pod_status(
     """The whole status of a pod. Unchanged conditions keep their transition time.
 
     Args:
+        facts: the part that is fixed before containers run: addresses and start time
         is_expired: activeDeadlineSeconds has passed, so the pod fails when no container runs
     """
     policy = str(pod["spec"].get("restartPolicy", "Always"))
@@ -144,10 +137,7 @@ def pod_status(
     status: Object = {
         "phase": phase,
         "conditions": [_dated(condition, before, now) for condition in conditions],
-        "hostIP": facts.host_ip,
-        "podIP": facts.pod_ip,
-        "podIPs": [{"ip": facts.pod_ip}],
-        "startTime": facts.start_time,
+        **facts,
         "qosClass": "BestEffort",
         "containerStatuses": [record.status() for record in containers],
     }
@@ -167,7 +157,7 @@ def pod_phase(
     """
     if any(record.exit_code and not should_restart(policy, record.exit_code) for record in inits):
         return "Failed"
-    if not is_initialized(inits):
+    if any(record.exit_code != 0 for record in inits):
         return "Pending"
     if any("waiting" in record.state and not record.last_state for record in containers):
         return "Pending"
@@ -175,10 +165,6 @@ def pod_phase(
     if any(code is None or should_restart(policy, code) for code in codes):
         return "Running"
     return "Succeeded" if not any(codes) else "Failed"
-
-
-def is_initialized(inits: Sequence[ContainerRecord]) -> bool:
-    return all(record.exit_code == 0 for record in inits)
 
 
 def _conditions(

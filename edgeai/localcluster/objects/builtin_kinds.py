@@ -178,7 +178,11 @@ def _check_pod_spec(spec: Any, path: str) -> list[FieldError]:
     if not spec.get("containers"):
         return [errors.required(f"{path}.containers")]
     volumes = spec.get("volumes") or []
-    faults = _check_volumes(volumes, f"{path}.volumes")
+    faults = [
+        errors.required(f"{path}.volumes[{index}].hostPath.path")
+        for index, volume in enumerate(volumes)
+        if isinstance(volume.get("hostPath"), dict) and not volume["hostPath"].get("path")
+    ]
     mountable = {volume.get("name") for volume in volumes}
     for field in ("initContainers", "containers"):
         faults += _check_containers(spec.get(field) or [], mountable, f"{path}.{field}")
@@ -203,14 +207,6 @@ def _require_type(spec: Object, field: str, type_: type, noun: str, path: str) -
     value = spec.get(field)
     if value is not None and (not isinstance(value, type_) or isinstance(value, bool)):
         raise TypeError(f"{path}.{field} must be {noun}")
-
-
-def _check_volumes(volumes: list[Object], path: str) -> list[FieldError]:
-    return [
-        errors.required(f"{path}[{index}].hostPath.path")
-        for index, volume in enumerate(volumes)
-        if isinstance(volume.get("hostPath"), dict) and not volume["hostPath"].get("path")
-    ]
 
 
 def _check_containers(containers: list[Object], mountable: set[Any], path: str) -> list[FieldError]:

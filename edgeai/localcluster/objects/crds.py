@@ -80,16 +80,12 @@ def check(crd: Object) -> list[FieldError]:
     faults += [
         errors.required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
         for index, version in enumerate(versions)
-        if not _has_schema(version)
+        if not isinstance(schema := version["schema"].get("openAPIV3Schema"), dict)
+        or not isinstance(schema.get("properties", {}), dict)
     ]
     if not faults:
         resources(crd)
     return faults
-
-
-def _has_schema(version: Object) -> bool:
-    schema = version["schema"].get("openAPIV3Schema")
-    return isinstance(schema, dict) and isinstance(schema.get("properties", {}), dict)
 
 
 def with_defaults(spec: Object) -> Object:

@@ -223,7 +223,11 @@ def _defaulted_and_checked(
     Raises: errors.Invalid, errors.BadRequest
     """
     try:
-        object_ = _with_defaults(resource, object_)
+        if resource.schema is None:
+            object_ = builtin_kinds.with_defaults(resource, object_)
+        else:
+            pruned, _ = schemas.prune(resource.schema, object_, root=True)
+            object_ = schemas.default(resource.schema, pruned)
         faults = _check(resource, object_)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # A built-in object is not decoded into types. A value of a wrong type is found only here.
@@ -236,14 +240,6 @@ def _defaulted_and_checked(
     if resource is CUSTOMRESOURCEDEFINITIONS:
         return {**object_, "spec": crds.with_defaults(object_["spec"])}
     return object_
-
-
-def _with_defaults(resource: Resource, object_: Object) -> Object:
-    if resource.schema is None:
-        return builtin_kinds.with_defaults(resource, object_)
-    pruned, _ = schemas.prune(resource.schema, object_, root=True)
-    filled: Object = schemas.default(resource.schema, pruned)
-    return filled
 
 
 def _check(resource: Resource, object_: Object) -> list[FieldError]:

@@ -5,7 +5,6 @@ import pytest
 from edgeai.localcluster.kubelet.container import ContainerSettings, RestartBackoff
 from edgeai.localcluster.kubelet.status import (
     ContainerRecord,
-    PodFacts,
     pod_phase,
     pod_status,
     running,
@@ -53,7 +52,7 @@ def test_phase_is_that_of_kubernetes(
 
 def test_transition_times_change_with_the_condition_alone() -> None:
     pod: Object = {"spec": {"restartPolicy": "Always"}}
-    facts = PodFacts(host_ip="h", pod_ip="p", start_time=NOW)
+    facts = {"hostIP": "h", "podIP": "p", "startTime": NOW}
     main = record(running(NOW))
     pod["status"] = pod_status(pod, facts, [], [main], NOW)
     main.ready = True
