@@ -110,39 +110,23 @@ def stop(state_dir: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     record = StateDirectory(state_dir.absolute()).read_running()
     if record is None:
         return False
-    pidfd = _open(record)
-    if pidfd is None:
-        return False
-    try:
-        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        if not _wait(pidfd, timeout_s):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            _wait(pidfd, timeout_s)
-    finally:
-        os.close(pidfd)
-        _exit_status(record.pid)
-    return True
-
-
-def _open(record: ClusterProcess) -> int | None:
-    """A pidfd of the cluster's process; None if this process is gone.
-
-    The function also returns None if another process has the same pid now.
-    """
     try:
         pidfd = os.pidfd_open(record.pid)
     except ProcessLookupError:
-        return None
-    if start_ticks(record.pid) != record.start_ticks:
+        return False
+    try:
+        if start_ticks(record.pid) != record.start_ticks:
+            return False  # another process has the pid now
+        end = select.poll()
+        end.register(pidfd, select.POLLIN)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(pidfd, number)
+            if end.poll(timeout_s * 1000):
+                break
+    finally:
         os.close(pidfd)
-        return None
-    return pidfd
-
-
-def _wait(pidfd: int, timeout_s: float) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))
+    _exit_status(record.pid)
+    return True
 
 
 def _rotate_log(state: StateDirectory) -> Path:

@@ -49,7 +49,9 @@ async def run(
         execution = await target(query, command)
     except CannotExecute as error:
         await socket.prepare(request)
-        await _end(socket, _failure(str(error)))
+        text = f"error executing command in container: {error}"
+        failure = _failure(text, "InternalError", {"message": str(error)})
+        await _end(socket, failure | {"code": 500})
         return socket
     if not has_stdin:
         execution.end_stdin()
@@ -108,14 +110,9 @@ def _status(code: int) -> Object:
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     text = f"command terminated with non-zero exit code: exit status {code}"
-    return _failed(text, "NonZeroExitCode", {"reason": "ExitCode", "message": str(code)})
+    return _failure(text, "NonZeroExitCode", {"reason": "ExitCode", "message": str(code)})
 
 
-def _failure(text: str) -> Object:
-    message = f"error executing command in container: {text}"
-    return _failed(message, "InternalError", {"message": text}) | {"code": 500}
-
-
-def _failed(message: str, reason: str, cause: Object) -> Object:
+def _failure(message: str, reason: str, cause: Object) -> Object:
     head = {"metadata": {}, "status": "Failure", "message": message, "reason": reason}
     return head | {"details": {"causes": [cause]}}

@@ -18,7 +18,7 @@ from edgeai.localcluster.api.streams import stream_log, stream_watch
 from edgeai.localcluster.objects import containers, errors, patches, schemas, strategy
 from edgeai.localcluster.objects.history import Watch
 from edgeai.localcluster.objects.patches import PatchType
-from edgeai.localcluster.objects.resources import PODS, Object, Resource, ScalePaths, field_value
+from edgeai.localcluster.objects.resources import PODS, Object, Resource, field_value
 from edgeai.localcluster.objects.selectors import Selector, parse
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock
@@ -281,18 +281,19 @@ class API:
 
 def _scale_of(resource: Resource, object_: Object) -> Object:
     """The Scale object of `object_`: a few of its fields, such as replicas."""
-    paths = resource.scale or ScalePaths()
+    paths = resource.scale
+    assert paths  # else the resource has no subresource /scale
     metadata = object_["metadata"]
     fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status = {
-        "replicas": field_value(object_, paths.status_replicas) or 0,
-        "selector": _selector_text(field_value(object_, paths.selector)),
+        "replicas": field_value(object_, paths.status_replicas_path) or 0,
+        "selector": _selector_text(field_value(object_, paths.label_selector_path)),
     }
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in fields if name in metadata},
-        "spec": {"replicas": field_value(object_, paths.replicas) or 0},
+        "spec": {"replicas": field_value(object_, paths.spec_replicas_path) or 0},
         "status": {name: value for name, value in status.items() if value is not None},
     }
 
@@ -310,7 +311,8 @@ def _scaled(resource: Resource, object_: Object, scale: Any) -> Object:
         fault = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise errors.Invalid(_SCALE, object_["metadata"]["name"], [fault])
     patch: Any = replicas
-    for step in reversed((resource.scale or ScalePaths()).replicas.split(".")):
+    assert resource.scale
+    for step in reversed(resource.scale.spec_replicas_path.lstrip(".").split(".")):
         patch = {step: patch}
     metadata = scale.get("metadata")
     if isinstance(metadata, dict) and metadata.get("resourceVersion"):

@@ -22,7 +22,7 @@ _NO_PROTOBUF = (
     "the local cluster reads JSON, not protobuf: add --dry-run=client -o yaml to your"
     " kubectl create, and pipe what it prints into kubectl apply -f -"
 )
-_OWN_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_OF_NAMESPACES = ("status", "finalize")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -42,30 +42,24 @@ def target(registry: Registry, raw_path: str) -> Target:
 
     Raises: errors.NotFound when the API serves no resource of that group, version and plural
     """
-    root, *steps = [unquote(step) for step in raw_path.strip("/").split("/")]
-    if root not in ("api", "apis"):
-        raise errors.NotFound(_NO_SUCH_PATH)
-    group = steps.pop(0) if root == "apis" and steps else ""
-    version = steps.pop(0) if steps else ""
-    namespace = ""
-    if _is_in_namespace(steps):
-        namespace, steps = steps[1], steps[2:]
+    match [unquote(step) for step in raw_path.strip("/").split("/")]:
+        case ["api", version, *steps]:
+            group = ""
+        case ["apis", group, version, *steps]:
+            pass
+        case _:
+            raise errors.NotFound(_NO_SUCH_PATH)
+    match steps:
+        # namespaces/<name>/status names the namespace itself.
+        case ["namespaces", namespace, plural, *rest] if rest or plural not in _OF_NAMESPACES:
+            steps = [plural, *rest]
+        case _:
+            namespace = ""
     plural, name, subresource, *rest = [*steps, "", "", ""][: max(len(steps), 3)]
     resource = registry.find(group, version, plural)
     if resource is None or rest or (namespace and not resource.namespaced):
         raise errors.NotFound(_NO_SUCH_PATH)
     return Target(resource, namespace, name, subresource)
-
-
-def _is_in_namespace(steps: list[str]) -> bool:
-    """Whether a path names a resource in a namespace.
-
-    This is true of `namespaces/<ns>/pods`. It is false of `namespaces/<name>/status`, which names
-    the namespace itself.
-    """
-    if len(steps) < 3 or steps[0] != "namespaces":
-        return False
-    return len(steps) > 3 or steps[2] not in _OWN_NAMESPACE_SUBRESOURCES
 
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]

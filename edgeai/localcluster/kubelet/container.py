@@ -231,26 +231,29 @@ class Container:
         self._pod.publish()
 
     async def _execute(self, launch: Launch) -> None:
-        output = self._pod.open_log(self._name, self.record.next_run)
-        try:
+        with contextlib.closing(self._pod.open_log(self._name, self.record.next_run)) as output:
             process = ContainerProcess(launch, self._pod.host.reaper, output.write)
             try:
-                await self._run_process(process, launch)
+                await self._supervise(process, launch)
             finally:
                 self._process = None
                 self._cancel_kill()
                 for execution in self._executions:
                     execution.kill()
                 process.close()
-        finally:
-            output.close()
 
-    async def _run_process(self, process: ContainerProcess, launch: Launch) -> None:
-        """Record the start of the process, supervise the process, record its end."""
+    async def _supervise(self, process: ContainerProcess, launch: Launch) -> None:
+        """Record the start of the process, probe it while it runs, record its end."""
         self._process = process
         started_at = rfc3339(self._pod.host.now())
         self._record_start(process, started_at)
-        code = await self._supervise(process, launch)
+        name = f"probes of {self._name} in {self._pod.where}"
+        probing = asyncio.create_task(self._probe(process, launch), name=name)
+        try:
+            code = await process.wait()
+        finally:
+            probing.cancel()
+            await asyncio.wait([probing])
         self.record.end(
             terminated(
                 code,
@@ -282,16 +285,6 @@ class Container:
         log.info("container started", container=self._name, pod=self._pod.where, pid=process.pid)
         self._pod.normal("Started", f"Started container {self._name}")
         self._pod.publish()
-
-    async def _supervise(self, process: ContainerProcess, launch: Launch) -> int:
-        """Probe the process while it runs. Returns: the exit code."""
-        name = f"probes of {self._name} in {self._pod.where}"
-        probing = asyncio.create_task(self._probe(process, launch), name=name)
-        try:
-            return await process.wait()
-        finally:
-            probing.cancel()
-            await asyncio.wait([probing])
 
     async def _probe(self, process: ContainerProcess, launch: Launch) -> None:
         try:
@@ -346,11 +339,9 @@ class Container:
         Returns: the exit code
         """
         probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
-        process = ContainerProcess(probe, self._pod.host.reaper, lambda _: None)
-        try:
+        reaper = self._pod.host.reaper
+        with contextlib.closing(ContainerProcess(probe, reaper, lambda _: None)) as process:
             return await process.wait()
-        finally:
-            process.close()
 
     async def _back_off(self, delay_s: float) -> None:
         if delay_s <= 0:

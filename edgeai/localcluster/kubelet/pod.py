@@ -48,6 +48,7 @@ from edgeai.localcluster.network.service_proxy import host_of
 from edgeai.localcluster.objects import errors
 from edgeai.localcluster.objects.pods import is_ended
 from edgeai.localcluster.objects.resources import PODS, SECRETS, SERVICES, Object, Resource
+from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Store
 from edgeai.times import Clock, parse, rfc3339, utc_now
 
@@ -85,6 +86,8 @@ class Pod:
         node = pod["spec"]["nodeName"]
         self._events = EventRecorder(host.store, component="kubelet", host=node, now=host.now)
         self._object = pod
+        self.key = key_of(pod)
+        self.where = "{name}_{namespace}({uid})".format(**pod["metadata"])  # for logs
         self._files = PodDirectory(host.pods_directory / pod["metadata"]["uid"])
         self._start = self._find_start()
         self.pod_ip = node_ip if pod["spec"].get("hostNetwork") else host.addresses.take(pod)
@@ -100,14 +103,8 @@ class Pod:
         # A successful init container must not run again, so Always means OnFailure here.
         policy = str(pod["spec"].get("restartPolicy", "Always"))
         init_policy = "Never" if policy == "Never" else "OnFailure"
-        self._inits = self._containers("init", init_policy)
-        self._mains = self._containers("", policy)
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name of the pod."""
-        metadata = self._object["metadata"]
-        return metadata["namespace"], metadata["name"]
+        self._inits = self._containers("initContainers", init_policy)
+        self._mains = self._containers("containers", policy)
 
     @property
     def grace_s(self) -> float:
@@ -293,23 +290,16 @@ class Pod:
     def warning(self, reason: str, message: str) -> None:
         self._events.warning(self._object, reason, message)
 
-    def _containers(self, kind: str, policy: str) -> list[Container]:
-        """The pod's init containers if `kind` is "init"; its other containers if `kind` is ""."""
-        status, spec = self._object.get("status") or {}, self._object["spec"]
-        field = "initContainers" if kind else "containers"
-        statuses = {
-            record["name"]: record
-            for record in status.get("initContainerStatuses" if kind else "containerStatuses") or []
-        }
-        return [
-            Container(
-                container,
-                ContainerRecord.restored(container, statuses.get(container["name"])),
-                self,
-                policy,
-            )
-            for container in spec.get(field) or []
-        ]
+    def _containers(self, field: str, policy: str) -> list[Container]:
+        """Args: field: of the spec, initContainers or containers"""
+        status = self._object.get("status") or {}
+        entries = status.get(f"{field.removesuffix('s')}Statuses") or []
+        former = {entry["name"]: entry for entry in entries}
+        containers = []
+        for spec in self._object["spec"].get(field) or []:
+            record = ContainerRecord.restored(spec, former.get(spec["name"]))
+            containers.append(Container(spec, record, self, policy))
+        return containers
 
     def prepare(self, container: Object, command: Sequence[str] = ()) -> Launch:
         name = container["name"]
@@ -417,11 +407,6 @@ class Pod:
     def _cancel_status_timer(self) -> None:
         if self._status_timer:
             self._status_timer.cancel()
-
-    @property
-    def where(self) -> str:
-        namespace, name = self.key
-        return f"{name}_{namespace}({self._object['metadata']['uid']})"
 
 
 def log_path(directory: PodDirectory, container: str, run: int) -> Path:

@@ -310,22 +310,14 @@ def _link(container: Object, root: Path, volumes: Mapping[str, Path]) -> dict[st
         path = os.path.normpath(str(mount["mountPath"]))
         if not path.startswith("/") or path.strip("/") in ("", ".."):
             raise MountError(f'volume "{mount["name"]}": mountPath {path} must be below /')
-        link = _link_path(root, path, mounts, index=len(mounts))
+        # A symlink inside the volume of an outer mount would change that volume.
+        is_nested = any(path.startswith(outer + "/") for outer in mounts)
+        place = root / ".nested" / str(len(mounts)) if is_nested else root
+        link = place / path.lstrip("/")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(_target(mount, volumes))
         mounts["/" + path.lstrip("/")] = str(link)
     return mounts
-
-
-def _link_path(root: Path, path: str, mounts: Mapping[str, str], *, index: int) -> Path:
-    """The path of the symlink for one mount.
-
-    The symlink of a mount below another mount is in .nested. A symlink inside the outer mount would
-    change the outer volume.
-    """
-    if any(path.startswith(outer + "/") for outer in mounts):
-        root = root / ".nested" / str(index)
-    return root / path.lstrip("/")
 
 
 def _target(mount: Object, volumes: Mapping[str, Path]) -> Path:

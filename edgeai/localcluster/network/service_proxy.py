@@ -128,8 +128,6 @@ class ServiceProxy(Controller[Key]):
         self._listeners: dict[Key, dict[int, Listener]] = {}  # Service -> port -> listener
         self._cluster_ips: dict[Key, str] = {}  # Service -> cluster IP
         self._former: dict[str, Key] = {}  # cluster IP -> the last Service with this IP
-        # Why a Service has no listener; "" for a Service with listeners.
-        self._problems: dict[Key, str] = {}
 
     async def run(self) -> None:
         """Run the proxy until cancelled. Then close every connection."""
@@ -162,7 +160,6 @@ class ServiceProxy(Controller[Key]):
         if service is None:
             await self._close_all(key)
             self._release(key)
-            self._problems.pop(key, None)
             return None
         pods = self._store.list(PODS, namespace=key[0]).items
         address = self._cluster_ip(key, service)
@@ -233,24 +230,19 @@ class ServiceProxy(Controller[Key]):
         for number, listener in tuple(listeners.items()):
             if number not in ports or listener.address != address:
                 await listeners.pop(number).close()
-        failure = ""
+        is_complete = True
         for number, backends in ports.items():
             if number not in listeners:
                 try:
                     networks = self._isolation.networks_that_reach(Opening(host_of(key), number))
                     listeners[number] = await Listener.open(address, number, networks)
                 except OSError as error:
-                    failure = f"cannot listen on {address}:{number}: {error.strerror or error}"
+                    why = f"cannot listen on {address}:{number}: {error.strerror or error}"
+                    self._events.warning(service, "FailedListen", why)
+                    is_complete = False
                     continue
             listeners[number].set_backends(backends)
-        self._report(key, service, failure)
-        return LISTEN_RETRY_S if failure else None
-
-    def _report(self, key: Key, service: Object, failure: str) -> None:
-        """Write an Event when a failure begins. Write no further Event while the failure lasts."""
-        if failure and self._problems.get(key) != failure:
-            self._events.warning(service, "FailedListen", failure)
-        self._problems[key] = failure
+        return None if is_complete else LISTEN_RETRY_S
 
     async def _close_all(self, key: Key) -> None:
         for listener in self._listeners.pop(key, {}).values():

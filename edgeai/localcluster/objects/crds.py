@@ -38,22 +38,12 @@ def _resource(spec: Object, version: Object) -> Resource:
         "short_names": names.get("shortNames") or (),
         "categories": names.get("categories") or (),
         "status": "status" in subresources,
-        "scale": _scale(subresources.get("scale")),
+        "scale": subresources.get("scale"),
         "columns": version.get("additionalPrinterColumns") or (),
         "schema": version["schema"]["openAPIV3Schema"],
         "custom": True,
     }
     return msgspec.convert(fields, Resource)
-
-
-def _scale(paths: Object | None) -> Object | None:
-    if paths is None:
-        return None
-    return {
-        "replicas": paths["specReplicasPath"].lstrip("."),
-        "status_replicas": paths["statusReplicasPath"].lstrip("."),
-        "selector": paths.get("labelSelectorPath", "").lstrip("."),
-    }
 
 
 def check(crd: Object) -> list[FieldError]:

@@ -24,7 +24,6 @@ class Event(msgspec.Struct, frozen=True):
 
     type: EventType
     object: Object
-    resource_version: int
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -160,7 +159,7 @@ class Watch:
             return None
         object_ = msgspec.json.decode(record.body)
         object_["apiVersion"] = self._resource.group_version
-        return Event(type_, object_, record.resource_version)
+        return Event(type_, object_)
 
     def __aiter__(self) -> Self:
         return self

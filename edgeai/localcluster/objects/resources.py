@@ -17,9 +17,9 @@ def key(object_: Object) -> Key:
 
 
 def field_value(object_: Object, path: str) -> Any:
-    """The value at a dotted path; None if the object has none."""
+    """The value at a dotted path, with or without a dot before it; None if there is none."""
     value: Any = object_
-    for step in path.split("."):
+    for step in path.lstrip(".").split("."):
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
@@ -57,12 +57,12 @@ class Column(msgspec.Struct, frozen=True, rename="camel"):
     priority: int = 0
 
 
-class ScalePaths(msgspec.Struct, frozen=True):
+class ScalePaths(msgspec.Struct, frozen=True, rename="camel"):
     """Dotted paths of the fields that the subresource /scale shows."""
 
-    replicas: str = "spec.replicas"
-    status_replicas: str = "status.replicas"
-    selector: str = ""
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -183,7 +183,7 @@ DEPLOYMENTS = _builtin(
     "apps/v1/deployments",
     "Deployment",
     "deploy",
-    scale=ScalePaths(selector="spec.selector"),
+    scale=ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector"),
     **_ALL,
 )
 LEASES = _builtin("coordination.k8s.io/v1/leases", "Lease")

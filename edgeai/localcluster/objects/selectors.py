@@ -39,11 +39,6 @@ class Requirement(msgspec.Struct, frozen=True):
     values: frozenset[str] | None = None
     negated: bool = False
 
-    @classmethod
-    def equals(cls, key: str, value: str) -> "Requirement":
-        """The value of `key` is `value`."""
-        return cls(key, frozenset({value}))
-
     def matches(self, labels: Mapping[str, str]) -> bool:
         if self.values is None:
             return (self.key in labels) is not self.negated
@@ -95,7 +90,8 @@ def from_label_selector(selector: Object | None) -> tuple[Requirement, ...] | No
     if selector is None:
         return None
     requirements = [
-        Requirement.equals(key, value) for key, value in (selector.get("matchLabels") or {}).items()
+        Requirement(key, frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
     ]
     return tuple(
         requirements + [_expression(term) for term in selector.get("matchExpressions") or []]

@@ -333,10 +333,7 @@ class Store:
         initial: list[Event] = []
         if since is None:
             page = self.list(resource, namespace=namespace, selector=selector)
-            initial = [
-                Event("ADDED", object_, int(object_["metadata"]["resourceVersion"]))
-                for object_ in page.items
-            ]
+            initial = [Event("ADDED", object_) for object_ in page.items]
             since = self._version
         else:
             self._check_future(since)

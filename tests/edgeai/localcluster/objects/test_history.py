@@ -111,7 +111,7 @@ STEPS = st.lists(
 )
 
 
-IS_RED = Requirement.equals("color", "red")
+IS_RED = Requirement("color", frozenset({"red"}))
 SELECTORS = [
     EVERYTHING,
     Selector(labels=(IS_RED,)),
