@@ -102,23 +102,12 @@ def _operations(resource: Resource) -> Object:
     """The paths of one resource. Clients read the kind and the allowed parameters here."""
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"/{_path(resource)}{scope}/{resource.plural}"
-    return {
-        collection: {"post": _operation(resource, "post")},
-        f"{collection}/{{name}}": {
-            "put": _operation(resource, "put"),
-            "patch": _operation(resource, "patch"),
-        },
-    }
-
-
-def _operation(resource: Resource, action: str) -> Object:
-    reference = {"$ref": f"#/components/schemas/{_name(resource)}"}
-    content = {"application/json": {"schema": reference}}
-    return {
-        "operationId": f"{action}{resource.kind}{resource.version}{resource.group}",
+    operation = {
         "parameters": _WRITE_PARAMETERS,
-        "requestBody": {"content": content},
-        "responses": {"200": {"description": "OK", "content": content}},
-        "x-kubernetes-action": action,
+        "responses": {"200": {"description": "OK"}},
         "x-kubernetes-group-version-kind": resource.group_version_kind,
+    }
+    return {
+        collection: {"post": operation},
+        f"{collection}/{{name}}": {"put": operation, "patch": operation},
     }
