@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from edgeai.kube.patches import merged
-from edgeai.localcluster.objects.selectors import parse_labels
+from edgeai.localcluster.objects.selectors import parse_requirements
 from edgeai.times import rfc3339
 from tests.simulation.world import VirtualTime
 
@@ -297,7 +297,7 @@ def labels_of(object_: Object) -> Labels:
 
 
 def selector(text: str) -> Callable[[Labels], bool]:
-    requirements = parse_labels(text)
+    requirements = parse_requirements("label", text)
     return lambda labels: all(each.matches(labels) for each in requirements)
 
 

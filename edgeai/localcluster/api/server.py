@@ -119,7 +119,12 @@ class Server:
             await self._receive(request)
             if request.method == "POST" and path in _REVIEWS:
                 return await self._reviewed(request, path)
-            return await self._routed(request, path)
+            document = self._document(request, path.strip("/").split("/"))
+            if document is None:
+                return await self.api.handle(request, path)
+            if request.method not in ("GET", "HEAD"):
+                raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
+            return document
         except errors.APIError as error:
             refusal = error
         except web.HTTPRequestEntityTooLarge:
@@ -173,13 +178,6 @@ class Server:
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(errors="surrogateescape"), self._token)
-
-    async def _routed(self, request: web.Request, path: str) -> web.StreamResponse:
-        if (document := self._document(request, path.strip("/").split("/"))) is None:
-            return await self.api.handle(request, path)
-        if request.method not in ("GET", "HEAD"):
-            raise errors.MethodNotAllowed(f"{request.method} is not supported on {path}")
-        return document
 
     def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
         """The answer to a request for health, version, discovery or OpenAPI.

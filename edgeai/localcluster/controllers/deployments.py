@@ -14,7 +14,7 @@ from edgeai import times
 from edgeai.localcluster.objects.metadata import SUFFIX_ALPHABET
 from edgeai.localcluster.objects.pods import is_ended, is_ready
 from edgeai.localcluster.objects.resources import DEPLOYMENTS, Object
-from edgeai.localcluster.objects.selectors import from_label_selector
+from edgeai.localcluster.objects.selectors import is_label_match
 
 HASH_LABEL = "pod-template-hash"
 
@@ -200,8 +200,7 @@ def is_matched(deployment: Object, pod: Object) -> bool:
     Raises: errors.BadRequest for a malformed selector
     """
     labels = pod["metadata"].get("labels") or {}
-    rules = from_label_selector(deployment["spec"]["selector"]) or ()
-    return bool(hash_of(pod)) and all(rule.matches(labels) for rule in rules)
+    return bool(hash_of(pod)) and is_label_match(deployment["spec"]["selector"], labels)
 
 
 def owner_reference(deployment: Object) -> Object:

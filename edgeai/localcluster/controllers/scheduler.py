@@ -13,7 +13,7 @@ from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.objects.resources import NODES, PODS, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
-from edgeai.localcluster.objects.selectors import from_label_selector
+from edgeai.localcluster.objects.selectors import is_label_match
 from edgeai.localcluster.objects.store import Change, Store
 from edgeai.times import Clock, rfc3339, utc_now
 
@@ -74,16 +74,8 @@ def _is_selected(spec: Object, node: Object) -> bool:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return True
-    return any(_matches(term, labels) for term in required.get("nodeSelectorTerms") or [])
-
-
-def _matches(term: Object, labels: dict[str, str]) -> bool:
-    """Whether a term of a node affinity matches the labels of a node.
-
-    As in Kubernetes, a term without expressions matches no node.
-    """
-    rules = from_label_selector(term)
-    return bool(rules) and all(rule.matches(labels) for rule in rules or ())
+    # As in Kubernetes, a term without expressions matches no node.
+    return any(is_label_match(term, labels) for term in required.get("nodeSelectorTerms") or [])
 
 
 def _labels(node: Object) -> dict[str, str]:

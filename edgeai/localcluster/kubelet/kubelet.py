@@ -89,7 +89,9 @@ class Kubelet(Controller[Key]):
         if uid in self._pods:
             self._observe(pod)
         elif "deletionTimestamp" in pod["metadata"]:
-            self._delete(key, uid)
+            # No process of the pod is left.
+            self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
+            log.info("pod deleted", pod="/".join(key))
         elif not is_ended(pod):
             self._admit(pod)
 
@@ -118,11 +120,6 @@ class Kubelet(Controller[Key]):
         if not self._stopping:
             pod.release()
             self._add(pod.key)  # _reconcile deletes the pod from the API
-
-    def _delete(self, key: Key, uid: str) -> None:
-        """Delete a pod, which has no process any more, from the API."""
-        self._store.delete(PODS, *key, uid=uid, grace_period_s=0)
-        log.info("pod deleted", pod="/".join(key))
 
     # What clients ask for
 

@@ -265,16 +265,12 @@ def _check_texts(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
     """The path of a program. Raises: ContainerStartError when the machine has no such program"""
-    if "/" in command:
-        path = os.path.join(cwd, command)
-        program = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
-    else:
-        program = shutil.which(command, path=env.get("PATH", os.defpath))
+    is_path = "/" in command
+    searched = cwd if is_path else env.get("PATH", os.defpath)
+    program = shutil.which(os.path.join(cwd, command) if is_path else command, path=searched)
     if program is None:
-        raise ContainerStartError(
-            f"{command!r} is not an executable file on this machine (searched: "
-            f"{env.get('PATH', os.defpath) if '/' not in command else cwd})"
-        )
+        problem = f"is not an executable file on this machine (searched: {searched})"
+        raise ContainerStartError(f"{command!r} {problem}")
     return program
 
 

@@ -24,7 +24,7 @@ from edgeai.localcluster.objects.resources import (
     Object,
     Resource,
 )
-from edgeai.localcluster.objects.selectors import from_label_selector
+from edgeai.localcluster.objects.selectors import is_label_match
 
 DEFAULT_GRACE_S = 30
 _POD_DEFAULTS: Object = {
@@ -283,8 +283,7 @@ def _check_deployment(spec: Any) -> list[FieldError]:
 def _check_selector(spec: Object) -> list[FieldError]:
     faults = [] if spec.get("selector") else [errors.required("spec.selector")]
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    rules = from_label_selector(spec.get("selector"))
-    if not rules or not all(rule.matches(labels) for rule in rules):
+    if not is_label_match(spec.get("selector"), labels):
         why = "`selector` does not match template `labels`"
         faults.append(errors.invalid("spec.template.metadata.labels", labels, why))
     return faults

@@ -81,21 +81,17 @@ def _selectable_field(object_: Object, path: str) -> str:
     return "" if value is None else str(value)
 
 
-def from_label_selector(selector: Object | None) -> tuple[Requirement, ...] | None:
-    """The requirements of a LabelSelector object (matchLabels, matchExpressions).
+def is_label_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector object (matchLabels, matchExpressions) has requirements and the
+    labels meet all of them.
 
-    Returns: None for a missing selector, which selects nothing.
     Raises: errors.BadRequest for an unknown operator.
     """
-    if selector is None:
-        return None
-    requirements = [
-        Requirement(key, frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    return tuple(
-        requirements + [_expression(term) for term in selector.get("matchExpressions") or []]
-    )
+    selector = selector or {}
+    exact = (selector.get("matchLabels") or {}).items()
+    requirements = [Requirement(key, frozenset({value})) for key, value in exact]
+    requirements += [_expression(term) for term in selector.get("matchExpressions") or []]
+    return bool(requirements) and all(rule.matches(labels) for rule in requirements)
 
 
 def _expression(term: Object) -> Requirement:
