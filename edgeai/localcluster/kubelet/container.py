@@ -23,7 +23,6 @@ from edgeai.localcluster.kubelet.launch import (
     Launch,
     pull_error,
 )
-from edgeai.localcluster.kubelet.logs import LOG_LIMIT_BYTES
 from edgeai.localcluster.kubelet.process import ContainerExecution, ContainerProcess
 from edgeai.localcluster.kubelet.status import (
     LOST_EXIT_CODE,
@@ -90,8 +89,6 @@ class ContainerSettings(msgspec.Struct, frozen=True):
     """Longest wait. Each further wait is twice the previous wait, up to this limit."""
     restart_reset_s: float = 600.0
     """Length of a run after which the next restart counts as the first restart again."""
-    log_limit_bytes: int = LOG_LIMIT_BYTES
-    """Largest size of a log file. Each run keeps two log files, so it needs twice this size."""
 
 
 class RestartBackoff:

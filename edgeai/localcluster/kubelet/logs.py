@@ -23,6 +23,7 @@ log = get_logger(__name__)
 
 LINE_LIMIT_BYTES: Final = 16 << 10
 LOG_LIMIT_BYTES: Final = 10 << 20
+"""Each run keeps two files of this size at most."""
 
 
 class LogWriter:

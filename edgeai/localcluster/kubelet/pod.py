@@ -354,8 +354,7 @@ class Pod:
         old = log_path(self._files, container, run - 2)
         for file in (old, rotated(old)):
             file.unlink(missing_ok=True)
-        writer = LogWriter(path, limit_bytes=self.host.settings.log_limit_bytes)
-        self._writers[container] = writer
+        writer = self._writers[container] = LogWriter(path)
         return writer
 
     # The status of the pod
