@@ -19,7 +19,7 @@ from common.settings import Env
 from common.tasks import TaskGroup
 from edgeai.errors import SettingsError
 from edgeai.localcluster.api.server import Server, serve
-from edgeai.localcluster.controllers.deployment_controller import DeploymentController
+from edgeai.localcluster.controllers.deployments import DeploymentController
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.controllers.scheduler import Scheduler
 from edgeai.localcluster.errors import ClusterError, StateError

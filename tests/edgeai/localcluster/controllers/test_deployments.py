@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeai.localcluster.controllers.deployment_controller import DeploymentController
 from edgeai.localcluster.controllers.deployments import (
     HASH_LABEL,
     SURGE,
+    DeploymentController,
     deployment_status,
     new_pod,
     plan,
