@@ -76,10 +76,13 @@ class LogWriter:
     def since(self, position: int) -> bytes:
         """What the run has written after its first `position` bytes, as far as it is kept."""
         ahead = position - self._first_byte
-        kept = rotated(self.path).read_bytes()[ahead:] if ahead < 0 else b""
-        with contextlib.suppress(FileNotFoundError), open(self.path, "rb") as file:
-            file.seek(max(ahead, 0))
-            kept += file.read()
+        kept = b""
+        with contextlib.suppress(FileNotFoundError):  # the pod may be gone
+            if ahead < 0:
+                kept = rotated(self.path).read_bytes()[ahead:]
+            with open(self.path, "rb") as file:
+                file.seek(max(ahead, 0))
+                kept += file.read()
         return kept
 
     def _append(self, entries: list[tuple[bytes, bytes]]) -> None:

@@ -7,7 +7,7 @@ pods that a Service selects, one has the address of the Service. No proxy listen
 a process of the pod may listen on every address (0.0.0.0). For such processes a port of a headless
 Service can have a port of this machine that no other process uses.
 
-The kubelets take the addresses of their pods here, and read the addresses of headless Services. The
+The kubelet takes the addresses of its pods here, and reads the addresses of headless Services. The
 module follows the store and never writes to it. Nothing is kept over a restart of the cluster,
 which ends all processes; a Service then has the address of its pod again.
 """
