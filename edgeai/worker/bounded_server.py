@@ -14,7 +14,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Self, cast
 
 import msgspec
@@ -252,30 +252,38 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
 
     def read_request_body(self) -> bytes:
         """Raises: RequestRefused, OSError (TimeoutError: the client is too slow)"""
-        self.begin_request_body()
-        return self.read_request_bytes(self.unread_bytes)
+        self.begin_request_body(self.server.limits.max_request_bytes)
+        body = self.rfile.read(self.unread_bytes)
+        self._note_read(len(body), self.unread_bytes)
+        return body
 
-    def begin_request_body(self) -> None:
+    def begin_request_body(self, limit: int) -> None:
         """Set `unread_bytes` to the length of the body. Raises: RequestRefused"""
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not length:
             raise RequestRefused(411, "send the body with a Content-Length", is_last=True)
         if not length.isascii() or not length.isdigit() or len(length) > 18:
             raise RequestRefused(400, f"Content-Length is {length[:40]!r}", is_last=True)
-        limit = self.server.limits.max_request_bytes
         if int(length) > limit:
             raise RequestRefused(413, f"body of {length} bytes, limit {limit}", is_last=True)
         self.unread_bytes = int(length)
 
-    def read_request_bytes(self, count: int) -> bytes:
-        """The next bytes of the body, at most `unread_bytes`. Raises: OSError"""
-        part = self.rfile.read(count)
-        if len(part) < count:
+    def read_request_into(self, buffer: memoryview) -> int:
+        """Fill `buffer` with the next bytes of the body. Returns: how many, fewer only at its end
+
+        Raises: OSError
+        """
+        wanted = min(len(buffer), self.unread_bytes)
+        count = cast(io.BufferedReader, self.rfile).readinto(buffer[:wanted])
+        self._note_read(count, wanted)
+        return count
+
+    def _note_read(self, count: int, wanted: int) -> None:
+        if count < wanted:
             raise ConnectionError("the request's body was cut short")
         self.unread_bytes -= count
         if not self.unread_bytes:
             self.server.set_stage(self.connection, Stage.ANSWERING)
-        return part
 
     def refuse(self, refusal: RequestRefused) -> None:
         is_last = refusal.is_last or self.unread_bytes > 0
@@ -285,21 +293,32 @@ class BoundedHandler(http.server.BaseHTTPRequestHandler):
         if is_last:
             self._drain()
 
-    def reply(self, status: int, body: bytes | Sequence[bytes], content_type: str) -> None:
-        parts = [body] if isinstance(body, bytes) else body
+    def reply(self, status: int, body: bytes, content_type: str) -> None:
+        self._reply_head(status, content_type, "Content-Length", str(len(body)))
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def reply_in_chunks(self, parts: Iterable[bytes | memoryview], content_type: str) -> None:
+        """Answer 200 with parts that are made while they are sent, none of them empty."""
+        self._reply_head(200, content_type, "Transfer-Encoding", "chunked")
+        for part in parts:
+            self.wfile.write(b"%x\r\n" % len(part))
+            self.wfile.write(part)
+            self.wfile.write(b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
+
+    def _reply_head(self, status: int, content_type: str, framing: str, value: str) -> None:
         self.connection.deadline = Deadline(self.server.limits.write_timeout_s)
         self.close_connection = self.close_connection or self.server.is_stopping
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(sum(map(len, parts))))
+        self.send_header(framing, value)
         if status == 503:
             self.send_header("Retry-After", "1")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        for part in parts:
-            self.wfile.write(part)
-        self.wfile.flush()
 
     def handle_expect_100(self) -> bool:
         is_expected = super().handle_expect_100()

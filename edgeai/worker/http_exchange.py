@@ -11,7 +11,7 @@ import enum
 import http.client
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -43,8 +43,11 @@ class ExchangeError(Exception):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
-    body: bytes = b""
+    body: bytes | Sequence[bytes | memoryview] = b""
+    """Several parts are sent one after the other, and not copied."""
     headers: Mapping[str, str] = {}
+    receive: Callable[[http.client.HTTPResponse], None] | None = None
+    """Reads the body of an answer 200 while it comes; the Response has none then."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -167,11 +170,18 @@ class _Connection(http.client.HTTPConnection):
         return self._socket.received_bytes if self._socket is not None else 0
 
     def _request(self, request: Request, max_response_bytes: int) -> tuple[Response, bool]:
-        self.request(request.method, request.path, body=request.body, headers=dict(request.headers))
+        headers = dict(request.headers)
+        if not isinstance(request.body, bytes):
+            headers["Content-Length"] = str(sum(map(len, request.body)))
+        self.request(request.method, request.path, body=request.body, headers=headers)
         self._is_sent = True
         with self.getresponse() as answer:
-            body = read_body(answer, max_response_bytes)
-            is_kept = not answer.will_close
+            if request.receive is not None and answer.status == 200:
+                request.receive(answer)
+                body, rest = b"", answer.read(1)
+            else:
+                body, rest = read_body(answer, max_response_bytes), b""
+            is_kept = not (answer.will_close or rest)
             response = Response(
                 answer.status, body, retry_after_s(answer.headers.get("Retry-After"))
             )

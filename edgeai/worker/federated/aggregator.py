@@ -4,13 +4,14 @@ The Aggregator is thread-safe. A refusal raises Refused, with the HTTP status an
 participant. A refusal never harms the round.
 """
 
+import contextlib
 import functools
+import itertools
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -156,18 +157,34 @@ class Aggregator:
 
     def model_piece(self, round_: int, piece: int) -> bytes:
         """One encoded piece of the model. Raises: Refused"""
+        return b"".join(self._piece_of(round_, piece))
+
+    def model_pieces(self, round_: int, pieces: range) -> Iterator[tuple[bytes, Data]]:
+        """Checksum and content of these pieces, up to the end of the model or of the round.
+
+        Raises: Refused if there is not one of them
+        """
+        first = [self._piece_of(round_, piece) for piece in pieces[:1]]
+        return itertools.chain(first, self._rest(round_, pieces[1:]))
+
+    def _rest(self, round_: int, pieces: range) -> Iterator[tuple[bytes, Data]]:
+        with contextlib.suppress(Refused):
+            for piece in pieces:
+                yield self._piece_of(round_, piece)
+
+    def _piece_of(self, round_: int, piece: int) -> tuple[bytes, Data]:
         with self._refusing():
             if round_ != self._store.state.round:
                 raise RoundOver(f"round {round_} is over")
-            data = self._pieces(round_, piece)
-        if not data:
+            checksum, content = self._pieces(round_, piece)
+        if not content:
             raise Refused(404, f"the model has no piece {piece}")
-        return data
+        return checksum, content
 
-    def _packed_piece(self, _round: int, piece: int) -> bytes:
-        """b"": there is none. Raises: OSError"""
+    def _packed_piece(self, _round: int, piece: int) -> tuple[bytes, Data]:
+        """Without content: there is none. Raises: OSError"""
         data = self._store.model_piece(piece)
-        return protocol.packed(data, self._store.state.encoding) if data else b""
+        return protocol.packed_parts(data, self._store.state.encoding) if data else (b"", b"")
 
     def offer(self, name: str, round_: int, checksum: str) -> int:
         """The number of stored pieces of the update with this checksum. Raises: Refused"""
@@ -186,6 +203,8 @@ class Aggregator:
         encoding, numbers = self._store.state.encoding, self._store.numbers
         with self._refusing(), self._checking:
             count = protocol.numbers_of(piece, numbers)
+            if not count:
+                raise Damaged(f"the update has no piece {piece}")
             data = protocol.unpacked(body, numbers=count, encoding=encoding)
             part = protocol.from_wire(data, encoding)
             start = piece * protocol.PIECE_NUMBERS
@@ -373,7 +392,7 @@ class Aggregator:
             metrics={key: _mean(key, commits, weights) for key in keys},
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
         try:
             yield

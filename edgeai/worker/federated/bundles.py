@@ -1,6 +1,6 @@
 """Bundles: several pieces in one request, and how many of them.
 
-A trainer sends and fetches bundles, so that it waits less often for an answer. A receiver needs
+A trainer sends and fetches bundles, so that it waits for bytes and not for answers. Both sides need
 memory for one piece at a time. In a bundle, 4 bytes with the piece's length precede each piece.
 """
 
@@ -9,7 +9,9 @@ from typing import Final
 
 from edgeai.worker.federated.protocol import MAX_PACKED_BYTES, Damaged, Data
 
-MAX_PIECES: Final = 4  # in one bundle; more of them are no quicker, and take memory
+MAX_PIECES: Final = 64  # in one bundle: a second of a line with 0.5 Gbit/s
+MAX_COPIES: Final = 4  # pieces of a bundle that a sender encodes in its memory
+MAX_BYTES: Final = MAX_PIECES * (4 + MAX_PACKED_BYTES)
 QUICK_S: Final = 2.0  # after a quicker request, the next one has twice the pieces
 MAX_ALONE: Final = 64
 SLOW_S: Final = 8.0  # after a slower request, the next one has half the pieces
@@ -45,35 +47,23 @@ class Pace:
         self._alone_after_failure = min(2 * self._alone_after_failure, MAX_ALONE)
 
 
-def joined(packed_pieces: Iterable[bytes]) -> list[bytes]:
-    """The parts of a bundle, not copied."""
-    return [part for piece in packed_pieces for part in (_length_of(piece), piece)]
+def joined(pieces: Iterable[tuple[bytes, Data]]) -> Iterator[Data]:
+    """The parts of a bundle, not copied. Args: pieces: checksum and content of each packed piece"""
+    for checksum, content in pieces:
+        size = len(checksum) + len(content)
+        yield size.to_bytes(_LENGTH_BYTES, "big") + checksum
+        yield content
 
 
-def _length_of(piece: bytes) -> bytes:
-    return len(piece).to_bytes(_LENGTH_BYTES, "big")
+def split(read_into: Callable[[memoryview], int]) -> Iterator[memoryview]:
+    """The packed pieces of a bundle. They share a buffer: each is valid until the next one.
 
-
-def split(length: int, reader: Callable[[int], Data]) -> Iterator[Data]:
-    """The packed pieces of a bundle with `length` bytes. `reader` gives a number of the next bytes.
-
-    Raises: Damaged, the errors of `reader`
+    Args: read_into: fills a buffer; returns fewer bytes than it has only at the end of the bundle
+    Raises: Damaged, the errors of `read_into`
     """
-    while length:
-        size = int.from_bytes(reader(min(length, _LENGTH_BYTES)), "big")
-        length -= _LENGTH_BYTES + size
-        if length < 0 or size > MAX_PACKED_BYTES:
+    buffer = memoryview(bytearray(MAX_PACKED_BYTES))
+    while count := read_into(buffer[:_LENGTH_BYTES]):
+        size = int.from_bytes(buffer[:_LENGTH_BYTES], "big")
+        if count < _LENGTH_BYTES or size > MAX_PACKED_BYTES or read_into(buffer[:size]) < size:
             raise Damaged(f"a piece of {size} bytes in a bundle that has less: it was cut")
-        yield reader(size)
-
-
-def split_bytes(bundle: bytes) -> Iterator[Data]:
-    """The packed pieces of a whole bundle, not copied. Raises: Damaged"""
-    rest = memoryview(bundle)
-
-    def read(count: int) -> Data:
-        nonlocal rest
-        part, rest = rest[:count], rest[count:]
-        return part
-
-    return split(len(bundle), read)
+        yield buffer[:size]

@@ -9,11 +9,12 @@ because another process has taken the name.
 
 import contextlib
 import functools
+import http.client
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -191,10 +192,12 @@ class AggregatorClient:
         path, total = self._update(round_), protocol.pieces(len(vector))
         piece = self._offer(path, checksum, resends)
         while piece < total:
-            count = self._upload_pace.pieces(min(self._max_pieces, total - piece))
+            most = self._max_pieces if encoding == Encoding() else bundles.MAX_COPIES
+            count = self._upload_pace.pieces(min(most, self._max_pieces, total - piece))
             start, end = (index * protocol.PIECE_NUMBERS for index in (piece, piece + count))
             parts = protocol.wire_parts(vector[start:end], encoding)
-            if self._send_pieces(path, piece, [protocol.packed(part, encoding) for part in parts]):
+            packed = [protocol.packed_parts(part, encoding) for part in parts]
+            if self._send_pieces(path, piece, packed):
                 piece += count
             else:  # a part of the bundle may have arrived
                 piece = self._offer(path, checksum, resends)
@@ -208,18 +211,20 @@ class AggregatorClient:
         resends.note_progress(progress.pieces)
         return progress.pieces
 
-    def _send_pieces(self, path: str, first: int, pieces: list[bytes]) -> bool:
+    def _send_pieces(self, path: str, first: int, pieces: list[tuple[bytes, Data]]) -> bool:
         """Returns: False after a bundle that failed: then the next piece travels alone"""
         began_s = time.monotonic()
         if len(pieces) == 1:
-            self._call("PUT", f"{path}/{first}", pieces[0])
+            self._call("PUT", f"{path}/{first}", b"".join(pieces[0]))
         else:
-            body = b"".join(bundles.joined(pieces))
-            if self._bundle("PUT", f"{path}/{first}-{first + len(pieces) - 1}", body) is None:
+            body = list(bundles.joined(pieces))
+            # A bundle is never sent again: a piece that travels alone finds out what is wrong.
+            answer, _ = self._exchange("PUT", f"{path}/{first}-{first + len(pieces) - 1}", body)
+            if answer is None or answer.status != 200:
                 self._upload_pace.note_failure()
                 return False
         self._upload_pace.note_success(time.monotonic() - began_s)
-        self.sent_bytes += sum(map(len, pieces))
+        self.sent_bytes += sum(len(part) for piece in pieces for part in piece)
         return True
 
     def _fetch_pieces(self, round_: int, vector: Vector, first: int, count: int) -> int:
@@ -229,16 +234,26 @@ class AggregatorClient:
         if count == 1:
             self._unpack(self._call("GET", path), vector, first)
         else:
-            body, count = self._bundle("GET", f"{path}-{first + count - 1}") or b"", 0
-            with contextlib.suppress(Damaged):
-                for packed in bundles.split_bytes(body):
-                    self._unpack(packed, vector, first + count)
-                    count += 1
+            count = self._fetch_bundle(f"{path}-{first + count - 1}", vector, first, count)
             if not count:
                 self._fetching.note_failure()
                 return 0
         self._fetching.note_success(time.monotonic() - began_s)
         return count
+
+    def _fetch_bundle(self, path: str, vector: Vector, first: int, count: int) -> int:
+        """Returns: how many pieces came, each of which is in `vector`"""
+        came = 0
+
+        def receive(answer: http.client.HTTPResponse) -> None:
+            nonlocal came
+            for _, packed in zip(range(count), bundles.split(answer.readinto), strict=False):
+                self._unpack(packed, vector, first + came)
+                came += 1
+
+        with contextlib.suppress(Damaged):  # what came before the damage is whole
+            self._exchange("GET", path, receive=receive)
+        return came
 
     def _unpack(self, packed: Data, vector: Vector, piece: int) -> None:
         """Write a packed piece of the model into `vector`. Raises: Damaged"""
@@ -247,14 +262,6 @@ class AggregatorClient:
         count = protocol.numbers_of(piece, len(vector))
         data = protocol.unpacked(packed, numbers=count, encoding=encoding)
         vector[start : start + count] = protocol.from_wire(data, encoding)
-
-    def _bundle(self, method: str, path: str, body: bytes = b"") -> bytes | None:
-        """The answer; None if the bundle failed.
-
-        A bundle is never sent again: a piece that travels alone finds out what is wrong.
-        """
-        response, _ = self._exchange(method, path, body)
-        return response.body if response is not None and response.status == 200 else None
 
     def _resending(self, attempt: Callable[[], T], resends: "_Resends") -> T:
         """Run `attempt` again after damage. Raises: FederationError, the errors of `attempt`"""
@@ -301,10 +308,18 @@ class AggregatorClient:
                 raise FederationError(f"{self._where}: closed")
 
     def _exchange(
-        self, method: str, path: str, body: bytes = b"", *, timeout_s: float = REQUEST_TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        body: bytes | Sequence[Data] = b"",
+        *,
+        receive: Callable[[http.client.HTTPResponse], None] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> tuple[Response | None, str]:
         """Returns: the answer or None, and a text that says what is wrong."""
-        request = Request(method=method, path=path, body=body, headers=self._headers)
+        request = Request(
+            method=method, path=path, body=body, headers=self._headers, receive=receive
+        )
         try:
             response = self._peer.exchange(request, Deadline(timeout_s))
         except ExchangeError as error:

@@ -28,6 +28,7 @@ A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers; the last piece may 
 numbers are little-endian and have the aggregator's precision. They are compressed if the
 aggregator's Welcome says so. A bundle has at most as many pieces as `max_pieces` of the
 Welcome; the Welcome of an earlier release has no such field, and its aggregator takes pieces only.
+A bundle of the model may have fewer pieces than the path says.
 An Offer contains the SHA-256 of the whole vector in this precision. The same Offer again continues
 an upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has no model,
 one participant sends the weights with which all participants start.
@@ -175,8 +176,13 @@ def from_wire(data: Data, encoding: Encoding) -> Vector:
 
 def packed(data: Data, encoding: Encoding) -> bytes:
     """Encode one piece: checksum and numbers, compressed if `encoding` says so."""
+    return b"".join(packed_parts(data, encoding))
+
+
+def packed_parts(data: Data, encoding: Encoding) -> tuple[bytes, Data]:
+    """Checksum and content of a packed piece. Without compression the content is `data` itself."""
     body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
-    return b"".join((zlib.crc32(data).to_bytes(CRC_BYTES, "big"), body))
+    return zlib.crc32(data).to_bytes(CRC_BYTES, "big"), body
 
 
 def unpacked(body: Data, *, numbers: int, encoding: Encoding) -> Data:

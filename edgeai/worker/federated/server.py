@@ -223,7 +223,11 @@ class _Handler(BoundedHandler):
     def _answer(self) -> None:
         try:
             self._authenticate()
-            self.reply(200, self._route(*self._body()), MSGPACK)
+            answer = self._route(*self._body())
+            if isinstance(answer, bytes):
+                self.reply(200, answer, MSGPACK)
+            else:
+                self.reply_in_chunks(answer, MSGPACK)
         except Refused as refusal:
             self.refuse(RequestRefused(refusal.status, refusal.problem))
         except WeightsError as error:
@@ -246,7 +250,7 @@ class _Handler(BoundedHandler):
     def _sender(self) -> str:
         return self.headers.get(protocol.PARTICIPANT_HEADER, "")
 
-    def _route(self, body: bytes, pieces: Iterator[Data]) -> bytes | list[bytes]:
+    def _route(self, body: bytes, pieces: Iterator[Data]) -> bytes | Iterator[Data]:
         url = self._url()
         for method, pattern, answer in _ROUTES:
             match = pattern.fullmatch(url.path)
@@ -263,8 +267,8 @@ class _Handler(BoundedHandler):
     def _body(self) -> tuple[bytes, Iterator[Data]]:
         """The body, and its pieces. Those of a bundle are read one by one, when they are wanted."""
         if self.command == "PUT" and _BUNDLE.search(self.path):
-            self.begin_request_body()
-            return b"", bundles.split(self.unread_bytes, self.read_request_bytes)
+            self.begin_request_body(bundles.MAX_BYTES)
+            return b"", bundles.split(self.read_request_into)
         body = self.read_request_body() if self.command in ("POST", "PUT") else b""
         return body, iter((body,))
 
@@ -343,10 +347,9 @@ def _model(aggregator: Aggregator, call: _Call) -> bytes:
     return aggregator.model_piece(call.round, call.piece)
 
 
-def _bundle(aggregator: Aggregator, call: _Call) -> list[bytes]:
+def _bundle(aggregator: Aggregator, call: _Call) -> Iterator[Data]:
     end = min(call.last + 1, call.piece + bundles.MAX_PIECES)
-    pieces = range(call.piece, end)
-    return bundles.joined(aggregator.model_piece(call.round, piece) for piece in pieces)
+    return bundles.joined(aggregator.model_pieces(call.round, range(call.piece, end)))
 
 
 def _offer(aggregator: Aggregator, call: _Call) -> bytes:
@@ -371,7 +374,7 @@ _MODEL: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/model/(?P<piece>{_NUMBER})"
 _LAST: Final = rf"-(?P<last>{_NUMBER})"
 _UPDATE: Final = rf"/v1/rounds/(?P<round>{_NUMBER})/updates/(?P<name>[^/]+)"
 _BUNDLE: Final = re.compile(f"/{_NUMBER}{_LAST}$")
-_Answer = Callable[[Aggregator, _Call], bytes | list[bytes]]
+_Answer = Callable[[Aggregator, _Call], bytes | Iterator[Data]]
 _ROUTES: Final[list[tuple[str, re.Pattern[str], _Answer]]] = [
     ("POST", re.compile(_PARTICIPANT), _join),
     ("POST", re.compile(f"{_PARTICIPANT}/beat"), _beat),

@@ -1,7 +1,10 @@
 """Several pieces in one request: when they travel so, and what a failure costs."""
 
+import http.client
+import io
 import logging
 import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from edgeai.worker.errors import FederationError
 from edgeai.worker.federated import bundles, protocol
 from edgeai.worker.federated.bundles import MAX_PIECES, QUICK_S, SLOW_S, Pace
 from edgeai.worker.federated.client import AggregatorClient
@@ -43,6 +47,14 @@ def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
     made.close()
 
 
+def split(bundle: bytes) -> list[bytes]:
+    return [bytes(piece) for piece in bundles.split(io.BytesIO(bundle).readinto)]
+
+
+def joined(pieces: list[bytes]) -> bytes:
+    return b"".join(bundles.joined((piece[:4], piece[4:]) for piece in pieces))
+
+
 def numbers(size: int = SIZE) -> Vector:
     """Each piece has other numbers."""
     return (np.arange(size) // 1000 % 1009).astype(np.float32)
@@ -59,10 +71,12 @@ def sent_by(aggregator: ScriptedAggregator, client: AggregatorClient) -> list[st
 
 def test_quick_requests_have_more_pieces_and_slow_ones_fewer() -> None:
     pace, seen = Pace(), []
-    for seconds in (0.1, 0.1, 0.1, QUICK_S, SLOW_S, SLOW_S + 1, SLOW_S + 1, SLOW_S + 1, 0.1):
+    slow = [SLOW_S + 1] * 7
+    for seconds in (*[0.1] * 7, QUICK_S, SLOW_S, *slow, 0.1):
         pace.note_success(seconds)
         seen.append(pace.pieces(100))
-    assert seen == [2, 4, 4, 4, 4, 2, 1, 1, 2]
+    assert MAX_PIECES == 64
+    assert seen == [2, 4, 8, 16, 32, 64, 64, 64, 64, 32, 16, 8, 4, 2, 1, 1, 2]
     assert pace.pieces(1) == 1
 
 
@@ -82,8 +96,9 @@ def test_an_update_begins_with_a_piece_and_goes_on_with_bundles(
 ) -> None:
     assert sent_by(aggregator, client) == ["POST ", "PUT /0", "PUT /1-2", "PUT /3-6", "PUT /7-9"]
     bodies = [asked.body for asked in aggregator.asked if asked.what == f"PUT {UPDATE}/7-9"]
-    packed = list(bundles.split_bytes(bodies[0]))
-    assert protocol.unpacked(packed[2], numbers=5, encoding=PLAIN) == numbers()[-5:].tobytes()
+    assert protocol.unpacked(split(bodies[0])[2], numbers=5, encoding=PLAIN) == (
+        numbers()[-5:].tobytes()
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,13 +212,13 @@ def test_what_is_whole_in_a_damaged_bundle_of_the_model_is_kept(
         first, _, last = asked.what.rpartition("/")[2].partition("-")
         if not last:
             return 200, parts[int(first)]
-        return 200, b"".join(bundles.joined(parts[int(first) : int(last) + 1]))[:-1]
+        return 200, joined(parts[int(first) : int(last) + 1])[:-1]
 
     aggregator.script = script
     client.join(layout(SIZE))
     assert np.array_equal(client.fetch(1, SIZE), numbers())
     fetched = [a.what.rpartition("/")[2] for a in aggregator.asked if "/model/" in a.what]
-    assert fetched[:5] == ["0", "1-2", "2-5", "5-8", "8-9"]
+    assert fetched[:4] == ["0", "1-2", "2-5", "5-9"]
 
 
 @pytest.mark.parametrize("bundle", [b"", b"\0\0", b"\0\0\0\5abcd"], ids=["none", "head", "piece"])
@@ -226,7 +241,7 @@ def test_a_bundle_without_a_whole_piece_is_fetched_as_pieces(
 
 def under_way(federation: Federation, pieces: list[bytes]) -> bytes:
     """The head and the body of a request with these pieces of participant a's update."""
-    body = b"".join(bundles.joined(pieces))
+    body = joined(pieces)
     path = f"{UPDATE}/0-{len(pieces) - 1}"
     return f"PUT {path} HTTP/1.1\r\n{head('a')}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -295,22 +310,38 @@ def test_numbers_that_cannot_be_compressed_are_no_longer_than_a_piece_can_be() -
     assert 4 * protocol.PIECE_NUMBERS < longest <= protocol.MAX_PACKED_BYTES
 
 
-@pytest.mark.parametrize("last", ["0", "999999999"])
-def test_a_bundle_of_the_model_is_no_longer_than_a_bundle_can_be(
-    federation: MakeFederation, last: str
+@pytest.mark.parametrize(("last", "pieces"), [("0", 0), ("2", 2), ("999999999", PIECES - 1)])
+def test_a_bundle_of_the_model_ends_with_the_model(
+    federation: MakeFederation, last: str, pieces: int
 ) -> None:
     made = offered(federation)[0]
     answer = made.ask("GET", f"/v1/rounds/1/model/1-{last}").body
-    assert len(list(bundles.split_bytes(answer))) == (MAX_PIECES if last != "0" else 0)
+    assert len(split(answer)) == pieces
+
+
+def test_a_bundle_of_the_model_is_no_longer_than_a_bundle_can_be(
+    federation: MakeFederation,
+) -> None:
+    made = federation(settings=settings(1))
+    size = (MAX_PIECES + 1) * protocol.PIECE_NUMBERS
+    client = AggregatorClient(made.server.address, name="a", secret=own("a"))
+    client.join(layout(size))
+    client.send(0, numbers(size), commit=Commit("", 1))
+    client.close(will_return=True)
+    path = f"/v1/rounds/1/model/0-{MAX_PIECES}"
+    with socket.create_connection(made.server.address, PATIENCE_S) as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\n{head('a')}\r\n".encode())
+        answer = http.client.HTTPResponse(line)
+        answer.begin()
+        assert sum(1 for _ in bundles.split(answer.readinto)) == MAX_PIECES
 
 
 def test_a_bundle_that_ends_in_a_piece_is_damaged() -> None:
-    whole = b"".join(bundles.joined([b"abc", b"de"]))
-    got: list[Any] = list(bundles.split_bytes(whole))
-    assert got == [b"abc", b"de"]
-    for cut in (1, 3, 5, 8):
+    whole = joined([b"abcd", b"efghi"])
+    assert split(whole) == [b"abcd", b"efghi"]
+    for cut in (1, 4, 6, 10):
         with pytest.raises(Damaged, match="it was cut"):
-            list(bundles.split_bytes(whole[:-cut]))
+            split(whole[:-cut])
 
 
 def test_a_bundle_of_another_participant_is_refused(federation: MakeFederation) -> None:
@@ -320,3 +351,110 @@ def test_a_bundle_of_another_participant_is_refused(federation: MakeFederation) 
     answer = refused(made, request)
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert answer.count(b"HTTP/1.1") == 1
+
+
+# ---- limits -------------------------------------------------------------------------------------
+
+
+def test_a_bundle_takes_the_memory_of_pieces(federation: MakeFederation) -> None:
+    """Of both sides together, with the eight pieces of the model that the aggregator keeps."""
+    made = federation(settings=settings(1))
+    size = MAX_PIECES * protocol.PIECE_NUMBERS
+    client, sent = AggregatorClient(made.server.address, name="a", secret=own("a")), numbers(size)
+    client.join(layout(size))
+    tracemalloc.start()
+    try:
+        client.send(0, sent, commit=Commit("", 1))
+        _, peak_of_upload = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        fetched = client.fetch(1, size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        client.close()
+    assert np.array_equal(fetched, sent)
+    piece = 4 * protocol.PIECE_NUMBERS
+    assert peak_of_upload < 8 * piece
+    assert peak - fetched.nbytes < 16 * piece
+
+
+@pytest.mark.parametrize("most", [0, -3, 2**62])
+def test_a_number_of_pieces_that_is_none_is_kept_within_limits(
+    aggregator: ScriptedAggregator, client: AggregatorClient, most: int
+) -> None:
+    aggregator.welcome = Welcome(PLAIN, beat_s=3600.0, max_pieces=most)
+    sent = sent_by(aggregator, client)
+    assert sent[2] == ("PUT /1" if most < 1 else "PUT /1-2")
+
+
+@pytest.mark.parametrize("most", [4.5, "4", None])
+def test_a_number_of_pieces_of_another_type_ends_the_join(
+    aggregator: ScriptedAggregator, client: AggregatorClient, most: Any
+) -> None:
+    welcome = {**msgspec.to_builtins(aggregator.welcome), "max_pieces": most}
+    aggregator.script = lambda asked: (
+        (200, msgspec.msgpack.encode(welcome)) if asked.what == JOIN else None
+    )
+    with pytest.raises(FederationError, match=r"malformed Welcome: .*max_pieces"):
+        client.join(layout(SIZE))
+
+
+def test_an_aggregator_that_sends_pieces_without_end_is_heard_to_the_end_of_the_bundle(
+    aggregator: ScriptedAggregator, client: AggregatorClient
+) -> None:
+    """Beyond the model, a piece without numbers has the right checksum."""
+    parts = [protocol.packed(part, PLAIN) for part in protocol.wire_parts(numbers(), PLAIN)]
+
+    def script(asked: Asked) -> Answer | None:
+        if "/model/" not in asked.what:
+            return None
+        first, _, last = asked.what.rpartition("/")[2].partition("-")
+        pieces = [*parts[int(first) :], *[bytes(4)] * 1000]
+        return 200, joined(pieces) if last else parts[int(first)]
+
+    aggregator.script = script
+    client.join(layout(SIZE))
+    assert np.array_equal(client.fetch(1, SIZE), numbers())
+    fetched = [a.what.rpartition("/")[2] for a in aggregator.asked if "/model/" in a.what]
+    assert fetched == ["0", "1-2", "3-6", "7-9"]
+
+
+def test_a_round_that_closes_ends_a_bundle_of_its_model_with_a_piece(
+    federation: MakeFederation,
+) -> None:
+    """The reader then asks for the next piece, and hears that the round is over."""
+    made = federation(settings=settings(2, min_participants=1, deadline_s=0.1))
+    size = MAX_PIECES * protocol.PIECE_NUMBERS
+    clients = [AggregatorClient(made.server.address, name=name, secret=own(name)) for name in "ab"]
+    for each in clients:
+        each.join(layout(size))
+    clients[0].send(0, numbers(size), commit=Commit("", 1))
+    request = f"GET /v1/rounds/1/model/0-{MAX_PIECES - 1} HTTP/1.1\r\n{head('b')}\r\n"
+    with socket.create_connection(made.server.address, PATIENCE_S) as line:
+        line.sendall(request.encode())
+        answer = http.client.HTTPResponse(line)
+        answer.begin()
+        pieces = bundles.split(answer.readinto)
+        next(pieces)  # the lines between hold some more
+        clients[0].send(1, numbers(size), commit=Commit("", 1))
+        eventually("round 2", lambda: clients[0].next_round().round == 2)
+        assert 1 < 1 + sum(1 for _ in pieces) < MAX_PIECES
+    for each in clients:
+        each.close()
+
+
+def test_a_bundle_beyond_the_limit_is_refused_before_it_is_read(
+    federation: MakeFederation,
+) -> None:
+    made = begun(federation(settings=settings(2)), "a")
+    request = f"PUT {UPDATE}/0-63 HTTP/1.1\r\n{head('a')}Content-Length: {bundles.MAX_BYTES + 1}"
+    answer = refused(made, f"{request}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_pieces_beyond_the_end_of_an_update_are_refused(federation: MakeFederation) -> None:
+    made, pieces, arrived = offered(federation)
+    answer = refused(made, under_way(made, [*pieces, bytes(4), bytes(4)]))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert f"no piece {PIECES}".encode() in answer
+    assert arrived() == PIECES
