@@ -22,13 +22,20 @@ from edgeai.worker.federated import bundles, protocol
 from edgeai.worker.federated import layout as layouts
 from edgeai.worker.federated.aggregations import Aggregation
 from edgeai.worker.federated.participants import Participants
-from edgeai.worker.federated.protocol import Commit, Damaged, Data, Join, RoundState, Welcome
+from edgeai.worker.federated.protocol import (
+    Commit,
+    Damaged,
+    Data,
+    Join,
+    Offer,
+    RoundState,
+    Welcome,
+)
 from edgeai.worker.federated.rounds import FIRST, SEED, Rounds, RoundSettings
 from edgeai.worker.federated.store import NotFinite, RoundOver, RoundStore
 
 log = logging.getLogger(__name__)
 
-MAX_NUMBERS: Final = 2**31
 MAX_CHECKED: Final = 4  # pieces at a time: checking one takes several times its bytes
 RECENT_PIECES: Final = 8  # kept encoded: trainers fetch a model side by side
 MAX_DISPLACED: Final = 4096  # displaced processes that the aggregator remembers
@@ -102,7 +109,7 @@ class Aggregator:
         if not self._participants.may_join(name):
             raise Refused(403, f"the job has no training worker {name}")
         with self._refusing():
-            layouts.check(join.layout, max_numbers=MAX_NUMBERS)
+            layouts.check(join.layout, max_numbers=protocol.MAX_NUMBERS)
             with self._taking_part:
                 with self._change:
                     self._require_current(name, join.instance)
@@ -114,7 +121,7 @@ class Aggregator:
                 self._store.add_recipient(name)
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         beat_s = self._settings.gone_after_s / BEATS
-        return Welcome(self._store.state.encoding, beat_s, bundles.MAX_PIECES)
+        return Welcome(self._store.state.encoding, beat_s, bundles.MAX_PIECES, takes_crcs=True)
 
     def require_joined(self, instance: str, *, name: str) -> None:
         """Raises: Refused if the process `instance` of `name` has not joined, or was displaced
@@ -184,10 +191,12 @@ class Aggregator:
     def _packed_piece(self, _round: int, piece: int) -> tuple[bytes, Data]:
         """Without content: there is none. Raises: OSError"""
         data = self._store.model_piece(piece)
-        return protocol.packed_parts(data, self._store.state.encoding) if data else (b"", b"")
+        if not data:
+            return b"", b""
+        return protocol.crc(data), protocol.content(data, self._store.state.encoding)
 
-    def offer(self, name: str, round_: int, checksum: str) -> int:
-        """The number of stored pieces of the update with this checksum. Raises: Refused"""
+    def offer(self, name: str, round_: int, offer: Offer) -> int:
+        """The number of stored pieces of the update that is offered. Raises: Refused"""
         with self._refusing():
             if round_ == SEED:
                 self._adopt_seed()  # an earlier attempt may have failed on a full disk
@@ -195,7 +204,7 @@ class Aggregator:
                 self._require_joined(name)
                 if round_ == SEED and self._rounds.seeder(time.monotonic()) != name:
                     raise RoundOver("another participant gives the first weights")
-            return self._store.offer(round_, name, checksum)
+            return self._store.offer(round_, name, offer)
 
     def receive(self, name: str, round_: int, piece: int, body: Data) -> None:
         """Raises: Refused"""
@@ -209,7 +218,7 @@ class Aggregator:
             part = protocol.from_wire(data, encoding)
             start = piece * protocol.PIECE_NUMBERS
             layouts.check_finite(part, start, self._store.state.layout)
-            self._store.write_piece(round_, name, piece, data)
+            self._store.write_piece(round_, name, piece, data, bytes(body[: protocol.CRC_BYTES]))
 
     def commit(self, name: str, round_: int, commit: Commit) -> None:
         """Raises: Refused"""

@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -93,6 +93,7 @@ class AggregatorClient:
         self._layout = Layout(())
         self._encoding = Encoding()
         self._max_pieces = 1  # in one request, as the aggregator says
+        self._takes_crcs = False  # the aggregator
         self._fetching, self._upload_pace = bundles.Pace(), bundles.Pace()
         self._logged_problem = ""  # the last logged problem, "" when the aggregator answers
         self._outages = 0
@@ -130,6 +131,7 @@ class AggregatorClient:
     def _welcome(self, body: bytes) -> None:
         welcome = self._decoded(body, Welcome)
         self._encoding, self._max_pieces = welcome.encoding, welcome.max_pieces
+        self._takes_crcs = welcome.takes_crcs
         self._heartbeat.set_period(welcome.beat_s)
 
     def _beat(self) -> None:
@@ -188,30 +190,30 @@ class AggregatorClient:
     def _send(self, round_: int, vector: Vector, commit: Commit, resends: "_Resends") -> None:
         encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
-        checksum = protocol.digest(protocol.wire_parts(vector, encoding))
+        parts = protocol.wire_parts(vector, encoding)
+        offer = protocol.offer_of(parts, takes_crcs=self._takes_crcs)
         path, total = self._update(round_), protocol.pieces(len(vector))
-        piece = self._offer(path, checksum, resends)
+        piece = self._offer(path, offer, resends)
         while piece < total:
             most = self._max_pieces if encoding == Encoding() else bundles.MAX_COPIES
             count = self._upload_pace.pieces(min(most, self._max_pieces, total - piece))
             start, end = (index * protocol.PIECE_NUMBERS for index in (piece, piece + count))
             parts = protocol.wire_parts(vector[start:end], encoding)
-            packed = [protocol.packed_parts(part, encoding) for part in parts]
-            if self._send_pieces(path, piece, packed):
+            if self._send_pieces(path, piece, _packed(parts, piece, offer, encoding)):
                 piece += count
             else:  # a part of the bundle may have arrived
-                piece = self._offer(path, checksum, resends)
-        whole = msgspec.structs.replace(commit, checksum=checksum)
+                piece = self._offer(path, offer, resends)
+        whole = msgspec.structs.replace(commit, checksum=offer.checksum)
         self._call("POST", f"{path}/commit", protocol.encode(whole))
 
-    def _offer(self, path: str, checksum: str, resends: "_Resends") -> int:
+    def _offer(self, path: str, offer: Offer, resends: "_Resends") -> int:
         """The number of pieces that the aggregator has already."""
-        body = self._call("POST", path, protocol.encode(Offer(checksum)))
+        body = self._call("POST", path, protocol.encode(offer))
         progress = self._decoded(body, Received)
         resends.note_progress(progress.pieces)
         return progress.pieces
 
-    def _send_pieces(self, path: str, first: int, pieces: list[tuple[bytes, Data]]) -> bool:
+    def _send_pieces(self, path: str, first: int, pieces: Sequence[tuple[bytes, Data]]) -> bool:
         """Returns: False after a bundle that failed: then the next piece travels alone"""
         began_s = time.monotonic()
         if len(pieces) == 1:
@@ -345,6 +347,19 @@ class AggregatorClient:
         elif self._logged_problem and not problem:
             log.info("the %s answers again", self._where)
         self._logged_problem = problem
+
+
+def _packed(
+    parts: Iterable[Data], first: int, offer: Offer, encoding: Encoding
+) -> list[tuple[bytes, Data]]:
+    """Checksum and content of these pieces of the update that is offered."""
+    return [
+        (
+            protocol.crc_of(piece, offer.crcs) or protocol.crc(part),
+            protocol.content(part, encoding),
+        )
+        for piece, part in enumerate(parts, first)
+    ]
 
 
 class _Resends:

@@ -29,8 +29,9 @@ numbers are little-endian and have the aggregator's precision. They are compress
 aggregator's Welcome says so. A bundle has at most as many pieces as `max_pieces` of the
 Welcome; the Welcome of an earlier release has no such field, and its aggregator takes pieces only.
 A bundle of the model may have fewer pieces than the path says.
-An Offer contains the SHA-256 of the whole vector in this precision. The same Offer again continues
-an upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has no model,
+An Offer contains the CRC-32 of each piece if the Welcome has `takes_crcs`; to an earlier release it
+contains the SHA-256 of the whole vector in this precision. The same Offer again continues an
+upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has no model,
 one participant sends the weights with which all participants start.
 """
 
@@ -51,7 +52,9 @@ PARTICIPANT_HEADER: Final = "Edgeai-Participant"
 PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: the largest upload in one request
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64
+MAX_NUMBERS: Final = 2**31  # of a vector
 CRC_BYTES: Final = 4
+MAX_CRCS_BYTES: Final = CRC_BYTES * (MAX_NUMBERS // PIECE_NUMBERS)
 # zlib makes numbers that it cannot compress longer, by less than a thousandth.
 MAX_PACKED_BYTES: Final = CRC_BYTES + 4 * PIECE_NUMBERS + 4 * PIECE_NUMBERS // 1000
 
@@ -91,6 +94,8 @@ class Welcome(msgspec.Struct, frozen=True):
     """Period of the beats. A participant that is silent for three periods counts as gone."""
     max_pieces: int = 1
     """Most pieces in one bundle. 1: the aggregator takes no bundles."""
+    takes_crcs: bool = False
+    """Whether an Offer may have `crcs`."""
 
 
 class RoundState(msgspec.Struct, frozen=True):
@@ -103,7 +108,11 @@ class RoundState(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
+    """`checksum` is the SHA-256 of `crcs`, or of the vector where there are none."""
+
     checksum: Text
+    crcs: Annotated[bytes, msgspec.Meta(max_length=MAX_CRCS_BYTES)] = b""
+    """The CRC-32 of each piece, one after the other."""
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -176,23 +185,30 @@ def from_wire(data: Data, encoding: Encoding) -> Vector:
 
 def packed(data: Data, encoding: Encoding) -> bytes:
     """Encode one piece: checksum and numbers, compressed if `encoding` says so."""
-    return b"".join(packed_parts(data, encoding))
+    return crc(data) + content(data, encoding)
 
 
-def packed_parts(data: Data, encoding: Encoding) -> tuple[bytes, Data]:
-    """Checksum and content of a packed piece. Without compression the content is `data` itself."""
-    body = zlib.compress(data, 1) if encoding.compression == "zlib" else data
-    return zlib.crc32(data).to_bytes(CRC_BYTES, "big"), body
+def content(data: Data, encoding: Encoding) -> Data:
+    """What follows the checksum in a packed piece. Without compression this is `data` itself."""
+    return zlib.compress(data, 1) if encoding.compression == "zlib" else data
+
+
+def crc(data: Data) -> bytes:
+    return zlib.crc32(data).to_bytes(CRC_BYTES, "big")
+
+
+def crc_of(piece: int, crcs: bytes) -> bytes:
+    return crcs[CRC_BYTES * piece : CRC_BYTES * (piece + 1)]
 
 
 def unpacked(body: Data, *, numbers: int, encoding: Encoding) -> Data:
     """The content of a packed piece. Raises: Damaged for a wrong length or checksum"""
     size = numbers * itemsize(encoding)
-    content = memoryview(body)[CRC_BYTES:]
-    data = _inflated(content, size) if encoding.compression == "zlib" else content
+    rest = memoryview(body)[CRC_BYTES:]
+    data = _inflated(rest, size) if encoding.compression == "zlib" else rest
     if len(data) != size:
         raise Damaged(f"a piece of {len(data)} bytes, expected {size}: it was cut")
-    if zlib.crc32(data).to_bytes(CRC_BYTES, "big") != body[:CRC_BYTES]:
+    if crc(data) != body[:CRC_BYTES]:
         raise Damaged("the piece's checksum is another one: it was damaged on the way")
     return data
 
@@ -206,6 +222,24 @@ def _inflated(body: Data, size: int) -> bytes:
     if not inflater.eof and len(data) <= size:
         raise Damaged("a piece that cannot be decompressed: it was cut")
     return data
+
+
+def offer_of(parts: Iterator[Data], *, takes_crcs: bool) -> Offer:
+    """The Offer of an update with these pieces."""
+    if not takes_crcs:
+        return Offer(digest(parts))
+    crcs = b"".join(map(crc, parts))
+    return Offer(digest(iter((crcs,))), crcs)
+
+
+def check_offer(offer: Offer, numbers: int) -> None:
+    """Raises: Damaged for an Offer that an update of `numbers` numbers cannot have"""
+    if not offer.crcs:
+        return
+    if len(offer.crcs) != CRC_BYTES * pieces(numbers):
+        raise Damaged(f"an offer with {len(offer.crcs)} bytes for {pieces(numbers)} pieces")
+    if digest(iter((offer.crcs,))) != offer.checksum:
+        raise Damaged("the offer's checksum is another one: it was damaged on the way")
 
 
 def digest(parts: Iterator[Data]) -> str:

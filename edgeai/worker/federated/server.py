@@ -354,7 +354,7 @@ def _bundle(aggregator: Aggregator, call: _Call) -> Iterator[Data]:
 
 def _offer(aggregator: Aggregator, call: _Call) -> bytes:
     offer = protocol.decode(call.body, Offer)
-    return protocol.encode(Received(aggregator.offer(call.name, call.round, offer.checksum)))
+    return protocol.encode(Received(aggregator.offer(call.name, call.round, offer)))
 
 
 def _update(aggregator: Aggregator, call: _Call) -> bytes:

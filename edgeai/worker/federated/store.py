@@ -3,16 +3,18 @@
     state.msgpack             FederationState: the round, and its files; replaced as a whole
     model-R                   the model that round R starts from, float32
     memory-R                  what the aggregation keeps between rounds, float32
-    updates-R/NAME.part       the received pieces of an update
-    updates-R/NAME.offer      the checksum of this update
+    updates-R/NAME.part       the received pieces of an update, and then what a file had before
+    updates-R/NAME.offer      the checksum of this update, if its pieces have none of their own
     updates-R/NAME.update     a whole update with the right checksum
     updates-R/NAME.commit     Commit of this update; with this file the update counts
 
-A concluded federation keeps state.msgpack only.
+A concluded federation keeps state.msgpack only. An update is written over that of the round before:
+otherwise the system frees as much memory and as many blocks in each round, and finds new ones.
 
 The aggregator calls the store. The store handles slices, and has no whole vector in memory.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -32,7 +34,7 @@ from edgeai.worker.errors import AggregationError, WeightsError
 from edgeai.worker.federated import files, protocol, vectors
 from edgeai.worker.federated.aggregations import Aggregation, Slice
 from edgeai.worker.federated.layout import Layout, Vector
-from edgeai.worker.federated.protocol import Commit, Damaged, Data, Encoding
+from edgeai.worker.federated.protocol import Commit, Damaged, Data, Encoding, Offer
 from edgeai.worker.federated.rounds import FIRST, SEED
 
 MAX_NAMED: Final = 5  # limit for names of participants in an error
@@ -54,6 +56,13 @@ class FederationState(msgspec.Struct, frozen=True, kw_only=True):
     """After the last round: participants that have not fetched the result yet."""
     is_concluded: bool = False
     """The result is saved, and no participant waits for it."""
+
+
+class Upload(msgspec.Struct):
+    """An update that arrives. `pieces`: how many of it are in its file."""
+
+    offer: Offer
+    pieces: int
 
 
 class RoundOver(Exception):
@@ -80,6 +89,8 @@ class RoundStore:
         self._lock = threading.Lock()  # held to change the round, or to accept a piece
         self._part_locks = tuple(threading.Lock() for _ in range(PART_LOCKS))
         self._is_closed = False
+        # By round and participant, as offered to this process.
+        self._uploads: dict[tuple[int, str], Upload] = {}
         self.state = self._load(encoding)
         self._remove_leftovers()
 
@@ -94,6 +105,7 @@ class RoundStore:
         with self._lock:
             if self.state.round == SEED and not self.commits() and self.state.layout != layout:
                 shutil.rmtree(self._updates(), ignore_errors=True)
+                self._uploads.clear()
                 self._save(msgspec.structs.replace(self.state, layout=layout))
 
     def seed(self, vector: Vector, layout: Layout) -> None:
@@ -124,38 +136,73 @@ class RoundStore:
 
     # ---- updates --------------------------------------------------------------------------------
 
-    def offer(self, round_: int, name: str, checksum: str) -> int:
-        """Begin an update, or go on. Returns: its stored pieces. Raises: RoundOver, OSError"""
-        with self._part_lock(name), self._lock:
-            if self._has(round_, name, checksum):
-                return protocol.pieces(self.numbers)
-            self._require(round_, name)
-            part, offer = self._files(name, "part", "offer")
-            if not part.exists() or not offer.exists() or offer.read_text() != checksum:
-                part.parent.mkdir(exist_ok=True)
-                part.write_bytes(b"")
-                # Not synced: without it, or with a part of it, the update begins again.
-                offer.write_text(checksum)
-            return self._cut_to_whole_pieces(part)
+    def offer(self, round_: int, name: str, offer: Offer) -> int:
+        """Begin an update, or go on. Returns: its stored pieces.
 
-    def write_piece(self, round_: int, name: str, piece: int, data: Data) -> None:
+        Raises: RoundOver, OSError; Damaged for an offer that an update here cannot have
+        """
+        protocol.check_offer(offer, self.numbers)
+        with self._part_lock(name):
+            with self._lock:
+                if self._has(round_, name, offer.checksum):
+                    return protocol.pieces(self.numbers)
+                self._require(round_, name)
+                part, checksum = self._files(name, "part", "offer")
+            upload = self._upload(round_, name, part)
+            if upload is None or upload.offer != offer:
+                part.parent.mkdir(exist_ok=True)
+                stored = self._stored_with_crcs if offer.crcs else self._stored
+                upload = Upload(offer, stored(offer, part, checksum))
+                self._uploads[round_, name] = upload
+            return upload.pieces
+
+    def _upload(self, round_: int, name: str, part: Path) -> Upload | None:
+        """None: there is no offer, or its file has gone."""
+        return self._uploads.get((round_, name)) if part.exists() else None
+
+    def _stored_with_crcs(self, offer: Offer, part: Path, checksum: Path) -> int:
+        """The number of pieces in the file that the offer has, too, up to the first other one."""
+        checksum.unlink(missing_ok=True)
+        with part.open("a+b") as file:
+            if file.tell() > self._update_bytes():
+                file.truncate(self._update_bytes())
+            file.seek(0)
+            for piece in range(protocol.pieces(self.numbers)):
+                data = file.read(self._piece_bytes())
+                if protocol.crc(data) != protocol.crc_of(piece, offer.crcs):
+                    return piece
+        return protocol.pieces(self.numbers)
+
+    def _stored(self, offer: Offer, part: Path, checksum: Path) -> int:
+        """The number of pieces in the file, if they are of the same offer."""
+        is_same = checksum.exists() and checksum.read_text() == offer.checksum
+        if not part.exists() or not is_same:
+            part.write_bytes(b"")
+            # Not synced: without it, or with a part of it, the update begins again.
+            checksum.write_text(offer.checksum)
+        return self._cut_to_whole_pieces(part)
+
+    def write_piece(self, round_: int, name: str, piece: int, data: Data, crc: bytes = b"") -> None:
         """Write the next piece of an update, unless the piece is stored already.
 
-        Raises: RoundOver; Damaged if an earlier piece is missing; OSError
+        Args: crc: of `data`; an offer without checksums of pieces needs none
+        Raises: RoundOver; Damaged if an earlier piece is missing, or the offer has another; OSError
         """
-        start = piece * self._piece_bytes()
         with self._part_lock(name):
             with self._lock:
                 self._require(round_, name)
                 (part,) = self._files(name, "part")
-                size = part.stat().st_size if part.exists() else -1
-            if size < start:
+            upload = self._upload(round_, name, part)
+            if upload is None or piece > upload.pieces:
                 raise Damaged(f"piece {piece} is not the next one: make an offer first")
-            if size >= start + len(data):
+            if upload.offer.crcs and protocol.crc_of(piece, upload.offer.crcs) != crc:
+                raise Damaged(f"piece {piece} is not that of the offer: make an offer first")
+            if piece < upload.pieces:
                 return
             with part.open("r+b") as file:
-                file.seek(start)  # overwrites an incomplete piece that a full disk left
+                file.seek(piece * self._piece_bytes())
                 file.write(data)
+            upload.pieces += 1
 
     def _part_lock(self, name: str) -> threading.Lock:
         """Held while the update of the participant is written, and taken before `_lock`: an offer
@@ -170,24 +217,27 @@ class RoundStore:
             if self._has(round_, name, commit.checksum):
                 return  # a participant that got no answer repeats its request
             self._require(round_, name)
-            part = self._offered(name, commit.checksum).open("rb") if has_update else None
-        if part is not None:
-            self._check_whole(part, commit.checksum)  # not in the lock, because it takes long
+            part, record, update = self._files(name, "part", "commit", "update")
+            upload = self._offered(round_, name, commit) if has_update else None
+            file = part.open("rb") if upload is not None else None
+        if upload is not None and file is not None:
+            self._check_whole(file, upload)  # not in the lock, because it takes long
         with self._lock:
             if self._has(round_, name, commit.checksum):
                 return  # a repeated request has completed this update
             self._require(round_, name)
             self._updates().mkdir(exist_ok=True)
-            record, update = self._files(name, "commit", "update")
-            if part is not None:
-                self._offered(name, commit.checksum).rename(update)
+            if upload is not None:
+                if self._offered(round_, name, commit) is not upload:
+                    raise Damaged("another update was offered meanwhile: make an offer first")
+                part.rename(update)
             files.replace(record, msgspec.msgpack.encode(commit))
 
-    def _offered(self, name: str, checksum: str) -> Path:
-        part, offer = self._files(name, "part", "offer")
-        if not part.exists() or not offer.exists() or offer.read_text() != checksum:
+    def _offered(self, round_: int, name: str, commit: Commit) -> Upload:
+        upload = self._upload(round_, name, *self._files(name, "part"))
+        if upload is None or upload.offer.checksum != commit.checksum:
             raise Damaged("there is no such update to commit: make an offer first")
-        return part
+        return upload
 
     def commits(self) -> dict[str, Commit]:
         """By participant, in the order of their names. Raises: OSError"""
@@ -371,6 +421,7 @@ class RoundStore:
         recipients: Iterable[str] = (),
     ) -> None:
         with self._lock:
+            updates = self._updates().glob("*.update")
             next_ = msgspec.structs.replace(
                 self.state,
                 round=round_,
@@ -379,8 +430,18 @@ class RoundStore:
                 recipients=tuple(recipients) if is_last else (),
             )
             self._save(next_)
+            self._uploads.clear()
             self._is_closed = False
+            if not is_last:
+                self._reuse(list(updates))
         self._remove_leftovers()
+
+    def _reuse(self, updates: Sequence[Path]) -> None:
+        """Give these files to the updates of this round."""
+        with contextlib.suppress(OSError):  # then this round makes files of its own
+            for update in updates:
+                self._updates().mkdir(exist_ok=True)
+                update.rename(*self._files(update.stem, "part"))
 
     def _remove_leftovers(self) -> None:
         """Remove the store's own files that the state does not name, and no other files."""
@@ -430,16 +491,18 @@ class RoundStore:
         os.truncate(part, whole * self._piece_bytes())
         return whole
 
-    def _check_whole(self, part: BufferedReader, checksum: str) -> None:
-        with part:
-            size, expected = os.fstat(part.fileno()).st_size, self._update_bytes()
+    def _check_whole(self, file: BufferedReader, upload: Upload) -> None:
+        """Check that the update has come, and make it durable. Raises: Damaged, OSError"""
+        with file:
+            arrived, expected = upload.pieces * self._piece_bytes(), self._update_bytes()
+            size = min(arrived, os.fstat(file.fileno()).st_size)
             if size != expected:
                 raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
-            digest = protocol.digest_of_file(part)
-            if digest != checksum:
-                Path(part.name).unlink(missing_ok=True)
+            offer = upload.offer
+            if not offer.crcs and protocol.digest_of_file(file) != offer.checksum:
+                upload.pieces = 0
                 raise Damaged("the update's checksum is not the one that was offered: begin anew")
-            os.fsync(part.fileno())
+            os.fsync(file.fileno())
 
     def _read_updates(
         self, updates: Sequence[BinaryIO], start: int, count: int

@@ -15,7 +15,7 @@ from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import FedAvg
 from edgeai.worker.federated.aggregator import Aggregator, Refused, RoundResult
 from edgeai.worker.federated.layout import Layout, TensorLayout, Weights
-from edgeai.worker.federated.protocol import Commit, Join
+from edgeai.worker.federated.protocol import Commit, Join, Offer
 from edgeai.worker.federated.rounds import FIRST, SEED
 from edgeai.worker.federated.store import RoundStore
 from tests.edgeai.worker.federated.conftest import is_waiting, running
@@ -42,7 +42,7 @@ def send(
 ) -> None:
     update = vector(value, NUMBERS)
     checksum = protocol.digest(protocol.wire_parts(update, PLAIN))
-    aggregator.offer(name, round_, checksum)
+    aggregator.offer(name, round_, Offer(checksum))
     piece = protocol.packed(protocol.to_wire(update, PLAIN), PLAIN)
     aggregator.receive(name, round_, 0, piece)
     aggregator.commit(name, round_, Commit(checksum, 1, said))

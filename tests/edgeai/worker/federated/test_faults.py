@@ -178,7 +178,7 @@ UPDATE = "/v1/rounds/0/updates/bad"
 NONSENSE: list[tuple[str, str, bytes, int, str]] = [
     ("PUT", f"{UPDATE}/0", PIECE[:-3], 400, "a piece of 9 bytes, expected 12: it was cut"),
     ("PUT", f"{UPDATE}/0", PIECE[:-1] + b"\1", 400, "checksum is another one"),
-    ("PUT", f"{UPDATE}/7", PIECE, 400, "a piece of 12 bytes, expected 0"),
+    ("PUT", f"{UPDATE}/7", PIECE, 400, "the update has no piece 7"),
     ("PUT", f"{UPDATE}/0", b"", 400, "a piece of 0 bytes"),
     ("POST", f"{UPDATE}/commit", b"\xc1", 400, "malformed Commit"),
     ("POST", f"{UPDATE}/commit", protocol.encode(Commit("other", 1)), 400, "make an offer first"),

@@ -171,7 +171,7 @@ def test_a_seed_that_was_committed_before_a_kill_is_started_from(
     store = RoundStore(tmp_path / "state", PLAIN)
     store.set_layout(layout())
     checksum = protocol.digest(protocol.wire_parts(vector(5), PLAIN))
-    store.offer(SEED, "a", checksum)
+    store.offer(SEED, "a", Offer(checksum))
     store.write_piece(SEED, "a", 0, protocol.to_wire(vector(5), PLAIN))
     store.commit(SEED, "a", Commit(checksum, 1))
     idle = Idle()

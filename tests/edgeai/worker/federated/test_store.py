@@ -12,7 +12,7 @@ from edgeai.worker.errors import AggregationError, WeightsError
 from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import Aggregation, FedAvg, FedAvgM, Slice
 from edgeai.worker.federated.layout import Layout, TensorLayout, Vector
-from edgeai.worker.federated.protocol import Commit, Damaged, Encoding
+from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer
 from edgeai.worker.federated.rounds import SEED
 from edgeai.worker.federated.store import NotFinite, RoundOver, RoundStore
 from edgeai.worker.federated.vectors import SLICE_BYTES
@@ -36,7 +36,7 @@ def seeded(store: RoundStore, value: float = 0.0, numbers: int = 4) -> RoundStor
 
 def offer(store: RoundStore, name: str, update: Vector, round_: int = 1) -> tuple[str, int]:
     checksum = protocol.digest(protocol.wire_parts(update, store.state.encoding))
-    return checksum, store.offer(round_, name, checksum)
+    return checksum, store.offer(round_, name, Offer(checksum))
 
 
 def send(store: RoundStore, name: str, update: Vector, *, samples: int, round_: int = 1) -> Commit:
@@ -102,7 +102,7 @@ def test_offers_while_pieces_are_written_cost_no_piece(opened: Any) -> None:
 
     def repeat_offer() -> None:
         while not is_over.is_set():
-            store.offer(1, "a", checksum)
+            store.offer(1, "a", Offer(checksum))
 
     repeating = [threading.Thread(target=repeat_offer) for _ in range(4)]
     for thread in repeating:
@@ -243,13 +243,19 @@ def test_updates_in_another_precision_are_asked_for_again(opened: Any) -> None:
     assert opened(half).commits() == {"a": commit}
 
 
-def test_old_rounds_leave_nothing(opened: Any, tmp_path: Path) -> None:
+def test_old_rounds_leave_files_to_write_over_and_nothing_else(opened: Any, tmp_path: Path) -> None:
     store = seeded(opened())
     for round_ in (1, 2, 3):
         send(store, "a", vector(round_), samples=1, round_=round_)
         store.aggregate(FedAvg(), is_last=False)
-    left = {path.name for path in (tmp_path / "state").iterdir()}
-    assert left == {"state.msgpack", "model-4", "memory-4"}
+    state = tmp_path / "state"
+    assert {path.name for path in state.iterdir()} == {
+        "state.msgpack",
+        "model-4",
+        "memory-4",
+        "updates-4",
+    }
+    assert [path.name for path in (state / "updates-4").iterdir()] == ["a.part"]
 
 
 # ---- the directory ------------------------------------------------------------------------------
