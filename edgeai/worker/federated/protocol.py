@@ -43,6 +43,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from edgeai.worker.errors import WeightsError
 from edgeai.worker.federated.layout import Layout, Vector, check_finite
@@ -154,6 +155,11 @@ def numbers_of(piece: int, numbers: int) -> int:
 
 def itemsize(encoding: Encoding) -> int:
     return _WIRE[encoding.precision].itemsize
+
+
+def empty(shape: tuple[int, ...], encoding: Encoding) -> npt.NDArray[np.floating[Any]]:
+    """An array for numbers in wire precision."""
+    return np.empty(shape, dtype=_WIRE[encoding.precision])
 
 
 def to_wire(part: Vector, encoding: Encoding) -> Data:

@@ -28,7 +28,6 @@ from typing import BinaryIO, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from edgeai.worker.errors import AggregationError, WeightsError
 from edgeai.worker.federated import files, protocol, vectors
@@ -371,10 +370,14 @@ class RoundStore:
             stack.enter_context(self._files(name, "update")[0].open("rb")) for name in useful
         ]
         step = vectors.slice_numbers(len(updates), self._slice_bytes)
+        wire = protocol.empty((len(updates), min(step, self.numbers)), self.state.encoding)
         for start, count in vectors.ranges(self.numbers, step):
+            for row, file in zip(wire[:, :count], updates, strict=True):
+                if file.readinto(row.data.cast("B")) < row.nbytes:
+                    raise OSError(errno.EIO, "an update is shorter than it was", file.name)
             yield Slice(
                 model=vectors.read(model, start, count),
-                updates=self._read_updates(updates, start, count),
+                updates=wire[:, :count].astype(np.float32, copy=False),
                 samples=samples,
                 memory=vectors.read(memory, start, count)
                 if memory
@@ -503,14 +506,6 @@ class RoundStore:
                 upload.pieces = 0
                 raise Damaged("the update's checksum is not the one that was offered: begin anew")
             os.fsync(file.fileno())
-
-    def _read_updates(
-        self, updates: Sequence[BinaryIO], start: int, count: int
-    ) -> npt.NDArray[np.float32]:
-        rows = np.empty((len(updates), count), dtype=np.float32)
-        for row, file in zip(rows, updates, strict=True):
-            row[:] = self._read_update(file, start, count)
-        return rows
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:
         width = protocol.itemsize(self.state.encoding)

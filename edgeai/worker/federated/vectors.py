@@ -7,7 +7,7 @@ import numpy as np
 
 from edgeai.worker.federated.layout import Vector
 
-SLICE_BYTES: Final = 32 * 1024 * 1024
+SLICE_BYTES: Final = 8 * 1024 * 1024  # what is joined is then in the cache of a processor
 MIN_SLICE_NUMBERS: Final = 4096
 _FLOAT_BYTES: Final = 4
 
