@@ -11,8 +11,8 @@ import enum
 import http.client
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
@@ -40,11 +40,19 @@ class ExchangeError(Exception):
         super().__init__(detail)
 
 
+class Parts(Protocol):
+    """A body that is made while it is sent. It may be sent again from its beginning."""
+
+    def __len__(self) -> int:
+        """The bytes of all parts."""
+
+    def __iter__(self) -> Iterator[bytes | memoryview]: ...
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
-    body: bytes | Sequence[bytes | memoryview] = b""
-    """Several parts are sent one after the other, and not copied."""
+    body: bytes | Parts = b""
     headers: Mapping[str, str] = {}
     receive: Callable[[http.client.HTTPResponse], None] | None = None
     """Reads the body of an answer 200 while it comes; the Response has none then."""
@@ -172,7 +180,7 @@ class _Connection(http.client.HTTPConnection):
     def _request(self, request: Request, max_response_bytes: int) -> tuple[Response, bool]:
         headers = dict(request.headers)
         if not isinstance(request.body, bytes):
-            headers["Content-Length"] = str(sum(map(len, request.body)))
+            headers["Content-Length"] = str(len(request.body))
         self.request(request.method, request.path, body=request.body, headers=headers)
         self._is_sent = True
         with self.getresponse() as answer:

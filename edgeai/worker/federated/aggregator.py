@@ -244,7 +244,7 @@ class Aggregator:
         """
         if self._store.state.round == SEED:
             layout = layouts.layout_of(weights)
-            self._store.seed(layouts.flatten(weights, layout), layout)
+            self._store.seed(layouts.FlatWeights(weights, layout)[:], layout)
             with self._change:
                 self._rounds.begin(FIRST, time.monotonic())
 

@@ -10,12 +10,11 @@ from typing import Final
 from edgeai.worker.federated.protocol import MAX_PACKED_BYTES, Damaged, Data
 
 MAX_PIECES: Final = 64  # in one bundle: a second of a line with 0.5 Gbit/s
-MAX_COPIES: Final = 4  # pieces of a bundle that a sender encodes in its memory
-MAX_BYTES: Final = MAX_PIECES * (4 + MAX_PACKED_BYTES)
+LENGTH_BYTES: Final = 4
+MAX_BYTES: Final = MAX_PIECES * (LENGTH_BYTES + MAX_PACKED_BYTES)
 QUICK_S: Final = 2.0  # after a quicker request, the next one has twice the pieces
 MAX_ALONE: Final = 64
 SLOW_S: Final = 8.0  # after a slower request, the next one has half the pieces
-_LENGTH_BYTES: Final = 4
 
 
 class Pace:
@@ -51,7 +50,7 @@ def joined(pieces: Iterable[tuple[bytes, Data]]) -> Iterator[Data]:
     """The parts of a bundle, not copied. Args: pieces: checksum and content of each packed piece"""
     for checksum, content in pieces:
         size = len(checksum) + len(content)
-        yield size.to_bytes(_LENGTH_BYTES, "big") + checksum
+        yield size.to_bytes(LENGTH_BYTES, "big") + checksum
         yield content
 
 
@@ -62,8 +61,8 @@ def split(read_into: Callable[[memoryview], int]) -> Iterator[memoryview]:
     Raises: Damaged, the errors of `read_into`
     """
     buffer = memoryview(bytearray(MAX_PACKED_BYTES))
-    while count := read_into(buffer[:_LENGTH_BYTES]):
-        size = int.from_bytes(buffer[:_LENGTH_BYTES], "big")
-        if count < _LENGTH_BYTES or size > MAX_PACKED_BYTES or read_into(buffer[:size]) < size:
+    while count := read_into(buffer[:LENGTH_BYTES]):
+        size = int.from_bytes(buffer[:LENGTH_BYTES], "big")
+        if count < LENGTH_BYTES or size > MAX_PACKED_BYTES or read_into(buffer[:size]) < size:
             raise Damaged(f"a piece of {size} bytes in a bundle that has less: it was cut")
         yield buffer[:size]

@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from edgeai.worker.environment import Address
 from edgeai.worker.errors import FederationError
 from edgeai.worker.federated import bundles, protocol
 from edgeai.worker.federated.heartbeat import Heartbeat
-from edgeai.worker.federated.layout import Layout, Vector
+from edgeai.worker.federated.layout import Layout, Numbers, Vector
 from edgeai.worker.federated.protocol import (
     Commit,
     Damaged,
@@ -39,7 +39,8 @@ from edgeai.worker.federated.protocol import (
     RoundState,
     Welcome,
 )
-from edgeai.worker.http_exchange import ExchangeError, HTTPPeer, Request, Response
+from edgeai.worker.federated.update import Update
+from edgeai.worker.http_exchange import ExchangeError, HTTPPeer, Parts, Request, Response
 from edgeai.worker.transport import DIRECT, Route
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class AggregatorClient:
             piece += self._resending(fetch, _Resends())
         return vector
 
-    def send(self, round_: int, vector: Vector, *, commit: Commit) -> None:
+    def send(self, round_: int, vector: Numbers, *, commit: Commit) -> None:
         """Send this participant's update. Raises: RoundClosed, WeightsError, FederationError"""
         resends = _Resends()
         self._resending(functools.partial(self._send, round_, vector, commit, resends), resends)
@@ -187,23 +188,20 @@ class AggregatorClient:
     def _update(self, round_: int) -> str:
         return f"/v1/rounds/{round_}/updates/{self._name}"
 
-    def _send(self, round_: int, vector: Vector, commit: Commit, resends: "_Resends") -> None:
+    def _send(self, round_: int, vector: Numbers, commit: Commit, resends: "_Resends") -> None:
         encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
-        parts = protocol.wire_parts(vector, encoding)
-        offer = protocol.offer_of(parts, takes_crcs=self._takes_crcs)
-        path, total = self._update(round_), protocol.pieces(len(vector))
-        piece = self._offer(path, offer, resends)
-        while piece < total:
-            most = self._max_pieces if encoding == Encoding() else bundles.MAX_COPIES
-            count = self._upload_pace.pieces(min(most, self._max_pieces, total - piece))
-            start, end = (index * protocol.PIECE_NUMBERS for index in (piece, piece + count))
-            parts = protocol.wire_parts(vector[start:end], encoding)
-            if self._send_pieces(path, piece, _packed(parts, piece, offer, encoding)):
+        update = Update(vector, encoding, takes_crcs=self._takes_crcs)
+        path = self._update(round_)
+        piece = self._offer(path, update.offer, resends)
+        while piece < update.pieces:
+            most = min(update.most(self._max_pieces), update.pieces - piece)
+            count = self._upload_pace.pieces(most)
+            if self._send_pieces(path, range(piece, piece + count), update):
                 piece += count
             else:  # a part of the bundle may have arrived
-                piece = self._offer(path, offer, resends)
-        whole = msgspec.structs.replace(commit, checksum=offer.checksum)
+                piece = self._offer(path, update.offer, resends)
+        whole = msgspec.structs.replace(commit, checksum=update.offer.checksum)
         self._call("POST", f"{path}/commit", protocol.encode(whole))
 
     def _offer(self, path: str, offer: Offer, resends: "_Resends") -> int:
@@ -213,20 +211,22 @@ class AggregatorClient:
         resends.note_progress(progress.pieces)
         return progress.pieces
 
-    def _send_pieces(self, path: str, first: int, pieces: Sequence[tuple[bytes, Data]]) -> bool:
+    def _send_pieces(self, path: str, pieces: range, update: Update) -> bool:
         """Returns: False after a bundle that failed: then the next piece travels alone"""
         began_s = time.monotonic()
+        body: bytes | Parts
         if len(pieces) == 1:
-            self._call("PUT", f"{path}/{first}", b"".join(pieces[0]))
+            body = update.piece(pieces[0])
+            self._call("PUT", f"{path}/{pieces[0]}", body)
         else:
-            body = list(bundles.joined(pieces))
+            body = update.bundle(pieces)
             # A bundle is never sent again: a piece that travels alone finds out what is wrong.
-            answer, _ = self._exchange("PUT", f"{path}/{first}-{first + len(pieces) - 1}", body)
+            answer, _ = self._exchange("PUT", f"{path}/{pieces[0]}-{pieces[-1]}", body)
             if answer is None or answer.status != 200:
                 self._upload_pace.note_failure()
                 return False
         self._upload_pace.note_success(time.monotonic() - began_s)
-        self.sent_bytes += sum(len(part) for piece in pieces for part in piece)
+        self.sent_bytes += len(body)
         return True
 
     def _fetch_pieces(self, round_: int, vector: Vector, first: int, count: int) -> int:
@@ -313,7 +313,7 @@ class AggregatorClient:
         self,
         method: str,
         path: str,
-        body: bytes | Sequence[Data] = b"",
+        body: bytes | Parts = b"",
         *,
         receive: Callable[[http.client.HTTPResponse], None] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
@@ -347,19 +347,6 @@ class AggregatorClient:
         elif self._logged_problem and not problem:
             log.info("the %s answers again", self._where)
         self._logged_problem = problem
-
-
-def _packed(
-    parts: Iterable[Data], first: int, offer: Offer, encoding: Encoding
-) -> list[tuple[bytes, Data]]:
-    """Checksum and content of these pieces of the update that is offered."""
-    return [
-        (
-            protocol.crc_of(piece, offer.crcs) or protocol.crc(part),
-            protocol.content(part, encoding),
-        )
-        for piece, part in enumerate(parts, first)
-    ]
 
 
 class _Resends:

@@ -7,6 +7,8 @@ The aggregator averages integers and booleans as numbers; restore() rounds them.
 digits of float64, and of integers beyond 2**24 (16 777 216).
 """
 
+import bisect
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -22,6 +24,7 @@ Vector = npt.NDArray[np.float32]
 Weights = Sequence[Array] | Mapping[str, Array]
 
 MAX_TENSORS: Final = 100_000
+_STEP_NUMBERS: Final = 1 << 18  # converted at a time
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
@@ -61,21 +64,41 @@ def layout_of(weights: Weights) -> Layout:
     )
 
 
-def flatten(weights: Weights, layout: Layout) -> Vector:
-    """Raises: WeightsError when the weights have another layout, or a number that is not finite"""
-    own_layout = layout_of(weights)
-    if own_layout != layout:
-        raise WeightsError(difference(own_layout, layout))
-    vector = np.empty(layout.size, dtype=np.float32)
-    start = 0
-    for name, array in _pairs(weights):
-        part = vector[start : start + array.size]
-        with np.errstate(over="ignore"):  # the check below finds numbers beyond float32
-            part[:] = array.reshape(-1)
-        if not np.isfinite(part).all():
-            raise WeightsError(f"tensor {name} holds a number that is not finite in float32")
-        start += array.size
-    return vector
+class FlatWeights:
+    """The numbers of `weights` as one vector of float32, of which only the slices are copied. Those
+    that lie in one array of float32 are views of it.
+
+    Raises: WeightsError when the weights have another layout, or a number that is not finite
+    """
+
+    def __init__(self, weights: Weights, layout: Layout) -> None:
+        own_layout = layout_of(weights)
+        if own_layout != layout:
+            raise WeightsError(difference(own_layout, layout))
+        pairs = list(_pairs(weights))
+        self._arrays = [array.reshape(-1) for _, array in pairs]
+        sizes = (array.size for array in self._arrays)
+        self._starts = list(itertools.accumulate(sizes, initial=0))
+        for (name, _), array in zip(pairs, self._arrays, strict=True):
+            steps = range(0, array.size, _STEP_NUMBERS)
+            if not all(np.isfinite(_float32(array, start, _STEP_NUMBERS)).all() for start in steps):
+                raise WeightsError(f"tensor {name} holds a number that is not finite in float32")
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, range_: slice) -> Vector:
+        start, stop, _ = range_.indices(len(self))
+        parts = []
+        index = bisect.bisect_right(self._starts, start) - 1
+        while start < stop:
+            part = _float32(self._arrays[index], start - self._starts[index], stop - start)
+            parts.append(part)
+            start, index = start + len(part), index + 1
+        return parts[0] if len(parts) == 1 else np.concatenate((*parts, np.empty(0, np.float32)))
+
+
+Numbers = Vector | FlatWeights
 
 
 def restore(vector: Vector, layout: Layout) -> Weights:
@@ -125,6 +148,11 @@ def check_finite(part: Vector, start: int, layout: Layout) -> None:
         if position < tensor.size:
             raise WeightsError(f"tensor {tensor} holds {part[np.argmin(finite)]} at {position}")
         position -= tensor.size
+
+
+def _float32(array: Array, start: int, count: int) -> Vector:
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite
+        return array[start : start + count].astype(np.float32, copy=False)
 
 
 def _pairs(weights: Weights) -> Iterator[tuple[str, Array]]:

@@ -112,8 +112,8 @@ class FederatedLearning:
         samples = len(train_data)
         self._report(currentRound=state.round, rounds=state.rounds, sampleCount=samples)
         if state.round == SEED:
-            vector = layouts.flatten(self._estimator.get_weights(), layout)
-            self._client.send(SEED, vector, commit=Commit("", samples))
+            weights = layouts.FlatWeights(self._estimator.get_weights(), layout)
+            self._client.send(SEED, weights, commit=Commit("", samples))
             return
         self._set_common_weights(state.round, layout)
         metrics = self._evaluate(valid_data)
@@ -123,8 +123,8 @@ class FederatedLearning:
         metrics |= _numbers(
             self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
         )
-        vector = layouts.flatten(self._estimator.get_weights(), layout)
-        self._client.send(state.round, vector, commit=Commit("", samples, metrics))
+        weights = layouts.FlatWeights(self._estimator.get_weights(), layout)
+        self._client.send(state.round, weights, commit=Commit("", samples, metrics))
         self._report(metrics)
 
     def _set_common_weights(self, round_: int, layout: layouts.Layout) -> None:

@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeai.worker.errors import WeightsError
-from edgeai.worker.federated.layout import Layout, Vector, check_finite
+from edgeai.worker.federated.layout import Layout, Numbers, Vector, check_finite
 
 INSTANCE_HEADER: Final = "Edgeai-Instance"
 PARTICIPANT_HEADER: Final = "Edgeai-Participant"
@@ -171,7 +171,7 @@ def to_wire(part: Vector, encoding: Encoding) -> Data:
     return wire.data.cast("B")
 
 
-def check_fits(vector: Vector, layout: Layout, encoding: Encoding) -> None:
+def check_fits(vector: Numbers, layout: Layout, encoding: Encoding) -> None:
     """Raises: WeightsError, which names a tensor with a number beyond this precision"""
     if encoding.precision == "float32":
         return
@@ -261,6 +261,6 @@ def digest_of_file(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def wire_parts(vector: Vector, encoding: Encoding) -> Iterator[Data]:
+def wire_parts(vector: Numbers, encoding: Encoding) -> Iterator[Data]:
     for start in range(0, len(vector), PIECE_NUMBERS):
         yield to_wire(vector[start : start + PIECE_NUMBERS], encoding)

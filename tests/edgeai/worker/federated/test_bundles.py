@@ -16,7 +16,7 @@ from edgeai.worker.errors import FederationError
 from edgeai.worker.federated import bundles, protocol
 from edgeai.worker.federated.bundles import MAX_PIECES, QUICK_S, SLOW_S, Pace
 from edgeai.worker.federated.client import AggregatorClient
-from edgeai.worker.federated.layout import Vector
+from edgeai.worker.federated.layout import FlatWeights, Vector, layout_of
 from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer, Received, Welcome
 from tests.edgeai.worker.federated.conftest import Federation, head, own
 from tests.edgeai.worker.federated.scripted import JOIN, LOST, Answer, Asked, ScriptedAggregator
@@ -356,15 +356,23 @@ def test_a_bundle_of_another_participant_is_refused(federation: MakeFederation) 
 # ---- limits -------------------------------------------------------------------------------------
 
 
-def test_a_bundle_takes_the_memory_of_pieces(federation: MakeFederation) -> None:
-    """Of both sides together, with the eight pieces of the model that the aggregator keeps."""
-    made = federation(settings=settings(1))
+@pytest.mark.parametrize("encoding", [PLAIN, Encoding("float16")], ids=["float32", "float16"])
+def test_a_bundle_takes_the_memory_of_pieces(
+    federation: MakeFederation, encoding: Encoding
+) -> None:
+    """Of both sides together, with the eight pieces of the model that the aggregator keeps.
+
+    No array of the weights ends where a piece does.
+    """
+    made = federation(settings=settings(1), encoding=encoding)
     size = MAX_PIECES * protocol.PIECE_NUMBERS
-    client, sent = AggregatorClient(made.server.address, name="a", secret=own("a")), numbers(size)
+    arrays = [numbers(size - 5), numbers(5)]
+    weights = FlatWeights(arrays, layout_of(arrays))
+    client = AggregatorClient(made.server.address, name="a", secret=own("a"))
     client.join(layout(size))
     tracemalloc.start()
     try:
-        client.send(0, sent, commit=Commit("", 1))
+        client.send(0, weights, commit=Commit("", 1))
         _, peak_of_upload = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         fetched = client.fetch(1, size)
@@ -372,7 +380,7 @@ def test_a_bundle_takes_the_memory_of_pieces(federation: MakeFederation) -> None
     finally:
         tracemalloc.stop()
         client.close()
-    assert np.array_equal(fetched, sent)
+    assert np.array_equal(fetched, weights[:])
     piece = 4 * protocol.PIECE_NUMBERS
     assert peak_of_upload < 8 * piece
     assert peak - fetched.nbytes < 16 * piece

@@ -10,11 +10,11 @@ from hypothesis.extra import numpy as npst
 
 from edgeai.worker.errors import WeightsError
 from edgeai.worker.federated.layout import (
+    FlatWeights,
     Layout,
     TensorLayout,
     check,
     check_finite,
-    flatten,
     layout_of,
     restore,
 )
@@ -30,11 +30,36 @@ ARRAYS = npst.arrays(
 def test_what_float32_holds_comes_back_as_it_was(arrays: list[Any], is_named: bool) -> None:
     weights: Any = {str(n): array for n, array in enumerate(arrays)} if is_named else arrays
     layout = layout_of(weights)
-    restored: Any = restore(flatten(weights, layout), layout)
+    restored: Any = restore(FlatWeights(weights, layout)[:], layout)
     assert list(restored) == list(weights) if is_named else len(restored) == len(weights)
     for key in weights if is_named else range(len(weights)):
         assert restored[key].dtype == weights[key].dtype
         np.testing.assert_array_equal(restored[key], weights[key])
+
+
+@given(st.lists(ARRAYS, min_size=1, max_size=4), st.integers(0, 60), st.integers(0, 60))
+def test_a_slice_has_the_numbers_of_the_whole(arrays: list[Any], start: int, count: int) -> None:
+    whole = np.concatenate([np.asarray(array, np.float32).reshape(-1) for array in arrays])
+    weights = FlatWeights(arrays, layout_of(arrays))
+    assert len(weights) == len(whole)
+    part = weights[start : start + count]
+    assert part.dtype == np.float32
+    np.testing.assert_array_equal(part, whole[start : start + count])
+
+
+def test_a_slice_of_one_array_is_not_copied() -> None:
+    arrays = [np.zeros(3, np.float32), np.zeros((2, 2), np.float32), np.zeros(0, np.float32)]
+    weights = FlatWeights(arrays, layout_of(arrays))
+    assert np.shares_memory(weights[3:7], arrays[1])
+    assert not np.shares_memory(weights[2:7], arrays[1])
+
+
+@pytest.mark.parametrize("at", [0, 2**18, 2**19])
+def test_a_number_that_is_not_finite_is_found_wherever_it_is(at: int) -> None:
+    weights = [np.zeros(2**19 + 1)]
+    weights[0][at] = np.inf
+    with pytest.raises(WeightsError, match="tensor 0 holds a number that is not finite"):
+        FlatWeights(weights, layout_of(weights))
 
 
 def test_an_averaged_integer_is_rounded_and_kept_in_its_range() -> None:
@@ -52,7 +77,7 @@ def test_the_largest_integer_does_not_become_another_one(dtype: str) -> None:
     limits = np.iinfo(dtype)
     weights = [np.array([limits.max, limits.min], dtype=dtype)]
     layout = layout_of(weights)
-    restored: Any = restore(flatten(weights, layout), layout)
+    restored: Any = restore(FlatWeights(weights, layout)[:], layout)
     most, least = restored[0].tolist()
     assert limits.max * (1 - 2**-23) < most <= limits.max
     assert least == limits.min
@@ -74,13 +99,13 @@ def test_the_largest_integer_does_not_become_another_one(dtype: str) -> None:
 def test_wrong_weights_are_named(weights: Any, says: str) -> None:
     layout = layout_of([np.zeros(2, dtype=np.float32)])
     with pytest.raises(WeightsError, match=says):
-        flatten(weights, layout)
+        FlatWeights(weights, layout)[:]
 
 
 def test_a_float64_beyond_float32_is_not_finite() -> None:
     weights = [np.array([1e300])]
     with pytest.raises(WeightsError, match="not finite in float32"):
-        flatten(weights, layout_of(weights))
+        FlatWeights(weights, layout_of(weights))
 
 
 @pytest.mark.parametrize(
