@@ -424,7 +424,7 @@ class RoundStore:
         recipients: Iterable[str] = (),
     ) -> None:
         with self._lock:
-            updates = self._updates().glob("*.update")
+            updates = list(self._updates().glob("*.update"))
             next_ = msgspec.structs.replace(
                 self.state,
                 round=round_,
@@ -436,7 +436,7 @@ class RoundStore:
             self._uploads.clear()
             self._is_closed = False
             if not is_last:
-                self._reuse(list(updates))
+                self._reuse(updates)
         self._remove_leftovers()
 
     def _reuse(self, updates: Sequence[Path]) -> None:

@@ -1,5 +1,6 @@
 """Offers with the CRC-32 of each piece: of a trainer, and on the disk of the aggregator."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,24 @@ def test_the_file_of_an_update_is_written_over_in_the_next_round(
     assert (tmp_path / "state" / "updates-2" / "a.update").stat().st_ino == inode
     again.aggregate(FedAvg(), is_last=False)
     np.testing.assert_array_equal(again.model(), SECOND)
+
+
+def test_a_kill_before_the_files_are_passed_on_costs_nothing(
+    store: RoundStore, opened: Any, tmp_path: Path
+) -> None:
+    """The state names the next round; the files of this one are still in their places."""
+    offer(store, FIRST)
+    write(store, FIRST, 0, 1)
+    commit(store, FIRST)
+    before = tmp_path / "before"
+    shutil.copytree(tmp_path / "state" / "updates-1", before)
+    store.aggregate(FedAvg(), is_last=False)
+    shutil.rmtree(tmp_path / "state" / "updates-2")
+    before.rename(tmp_path / "state" / "updates-1")
+    again = opened()
+    assert again.commits() == {}
+    assert not (tmp_path / "state" / "updates-1").exists()
+    assert offer(again, SECOND, round_=2) == 0
 
 
 def test_the_file_of_a_participant_that_has_gone_is_removed(
