@@ -28,7 +28,8 @@ from edgeai.worker.federated.layout import Weights
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.rounds import RoundSettings
 from edgeai.worker.federated.server import AggregationServer
-from tests.bench.loopback import copied, mean_step
+from tests.bench import loopback
+from tests.bench.loopback import mean_step
 from tests.bench.process import DEADLINE_S, answer_of, start
 from tests.support.ports import free_port
 from tests.support.processes import memory_kib
@@ -72,7 +73,7 @@ def side_by_side() -> dict[str, Any]:
 
 
 def _copy(parameters: int, trainers: int) -> dict[str, Any]:
-    seconds, processor_s = copied(parameters, trainers, SIDE_BY_SIDE_ROUNDS)
+    seconds, processor_s = loopback.costs(parameters, trainers, SIDE_BY_SIDE_ROUNDS)
     return _costs(seconds, processor_s)
 
 

@@ -20,7 +20,7 @@ HOST: Final = "127.0.0.1"
 STEP_BYTES: Final = 1 << 20
 
 
-def copied(parameters: int, peers: int, rounds: int) -> tuple[list[float], float]:
+def costs(parameters: int, peers: int, rounds: int) -> tuple[list[float], float]:
     """Seconds of each round but the first, and processor seconds of a round in all processes."""
     hub = start("loopback", "hub", parameters, peers, rounds)
     assert hub.stdout is not None

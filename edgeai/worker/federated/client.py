@@ -245,17 +245,17 @@ class AggregatorClient:
 
     def _fetch_bundle(self, path: str, vector: Vector, first: int, count: int) -> int:
         """Returns: how many pieces came, each of which is in `vector`"""
-        came = 0
+        pieces = 0
 
         def receive(answer: http.client.HTTPResponse) -> None:
-            nonlocal came
+            nonlocal pieces
             for _, packed in zip(range(count), bundles.split(answer.readinto), strict=False):
-                self._unpack(packed, vector, first + came)
-                came += 1
+                self._unpack(packed, vector, first + pieces)
+                pieces += 1
 
         with contextlib.suppress(Damaged):  # what came before the damage is whole
             self._exchange("GET", path, receive=receive)
-        return came
+        return pieces
 
     def _unpack(self, packed: Data, vector: Vector, piece: int) -> None:
         """Write a packed piece of the model into `vector`. Raises: Damaged"""

@@ -150,8 +150,8 @@ class RoundStore:
             upload = self._upload(round_, name, part)
             if upload is None or upload.offer != offer:
                 part.parent.mkdir(exist_ok=True)
-                stored = self._stored_with_crcs if offer.crcs else self._stored
-                upload = Upload(offer, stored(offer, part, checksum))
+                count = self._count_by_crcs if offer.crcs else self._count_by_length
+                upload = Upload(offer, count(offer, part, checksum))
                 self._uploads[round_, name] = upload
             return upload.pieces
 
@@ -159,7 +159,7 @@ class RoundStore:
         """None: there is no offer, or its file has gone."""
         return self._uploads.get((round_, name)) if part.exists() else None
 
-    def _stored_with_crcs(self, offer: Offer, part: Path, checksum: Path) -> int:
+    def _count_by_crcs(self, offer: Offer, part: Path, checksum: Path) -> int:
         """The number of pieces in the file that the offer has, too, up to the first other one."""
         checksum.unlink(missing_ok=True)
         with part.open("a+b") as file:
@@ -172,7 +172,7 @@ class RoundStore:
                     return piece
         return protocol.pieces(self.numbers)
 
-    def _stored(self, offer: Offer, part: Path, checksum: Path) -> int:
+    def _count_by_length(self, offer: Offer, part: Path, checksum: Path) -> int:
         """The number of pieces in the file, if they are of the same offer."""
         is_same = checksum.exists() and checksum.read_text() == offer.checksum
         if not part.exists() or not is_same:
@@ -497,8 +497,8 @@ class RoundStore:
     def _check_whole(self, file: BufferedReader, upload: Upload) -> None:
         """Check that the update has come, and make it durable. Raises: Damaged, OSError"""
         with file:
-            arrived, expected = upload.pieces * self._piece_bytes(), self._update_bytes()
-            size = min(arrived, os.fstat(file.fileno()).st_size)
+            size = min(upload.pieces * self._piece_bytes(), os.fstat(file.fileno()).st_size)
+            expected = self._update_bytes()
             if size != expected:
                 raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
             offer = upload.offer
