@@ -45,7 +45,8 @@ class End:
         self._wake = asyncio.Event()
         self._closed = asyncio.Event()
         self._last_at = 0.0  # when the newest message to the peer arrives
-        self._unsent = 0  # messages on a dead connection
+        self._is_mute = False  # nothing arrives of what is sent from here
+        self._unsent = 0  # messages that never arrive
         self._sent_close = False
 
     @property
@@ -69,7 +70,7 @@ class End:
             raise self._error()
 
     def send_binary(self, message: bytes) -> None:
-        if self._connection.is_dead:
+        if self._is_mute or self._connection.is_dead:
             self._unsent += 1
             return
         self.on_message(message)
@@ -77,6 +78,10 @@ class End:
 
     def send_data(self) -> None:
         """`send_binary` has sent everything."""
+
+    def mute(self) -> None:
+        """Nothing that is sent from here arrives any more, and nobody is told."""
+        self._is_mute = True
 
     def get_write_buffer_size(self) -> int:
         return max(0, self._unsent - BUFFER)
@@ -105,7 +110,7 @@ class End:
 
     def _carry(self, arrive: Callable[[], None]) -> None:
         """Let the peer get something after all that was sent before."""
-        if self._connection.is_dead:
+        if self._is_mute or self._connection.is_dead:
             return
         world = self.process.world
         at = max(self._last_at, world.now + world.delay_s(LATENCY_S))

@@ -230,6 +230,22 @@ class Rules:
         if connection is not None:
             connection.is_dead = True
 
+    def mute_node(self) -> None:
+        """A worker reports again and again while the API is slow. Its node hears the cloud, and the
+        cloud hears only the first report: its late acknowledgement is of an older report.
+        """
+        found, network = self.worker(), self._cluster.network
+        node = found[0].node if found else ""
+        ends = [each.edge_end for each in network.connections if each.is_open and each.node == node]
+        if not ends:
+            return
+        self._cluster.weather.failing = 0.8
+        self._send("running", found)
+        self._later(0.1, ends[-1].mute)
+        for _ in range(self._random.randint(3, 8)):
+            self._later(0.5, lambda: self._send("running", found))
+        self._later(2, self._cluster.calm)
+
     def cut_node(self) -> None:
         self._cut(self._random.choice(NODES), mean_s=90)
 
@@ -447,6 +463,7 @@ WEIGHTS: Final = {
     Rules.break_connection: 5,
     Rules.flap_connection: 1.5,
     Rules.silence_connection: 3,
+    Rules.mute_node: 2,
     Rules.cut_node: 1,
     Rules.kill_controller: 2,
     Rules.cut_power: 2,
