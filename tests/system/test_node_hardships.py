@@ -91,19 +91,19 @@ async def test_a_storm_of_reports_is_counted_exactly_over_a_kill(
 
 
 async def storm(controller: Controller, sent: list[int], until_s: float = 0.0) -> None:
-    """Until the process ends, or until `until_s`.
+    """Until the process ends, or until each process has an answer after `until_s`.
+
+    A process sends its last message again, because a controller that was killed may have taken it.
 
     Args: sent: by process, messages that were taken
     """
     loop = asyncio.get_running_loop()
 
-    def goes_on() -> bool:
-        return controller.process.returncode is None and (not until_s or loop.time() < until_s)
-
     async def one(number: int, session: aiohttp.ClientSession) -> None:
         port = await controller.until_listening("worker")
         url = f"http://127.0.0.1:{port}/w/{SECRET}/v1/workers/{WORKER}/status"
-        while goes_on():
+        is_over = False
+        while controller.process.returncode is None and not is_over:
             seen = sent[number] + 1
             message = {
                 "status": "running",
@@ -114,6 +114,7 @@ async def storm(controller: Controller, sent: list[int], until_s: float = 0.0) -
             with contextlib.suppress(aiohttp.ClientError):
                 async with session.post(url, json=message) as response:
                     sent[number] += response.status == 200
+                    is_over = bool(until_s) and response.status == 200 and loop.time() >= until_s
 
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         for number in range(PROCESSES):
