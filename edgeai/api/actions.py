@@ -22,13 +22,13 @@ class NotPossible(EdgeAIError):
 def suspend(definition: Definition, uid: str) -> Object:
     """Raises: NotPossible"""
     fields = {field.path: field.on for field in definition.suspensions[:1]}
-    return _patch(definition, uid, fields, "cannot be suspended")
+    return _patch(definition, uid, fields, "cannot be suspended; delete it instead")
 
 
 def resume(definition: Definition, uid: str) -> Object:
     """Raises: NotPossible"""
     fields = {field.path: field.off for field in definition.suspensions}
-    return _patch(definition, uid, fields, "cannot be resumed")
+    return _patch(definition, uid, fields, "cannot be resumed; it runs until it is deleted")
 
 
 def scale(definition: Definition, uid: str, replicas: int) -> Object:
@@ -36,7 +36,8 @@ def scale(definition: Definition, uid: str, replicas: int) -> Object:
     if not 0 <= replicas <= MAX_REPLICAS:
         raise NotPossible(f"replicas: {replicas} is not a number from 0 to {MAX_REPLICAS}")
     path = _scaled_path(definition)
-    return _patch(definition, uid, {path: replicas} if path else {}, "cannot be scaled")
+    fields = {path: replicas} if path else {}
+    return _patch(definition, uid, fields, "cannot be scaled; change its spec")
 
 
 def is_suspended(definition: Definition, object_: Object) -> bool:

@@ -14,6 +14,7 @@ from edgeai.api.tfjob import TFJobSpec
 from edgeai.api.trainingjob import TrainingJobSpec
 from edgeai.client.asynchronous import AsyncClient, Event
 from edgeai.client.blocking import Client
+from edgeai.client.edge_functions import Federation, Service, federate, serve
 from edgeai.client.errors import (
     ClientUnusable,
     InvalidObject,
@@ -50,6 +51,7 @@ __all__ = [
     "Event",
     "FederatedLearningJob",
     "FederatedLearningJobSpec",
+    "Federation",
     "InvalidObject",
     "Job",
     "JobFailed",
@@ -69,6 +71,7 @@ __all__ = [
     "ScaleInSpec",
     "ScaleOut",
     "ScaleOutSpec",
+    "Service",
     "State",
     "TFJob",
     "TFJobSpec",
@@ -76,7 +79,9 @@ __all__ = [
     "TrainingJobSpec",
     "UnknownKind",
     "WaitTimeout",
+    "federate",
     "resource",
+    "serve",
     "state_of",
     "train",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgeai.client.blocking import Client
+from edgeai.client.curves import curves, points_of
 from edgeai.client.logs import LogLine
 from edgeai.client.objects import Resource
 from edgeai.client.pods import pods_of, workers_of
@@ -13,6 +14,7 @@ from edgeai.errors import EdgeAIError
 from edgeai.faults.summary import numbers_of, progress_of
 
 WAIT_S = 3600.0
+_POINTS = 2000  # last lines of each log that are looked at
 
 
 class JobFailed(EdgeAIError):
@@ -63,6 +65,12 @@ class Job:
         """The newest value of each metric that the workers report."""
         return numbers_of(self.refresh().object.get("status"))
 
+    def history(self) -> list[dict[str, float]]:
+        """The metrics by time, as the logs of the workers have them: each line that is JSON with
+        the event "metrics" is one point: {"event": "metrics", "round": 3, "loss": 0.25}.
+        """
+        return points_of(line.text for line in self.logs(tail=_POINTS))
+
     def scale(self, workers: int) -> None:
         self.resource = self._client.scale(self.resource, workers)
 
@@ -92,7 +100,8 @@ class Job:
         faults = "".join(f"<li>{html.escape(text)}</li>" for text in state.waits_for)
         titles = "".join(f"<th>{title}</th>" for title in ("worker", "node", "phase", ""))
         table = f"<tr>{titles}</tr>" + "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<b>{html.escape(head)}</b><table>{table}</table><ul>{faults}</ul>"
+        drawn = curves(self.history())
+        return f"<b>{html.escape(head)}</b>{drawn}<table>{table}</table><ul>{faults}</ul>"
 
     def _pods(self) -> list[Any]:
         kube, job = self._client.asynchronous.kube, self.resource

@@ -1,4 +1,4 @@
-"""A function of a user as a program for the pods of a job.
+"""Functions and classes of a user as a program for the pods of a job.
 
 The source of the function travels in an environment variable of each pod, as text that `kubectl`
 shows. A function that needs what the pods do not have is refused here, with its name, and not by a
@@ -8,17 +8,21 @@ traceback of a pod: a variable of its module, a decorator, a closure.
 import ast
 import builtins
 import dis
+import functools
 import inspect
 import json
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, Self
+
+import msgspec
 
 from edgeai.errors import EdgeAIError
 
 PROGRAM: Final = "EDGEAI_PROGRAM"
 REQUIREMENTS: Final = "EDGEAI_REQUIREMENTS"
+IMAGE_PYTHON: Final = "python3"
 MAX_CHARS: Final = 100_000
 """Of a program. Linux gives at most 128 KiB in one variable to a process."""
 _START: Final = f"""\
@@ -44,8 +48,46 @@ class NotShippable(EdgeAIError):
     """The function cannot run in another process. The text names the function and the remedy."""
 
     def __init__(self, function: object, problem: str, remedy: str) -> None:
-        name = getattr(function, "__name__", repr(function))
+        name = getattr(function, "__name__", function)
         super().__init__(f"function {name}: {problem}; {remedy}")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A function or a class of a user, as a program defines it."""
+
+    name: str
+    definition: str
+    """Its source."""
+    value: str
+    """The expression for it, with the arguments of a `functools.partial`."""
+
+    @classmethod
+    def of(cls, function: Callable[..., object], *, positional: int = 0) -> Self:
+        """Args:
+            function: that `def` has made, a class, or a `functools.partial` of one with keyword
+                arguments, as JSON has them
+            positional: number of arguments of a call beside these
+        Raises: NotShippable
+        """
+        whole: Any = function
+        is_partial = isinstance(whole, functools.partial)
+        function, arguments = (whole.func, whole.keywords) if is_partial else (whole, {})
+        if is_partial and whole.args:
+            raise NotShippable(function, "has arguments without names", "name them in `partial`")
+        if not isinstance(function, FunctionType | type):
+            raise NotShippable(function, "is no function and no class", "pass what `def` has made")
+        tree = _definition(function)
+        _check_names(function, tree)
+        try:
+            inspect.signature(function).bind(*[None] * positional, **arguments)
+            values = json.dumps(arguments, allow_nan=False)
+        except TypeError as error:
+            raise NotShippable(function, f"args: {error}", "pass what its signature has") from error
+        except ValueError as error:
+            raise NotShippable(function, f"args: {error}", "pass what JSON has") from error
+        name = function.__name__
+        value = f"functools.partial({name}, **json.loads({values!r}))" if arguments else name
+        return cls(name, ast.unparse(tree), value)
 
 
 def program_of(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
@@ -56,55 +98,71 @@ def program_of(function: Callable[..., object], arguments: Mapping[str, Any]) ->
     """
     if not isinstance(function, FunctionType):
         raise NotShippable(function, "is no function", "pass a function that `def` has made")
-    tree = _definition(function)
-    _check_names(function, tree)
-    try:
-        inspect.signature(function).bind(**arguments)
-        values = json.dumps(dict(arguments), allow_nan=False)
-    except TypeError as error:
-        raise NotShippable(function, f"args: {error}", "pass what its signature has") from error
-    except ValueError as error:
-        raise NotShippable(function, f"args: {error}", "pass what JSON has") from error
-    program = (
-        f"from __future__ import annotations\n\nimport json\n\n\n{ast.unparse(tree)}\n\n\n"
-        f"if __name__ == '__main__':\n    {function.__name__}(**json.loads({values!r}))\n"
-    )
-    if len(program) > MAX_CHARS:
-        problem = f"has {len(program)} characters, and {MAX_CHARS} can travel to a pod"
-        raise NotShippable(function, problem, "put a part of it into a package or an image")
-    return program
+    part = Part.of(functools.partial(function, **arguments))
+    return program([part], f"{part.value}()")
 
 
-def _definition(function: FunctionType) -> ast.FunctionDef:
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-        (tree,) = ast.parse(source).body
-    except OSError as error:
+def program(parts: Iterable[Part], call: str) -> str:
+    """A program that defines the parts, and makes the call. Raises: NotShippable"""
+    definitions: dict[str, str] = {}
+    for part in parts:
+        if definitions.setdefault(part.name, part.definition) != part.definition:
+            problem = "has the name of another one"
+            raise NotShippable(part.name, problem, "give each a name of its own")
+    head = "from __future__ import annotations\n\nimport functools\nimport json"
+    text = "\n\n\n".join([head, *definitions.values(), f"if __name__ == '__main__':\n    {call}\n"])
+    if len(text) > MAX_CHARS:
+        problem = f"has {len(text)} characters, and {MAX_CHARS} can travel to a pod"
+        names = ", ".join(definitions)
+        raise NotShippable(names, problem, "put a part of it into a package or an image")
+    return text
+
+
+_Definition = ast.FunctionDef | ast.ClassDef
+
+
+def _definition(function: FunctionType | type) -> _Definition:
+    """By the lines of the code: `inspect` finds no class that a notebook has defined.
+
+    Raises: NotShippable
+    """
+    is_class = isinstance(function, type)
+    members = vars(function).values() if is_class else [inspect.unwrap(function)]
+    code = next((one.__code__ for one in members if isinstance(one, FunctionType)), None)
+    linecache.checkcache()
+    if code is None or not (lines := linecache.getlines(code.co_filename)):
         problem, remedy = "its source cannot be read", "write it into a file or a notebook"
-        raise NotShippable(function, problem, remedy) from error
-    except (SyntaxError, ValueError) as error:
-        raise NotShippable(function, "is not alone in its lines", "use `def`") from error
-    if not isinstance(tree, ast.FunctionDef):
+        raise NotShippable(function, problem, remedy)
+    trees = [
+        tree
+        for tree in ast.walk(ast.parse("".join(lines)))
+        if isinstance(tree, _Definition) and tree.name == function.__name__
+        if _first_line(tree) <= code.co_firstlineno <= (tree.end_lineno or 0)
+    ]
+    if not trees:
         raise NotShippable(function, "is a lambda or `async`", "use `def`")
-    if tree.decorator_list:
-        raise NotShippable(function, "has a decorator", "pass the function without it")
-    return tree
+    if trees[-1].decorator_list:
+        raise NotShippable(function, "has a decorator", "pass it without the decorator")
+    return trees[-1]
 
 
-def _check_names(function: FunctionType, tree: ast.FunctionDef) -> None:
+def _first_line(tree: _Definition) -> int:
+    return min(one.lineno for one in (tree, *tree.decorator_list))
+
+
+def _check_names(function: FunctionType | type, tree: _Definition) -> None:
     """Raises: NotShippable for a name that is defined outside of the function"""
-    if function.__code__.co_freevars:
+    if isinstance(function, FunctionType) and function.__code__.co_freevars:
         name = function.__code__.co_freevars[0]
         raise NotShippable(function, f"uses {name!r} of the function around it", _PASS_IT)
-    defaults = [*tree.args.defaults, *filter(None, tree.args.kw_defaults)]
-    names = {node.id for one in defaults for node in ast.walk(one) if isinstance(node, ast.Name)}
-    names |= set(_global_names(function.__code__))
-    for name in sorted(names):
-        if not hasattr(builtins, name) and name != function.__name__:
+    # Compiled alone: what comes from outside is a global name then, also a default or a base.
+    text = f"from __future__ import annotations\n{ast.unparse(tree)}"
+    for name in sorted(_global_names(compile(text, "<function>", "exec"))):
+        if not hasattr(builtins, name) and name not in (function.__name__, "__annotations__"):
             raise NotShippable(function, f"uses {name!r} from outside of it", _PASS_IT)
 
 
-_PASS_IT: Final = "import or define it inside the function, or pass it in `args`"
+_PASS_IT: Final = "import or define it inside the function, or pass it as an argument"
 
 
 def _global_names(code: CodeType) -> Iterator[str]:
@@ -120,7 +178,7 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def container(
-    program: str, *, python: str, requirements: Sequence[str], launcher: Sequence[str]
+    program: str, *, python: str, requirements: Sequence[str] = (), launcher: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The command and the environment of a container that runs the program.
 

@@ -10,10 +10,6 @@ job = train(fit, args={"epochs": 3}, workers=3)
 job.wait()
 """
 
-import atexit
-import os
-import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -23,8 +19,9 @@ from edgeai.api.resources import Object
 from edgeai.client.blocking import Client
 from edgeai.client.errors import InvalidObject
 from edgeai.client.handles import Job
-from edgeai.client.program import container, program_of
-from edgeai.client.words import resource
+from edgeai.client.objects import PyTorchJob, TFJob
+from edgeai.client.program import IMAGE_PYTHON, container, program_of
+from edgeai.client.submission import Submission, placement
 
 Framework = Literal["pytorch", "tensorflow"]
 IMAGES: Final[Mapping[str, str]] = {
@@ -32,11 +29,8 @@ IMAGES: Final[Mapping[str, str]] = {
     "tensorflow": "tensorflow/tensorflow:2.19.0",
 }
 """The image where a user names none: with the framework and Python, as its makers publish it."""
-LOCAL_PYTHON: Final = "EDGEAI_PYTHON"
 GPU: Final = "nvidia.com/gpu"
-_MAX_NAME_CHARS: Final = 40
 _LAUNCHER: Final = ("-m", "torch.distributed.run")
-_IMAGE_PYTHON: Final = "python3"
 
 
 def train(
@@ -88,30 +82,11 @@ def train(
         image=image,
     )
     trainer.check()
-    if client is None:
-        client = Client()
-        atexit.register(client.close)
-    is_local = client.run(client.asynchronous.kube.about()).is_local
-    document = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob" if framework == "pytorch" else "TFJob",
-        "metadata": {
-            "name": name or _unique_name(function),
-            "namespace": namespace or client.namespace,
-        },
-        "spec": trainer.spec(_local_python() if is_local else ""),
-    }
-    return Job(client, resource(client.apply_document(document)))
-
-
-def _local_python() -> str:
-    """The Python of the workers in the local cluster, which are processes of this machine."""
-    return os.environ.get(LOCAL_PYTHON) or sys.executable
-
-
-def _unique_name(function: Callable[..., object]) -> str:
-    words = function.__name__.lower().strip("_").replace("_", "-")[:_MAX_NAME_CHARS]
-    return f"{words.strip('-')}-{secrets.token_hex(2)}"
+    submission = Submission.open("train", function, name, namespace, client)
+    submission.check_nodes(on)
+    kind = PyTorchJob if framework == "pytorch" else TFJob
+    job = submission.create(kind, trainer.spec(submission.local_python))
+    return Job(submission.client, job)
 
 
 class Trainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,25 +152,11 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
             "image": self.image or ("local" if local_python else IMAGES[self.framework]),
             **container(
                 self.program,
-                python=local_python or _IMAGE_PYTHON,
+                python=local_python or IMAGE_PYTHON,
                 requirements=self.requirements,
                 launcher=_LAUNCHER if is_launched else (),
             ),
         }
         if self.gpus:
             replica["resources"] = {"limits": {GPU: self.gpus}}
-        return {"spec": {"containers": [replica], **self._place()}}
-
-    def _place(self) -> Object:
-        if not self.nodes:
-            return {}
-        terms = [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-            for node in self.nodes
-        ]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        return {
-            "affinity": {"nodeAffinity": required},
-            # An edge node may have a taint, so that only those who name the node run there.
-            "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
-        }
+        return {"spec": {"containers": [replica], **placement(self.nodes)}}

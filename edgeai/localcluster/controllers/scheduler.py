@@ -74,8 +74,14 @@ def _is_selected(spec: Object, node: Object) -> bool:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return True
-    # As in Kubernetes, a term without expressions matches no node.
-    return any(is_label_match(term, labels) for term in required.get("nodeSelectorTerms") or [])
+    return any(_is_match(term, node) for term in required.get("nodeSelectorTerms") or [])
+
+
+def _is_match(term: Object, node: Object) -> bool:
+    """As in Kubernetes, a term without expressions matches no node."""
+    fields = {"metadata.name": node["metadata"]["name"]}  # Kubernetes knows no other one here
+    rules = [*(term.get("matchExpressions") or []), *(term.get("matchFields") or [])]
+    return is_label_match({"matchExpressions": rules}, _labels(node) | fields)
 
 
 def _labels(node: Object) -> dict[str, str]:

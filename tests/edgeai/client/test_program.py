@@ -1,15 +1,24 @@
 """A function of a user becomes a program, or the reason why not is named."""
 
+import linecache
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgeai.client.program import MAX_CHARS, NotShippable, container, program_of
+from edgeai.client.program import (
+    MAX_CHARS,
+    NotShippable,
+    Part,
+    container,
+    program,
+    program_of,
+)
 
 GLOBAL = 3
 
@@ -18,9 +27,11 @@ def run(
     function: Callable[..., object], arguments: dict[str, Any], *launcher: str, directory: Path
 ) -> subprocess.CompletedProcess[str]:
     """As a pod runs it."""
-    made = container(
-        program_of(function, arguments), python=sys.executable, requirements=[], launcher=launcher
-    )
+    return run_program(program_of(function, arguments), *launcher, directory=directory)
+
+
+def run_program(text: str, *launcher: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    made = container(text, python=sys.executable, launcher=launcher)
     # As the kubelet gives them to the process.
     variables = {one["name"]: one["value"].replace("$$", "$") for one in made["env"]}
     environment = {**os.environ, **variables, "TMPDIR": str(directory)}
@@ -74,6 +85,85 @@ def test_a_launcher_gets_the_program_as_a_file(tmp_path: Path) -> None:
 
     done = run(located, {}, "-X", "utf8", directory=tmp_path)
     assert done.stdout == "__main__\n", done.stderr
+
+
+class Scale:
+    """A class travels with its methods."""
+
+    unit: str = "m"
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def predict(self, batch: Any) -> list[str]:
+        return [f"{row * self.factor}{self.unit}" for row in batch]
+
+
+def rows() -> list[int]:
+    return [1, 2]
+
+
+def test_a_program_has_several_parts_with_their_arguments(tmp_path: Path) -> None:
+    model, inputs = Part.of(partial(Scale, factor=2)), Part.of(rows)
+    text = program([model, inputs, inputs], f"print({model.value}().predict({inputs.value}()))")
+    assert run_program(text, directory=tmp_path).stdout == "['2m', '4m']\n"
+
+
+def test_a_class_of_a_notebook_travels() -> None:
+    """Its module has no file, so that Python itself finds no source."""
+    source = "class Cell:\n\n    def predict(self, batch):\n        return batch\n"
+    names: dict[str, Any] = {"__name__": "__main__"}
+    linecache.cache["<cell>"] = (len(source), None, source.splitlines(keepends=True), "<cell>")
+    exec(compile(source, "<cell>", "exec"), names)
+    assert Part.of(names["Cell"]).definition == source.strip()
+
+
+class Empty:
+    pass
+
+
+class Derived(Scale):
+    def predict(self, batch: Any) -> list[str]:
+        return []
+
+
+def wrapping(function: Any) -> Any:
+    @wraps(function)
+    def inner() -> Any:
+        return function()
+
+    return inner
+
+
+@wrapping
+def wrapped() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        (Empty, "function Empty: its source cannot be read"),
+        (partial(Scale, 2), "function Scale: has arguments without names; name them in `partial`"),
+        (Scale, "function Scale: args: missing a required argument: 'factor'"),
+        (Derived, "function Derived: uses 'Scale' from outside of it"),
+        (wrapped, "function wrapped: has a decorator"),
+        (3, "function 3: is no function and no class"),
+    ],
+)
+def test_a_part_that_cannot_travel_is_refused(part: Any, problem: str) -> None:
+    with pytest.raises(NotShippable) as refused:
+        Part.of(part)
+    assert str(refused.value).startswith(problem)
+
+
+def test_two_parts_with_one_name_are_refused() -> None:
+    def rows() -> None:
+        pass
+
+    with pytest.raises(NotShippable, match="function rows: has the name of another one"):
+        program([Part.of(globals()["rows"]), Part.of(rows)], "pass")
 
 
 def uses_a_global() -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeai.client.submission import placement
 from edgeai.localcluster.controllers.scheduler import choose_node, why_unschedulable
 from edgeai.localcluster.objects.resources import EVENTS, NODES, PODS, Object
 from tests.edgeai.localcluster.running import container, new_pod, patch, running_cluster
@@ -33,6 +34,8 @@ AFFINITY = {
         ({"nodeSelector": {"zone": "a"}}, "edge0"),
         ({"nodeSelector": {"zone": "b"}}, None),
         ({"affinity": AFFINITY}, "edge0"),
+        (placement(["edge0"]), "edge0"),
+        (placement(["elsewhere"]), None),
     ],
 )
 def test_scheduling(spec: Object, node: str | None) -> None:
