@@ -7,6 +7,7 @@ import pytest
 
 from edgeai.cli.runtimes import runtime
 from tests.docs.tutorials import TUTORIALS, follow
+from tests.system.test_tutorials import QUICK
 from tests.training.jobs import PATIENCE_S
 
 RUNTIMES = {
@@ -32,4 +33,4 @@ def test_each_command_prints_what_the_tutorial_shows(
 
 def test_every_tutorial_is_typed() -> None:
     pages = {each.name for each in TUTORIALS.glob("*.md")}
-    assert pages == {*WITHOUT, *RUNTIMES, "joint-inference.md", "README.md"}
+    assert pages == {*WITHOUT, *RUNTIMES, *QUICK, "README.md"}
