@@ -171,9 +171,10 @@ class _Pods(NamedTuple):
         parts = [one for one in arguments if isinstance(one, Part)]
         values = [one.value if isinstance(one, Part) else repr(one) for one in arguments]
         call = f"from edgeai.worker import functions\n    functions.{work}({', '.join(values)})"
-        image = self.image or f"docker.io/edgeai/worker:{version('edgeai')}"
+        local = "local" if self.local_python else ""
+        image = self.image or local or f"docker.io/edgeai/worker:{version('edgeai')}"
         worker = container(program(parts, call), python=self.local_python or IMAGE_PYTHON)
-        worker |= {"name": "worker", "image": "local" if self.local_python else image}
+        worker |= {"name": "worker", "image": image}
         return {"spec": {"containers": [worker], "terminationGracePeriodSeconds": _GRACE_S, **pod}}
 
 
