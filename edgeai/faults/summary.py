@@ -55,12 +55,13 @@ def _is_history(conditions: tuple[Mapping[str, Any], ...]) -> bool:
 
 def progress_of(status: Any) -> str:
     """The progress of a job: first the round, if the job has rounds, then the metrics. Of a
-    training job, the numbers of replicas.
+    training job, the numbers of replicas, and of workers that its launcher does not have yet.
     """
     fields = mapping(status)
     replicas = mapping(fields.get("replicaStatuses") or fields.get("tfReplicaStatuses"))
     if replicas:
-        return ", ".join(_numbers(type_, mapping(entry)) for type_, entry in replicas.items())
+        numbers = [_numbers(type_, mapping(entry)) for type_, entry in replicas.items()]
+        return ", ".join([*numbers, *_not_in_training(fields)])
     values = [f"{key} {value}" for key, value in metrics_of(status)]
     if fields.get("rounds"):
         values.insert(0, f"round {fields.get('round', 0)}/{fields['rounds']}")
@@ -85,6 +86,15 @@ def numbers_of(status: Any) -> dict[str, float]:
             continue
     # NaN and infinite numbers have no place on a curve. Neither is less than infinity.
     return {key: value for key, value in numbers.items() if abs(value) < math.inf}
+
+
+def _not_in_training(fields: Mapping[str, Any]) -> list[str]:
+    """Of an elastic job whose launcher runs. A worker's pod may run before the launcher has it."""
+    target, current = fields.get("targetWorkers"), fields.get("currentWorkers")
+    if not (isinstance(target, list) and isinstance(current, list) and current):
+        return []
+    number = sum(name not in current for name in target)
+    return [f"{number} not in training yet"] if number else []
 
 
 def _numbers(type_: str, entry: Mapping[str, Any]) -> str:

@@ -187,7 +187,7 @@ class AggregationServer:
 
 def _log_closed(result: RoundResult) -> None:
     log.info(
-        "round closed: round=%d participants=%d samples=%d metrics=%s",
+        "round closed: round=%d participants=%d samples=%d metrics_before_update=%s",
         result.round,
         len(result.samples),
         sum(result.samples.values()),

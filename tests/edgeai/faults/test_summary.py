@@ -66,6 +66,15 @@ def test_a_training_job_is_in_the_phase_of_its_last_condition() -> None:
     assert trouble_of(status) == "Worker 1 was killed"
 
 
+def test_a_worker_that_the_launcher_does_not_have_yet_is_not_in_training() -> None:
+    status = {"replicaStatuses": {"Worker": {"active": 3}}, "targetWorkers": ["a", "b", "d"]}
+    assert progress_of(status | {"currentWorkers": ["a", "b"]}) == (
+        "Worker 3 active, 1 not in training yet"
+    )
+    assert progress_of(status | {"currentWorkers": ["a", "b", "c", "d"]}) == "Worker 3 active"
+    assert progress_of(status | {"currentWorkers": []}) == "Worker 3 active", "before the launcher"
+
+
 def test_a_dataset_is_ready_or_says_why_not() -> None:
     good = {"type": "Accepted", "status": "True", "reason": "Valid"}
     assert phase_of({"conditions": [good]}) == "Ready"
