@@ -3,7 +3,7 @@
     python docs/fields.py
 
 Types and bounds are those of the CustomResourceDefinitions of the chart. Meanings and defaults are
-those of the structs from which the definitions are made.
+those of the structs from which the definitions are made, the examples are files beside the pages.
 """
 
 import ast
@@ -33,6 +33,11 @@ PAGES: Final = {
 """Page that explains how kinds behave -> the kinds."""
 _OPEN: Final = {"template": "a pod template, as in a Deployment"}
 """Fields of Kubernetes itself, which are shown as one -> type."""
+_DEFAULT: Final = re.compile(
+    r"(?:^|(?<=\. ))(?P<default>(?:[^.]|\.(?=\S))+?),? when the field is missing\.\s*"
+)
+"""The sentence of a meaning that says what holds for a missing field."""
+_ALIAS: Final = "Another name of "
 _COMMON: Final = {
     "conditions": "What is so, why, and since when.",
     "observed_generation": "The generation of the spec that this is about.",
@@ -86,15 +91,16 @@ def fields(schema: dict[str, Any], struct: type, path: str = "") -> Iterator[Fie
     for name, inner in schema["properties"].items():
         field = known[name]
         info = _without_none(msgspec.inspect.type_info(field.type))
+        default, meaning = _apart(_meaning(struct, field.name, info))
         yield Field(
             f"{path}{name}",
             _OPEN.get(name) or _type(inner),
             _bounds(inner),
             is_required=name in schema.get("required", ()),
-            default=_default(field.default),
-            meaning=_meaning(struct, field.name, info),
+            default=default or _default(field.default, info),
+            meaning=meaning,
         )
-        if name not in _OPEN:
+        if name not in _OPEN and not meaning.startswith(_ALIAS):
             yield from _below(inner, info, f"{path}{name}")
 
 
@@ -151,11 +157,24 @@ def _range(low: int | None, high: int | None, unit: str) -> str:
     return f"at most {high}{unit}" if low is None else f"{low} to {high}{unit}"
 
 
-def _default(value: Any) -> str:
-    """What is taken where the field is missing; the meaning says it where it depends."""
+def _apart(meaning: str) -> tuple[str, str]:
+    """The default that a meaning names, and the rest of the meaning."""
+    meaning = " ".join(meaning.split())
+    match = _DEFAULT.search(meaning)
+    if match is None:
+        return "", meaning
+    default = match["default"]
+    rest = (meaning[: match.start()] + meaning[match.end() :]).strip()
+    return (default if " " in default else f"`{default}`"), rest
+
+
+def _default(value: Any, info: Any) -> str:
+    """What is taken where the field is missing, as its struct says."""
+    if isinstance(info, msgspec.inspect.BoolType):
+        return f"`{str(bool(value)).lower()}`"
     if value in (None, msgspec.NODEFAULT, "") or isinstance(value, (list, dict, msgspec.Struct)):
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+        return "none"
+    return f"`{value}`"
 
 
 # ---- what they mean -----------------------------------------------------------------------------
@@ -206,7 +225,8 @@ def pages() -> dict[str, str]:
     lines = [
         "# Fields",
         "",
-        "Each kind has a page with all its fields: types, bounds, defaults.",
+        "Each kind has a page with an example and all its fields: types, bounds, defaults and other"
+        " names.",
         "",
     ]
     lines += [f"- [{name}]({name.lower()}.md)" for name in names]
@@ -223,12 +243,16 @@ def _page(kind: Kind) -> str:
     first = definition.types[0]
     described = _fields_of(kind)
     lines = [
-        f"# {_name(kind)}, field by field",
+        f"# Fields of {_name(kind)}",
         "",
         "Written by `docs/fields.py` from the definitions of the chart; do not edit."
         f" `kubectl explain {first.plural}.{first.group}.spec` shows the fields in a cluster.",
         "",
         *_explained(_name(kind)),
+        "```yaml",
+        (DIRECTORY / f"{_name(kind).lower()}.yaml").read_text(encoding="utf-8").rstrip(),
+        "```",
+        "",
         "| group and version | resource | short names |",
         "|---|---|---|",
         *(

@@ -29,7 +29,8 @@ class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The node that counts the samples."""
     format: str = ""
     """txt (a sample is a line), csv (a sample is a record after the header), jsonl (a sample is a
-    line with text) or dir (a sample is a file). When empty, the end of the URL decides."""
+    line with text) or dir (a sample is a file). The end of the URL decides when the
+    field is missing."""
     credential_name: str = ""
     """Name of the Secret with the keys for fetching from s3."""
 

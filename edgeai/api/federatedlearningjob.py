@@ -68,8 +68,8 @@ class S3Transmitter(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Transmitter(msgspec.Struct, frozen=True):
-    """Transport of the weights: ws or s3. A job without a transmitter uses ws. When both are given,
-    s3 counts, as in Sedna.
+    """Transport of the weights: ws or s3. When both are given, s3 counts, as in Sedna. ws when the
+    field is missing.
     """
 
     ws: WebSocketTransmitter | None = None
@@ -129,9 +129,10 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The number of rounds that a trainer expects. Absent while no trainer has told it: Sedna's
     library never does."""
     metrics: list[Metric] = []
-    """Weighted means of the trainers' last reports. A weight is the number of samples that the
-    trainer has told, at most the number in `samples`. For a trainer that `samples` lacks, the bound
-    is the largest number there, or the lower median of the told numbers."""
+    """Weighted means of the trainers' last reports. During a round they tell of the model with
+    which the round began, at the end of the job of the result. A weight is the number of samples
+    that the trainer has told, at most the number in `samples`. For a trainer that `samples` lacks, the bound is the
+    largest number there, or the lower median of the told numbers."""
     samples: dict[str, int] = {}
     """Trainer -> number of samples that a LocalController has counted in the trainer's Dataset. It
     does not change after the end of the job."""

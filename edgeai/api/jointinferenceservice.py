@@ -92,11 +92,14 @@ class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 
 
 class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
-    """Runs the small model. hardExampleMining and hardExampleAlgorithm have the same meaning."""
+    """Runs the small model."""
 
     model: ModelName
     hard_example_mining: Mining | None = None
+    """The algorithm that decides which samples are hard. No sample is hard when the field is
+    missing."""
     hard_example_algorithm: Mining | None = None
+    """Another name of `hardExampleMining`, from the proposal of joint inference."""
     hpa: Autoscaling | None = None
 
     @property

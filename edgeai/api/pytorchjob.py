@@ -49,10 +49,13 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Training by torchrun with a changing number of workers."""
 
     min_replicas: Count | None = None
-    """The smallest number of workers."""
+    """The smallest number of workers. maxReplicas, or Worker.replicas without it, when the field is
+    missing."""
     max_replicas: Count | None = None
-    """The largest number of workers."""
+    """The largest number of workers. minReplicas, or Worker.replicas without it, when the field is
+    missing."""
     rdzv_backend: RdzvBackend | None = None
+    """The store in which the processes find each other. c10d when the field is missing."""
     rdzv_port: Port | None = None
     """The port there. The port of the worker's container when the field is missing."""
     rdzv_host: str | None = None
@@ -79,7 +82,8 @@ class PyTorchJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nproc_per_node: Annotated[
         str | int | None, msgspec.Meta(extra_json_schema={"type": "string"})
     ] = None
-    """Processes in each pod: auto, cpu, gpu, or a number as a text."""
+    """Processes in each pod: auto, cpu, gpu, or a number as a text. auto when the field is
+    missing."""
 
 
 class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True):

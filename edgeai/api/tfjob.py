@@ -32,13 +32,16 @@ class SuccessPolicy(enum.StrEnum):
 class TFJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     run_policy: RunPolicy = RunPolicy()
     success_policy: SuccessPolicy | None = None
+    """When a job without a chief has succeeded: with AllWorkers when all workers have, else when
+    worker 0 has. Worker 0 when the field is missing."""
     tf_replica_specs: dict[str, ReplicaForm] = msgspec.field(name="tfReplicaSpecs")
     """PS, Worker, Chief, Master and Evaluator, in any upper and lower case. v1alpha2 calls the
     evaluator Eval."""
     enable_dynamic_worker: bool = False
     """The number of workers may change while the job runs."""
     clean_pod_policy: CleanPods | None = None
-    """The place of runPolicy.cleanPodPolicy in v1alpha2."""
+    """Another name of `runPolicy.cleanPodPolicy`, from v1alpha2. Running in v1alpha2 when the
+    field is missing."""
 
 
 class TFJobStatus(TrainingStatus, frozen=True, kw_only=True, rename="camel"):

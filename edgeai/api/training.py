@@ -44,17 +44,19 @@ class ReplicaForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All replicas of one type."""
 
     replicas: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)] | None = None
-    """1 when the field is missing."""
+    """The number of pods of the type. 1 when the field is missing."""
     template: Template
     restart_policy: RestartPolicy | None = None
-    """Replaces the restart policy of the template. The default depends on the kind and version."""
+    """Replaces the restart policy of the template. OnFailure of a PyTorchJob, Never of a
+    TFJob (Always in v1alpha2), when the field is missing."""
 
 
 class SchedulingPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """The wishes for a gang scheduler. They go into a PodGroup."""
 
     min_available: Count | None = None
-    """Pods that must start together. Missing: all, or of an elastic job as many as it needs."""
+    """Pods that must start together. All, or of an elastic job as many as it needs, when the
+    field is missing."""
     queue: str | None = None
     """The queue of the PodGroup of Volcano. default when the field is missing."""
     min_resources: dict[str, Annotated[Any, kubernetes("Quantity")]] | None = None
@@ -80,19 +82,22 @@ class RunPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_pod_policy: CleanPods | None = None
     """Which pods are deleted at the end. None when the field is missing."""
     ttl_seconds_after_finished: Count | None = None
-    """Seconds after its end until the job is deleted. Without the field it is kept."""
+    """Seconds after its end until the job is deleted. No deletion when the field is
+    missing."""
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-    """Seconds after its start until the job fails, if it has not ended. Without the field there is
-    no limit."""
+    """Seconds after its start until the job fails, if it has not ended. No limit when the field
+    is missing."""
     backoff_limit: Count | None = None
-    """Number of restarts, of all replicas together, with which the job counts as failed."""
+    """Number of restarts, of all replicas together, with which the job counts as failed. No limit
+    when the field is missing."""
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool | None = None
     """True: the pods are deleted until it is false again."""
     managed_by: str | None = None
     """Who runs the job. edgeai does not touch a job of kueue.x-k8s.io/multikueue."""
     restart_scope: RestartScope | None = None
-    """Replica when the field is missing. The field is edgeai's own."""
+    """Which pods start again when a replica has failed: it alone, or all pods of the job. Replica
+    when the field is missing. The field is edgeai's own."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -39,7 +39,7 @@ class JobRestartPolicy(enum.StrEnum):
 
 class LauncherForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replicas: Int32 | None = None
-    """1, also when the field is missing."""
+    """Always one launcher. 1 when the field is missing."""
     template: Template
     restart_policy: RestartPolicy | None = None
     """Has no effect. Use spec.restartPolicy."""
@@ -49,13 +49,15 @@ class WorkerForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replicas: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)] | None = None
     """The number of workers with which the job starts. 1 when the field is missing."""
     min_replicas: Count | None = None
-    """The launcher starts when this number of workers runs. All workers when it is missing."""
+    """The launcher starts when this number of workers runs. All workers when the field
+    is missing."""
     max_replicas: Count | None = None
-    """A ScaleOut cannot exceed this number. No limit when it is missing."""
+    """A ScaleOut cannot exceed this number. No limit when the field is missing."""
     template: Template
     restart_policy: RestartPolicy | None = None
-    """Which workers another worker with a new index replaces. ExitCode when the field is missing:
-    workers that are evicted, preempted, deleted, on a lost node, or ended by a signal."""
+    """Which workers another worker with a new index replaces. ExitCode: those that are
+    evicted, preempted, deleted, on a lost node, or ended by a signal. ExitCode when the field is
+    missing."""
 
 
 class ETReplicaSpecs(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,17 +95,18 @@ class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     et_replica_specs: ETReplicaSpecs = msgspec.field(name="etReplicaSpecs")
     """The launcher and the workers."""
     elastic: ElasticForm | None = None
-    """edgeai's own field. Missing: only ScaleOut, ScaleIn and `kubectl scale` change the number of
-    workers."""
+    """edgeai's own field: the number of workers follows the room in the cluster, from minReplicas
+    to maxReplicas. Only ScaleOut, ScaleIn and `kubectl scale` change it when the field is
+    missing."""
     launcher_attach_mode: AttachMode | None = None
-    """ssh when the field is missing."""
+    """How the launcher starts processes on the workers. ssh when the field is missing."""
     slots_per_worker: Int32 | None = None
-    """Processes on each worker. When the field is missing: the worker's limit of nvidia.com/gpu,
-    or 1."""
+    """Processes on each worker. The worker's limit of nvidia.com/gpu, or 1, when the field is
+    missing."""
     clean_pod_policy: CleanPods | None = None
     """Which workers are deleted at the end. Running when the field is missing."""
     restart_policy: JobRestartPolicy | None = None
-    """Never when the field is missing."""
+    """Whether a launcher that has failed runs again. Never when the field is missing."""
     backoff_limit: Count | None = None
     """How often the launcher is started again. 6 when the field is missing."""
     suspend: bool | None = None

@@ -4,6 +4,14 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+import yaml
+
+from edgeai.localcluster.objects import schemas
+from globalmanager.contract import Kind
+from globalmanager.kinds import KINDS
+from globalmanager.manifests.crds import crd
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -33,6 +41,27 @@ def test_pages_of_fields_are_up_to_date_and_leave_nothing_out() -> None:
             if row.endswith("|  |") and re.match(r"\| `(spec|status)\.", row)
         ]
         assert silent == [], f"{name}: write the meaning after the field of its struct"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.name)
+def test_the_example_of_a_kind_is_valid_and_has_no_unknown_field(kind: Kind) -> None:
+    file = DOCS / "fields" / f"{kind.definition.name.lower()}.yaml"
+    example = yaml.safe_load(file.read_text())
+    type_ = kind.definition.types[0]
+    assert (example["apiVersion"], example["kind"]) == (type_.api_version, type_.kind)
+    (version,) = crd(kind, type_)["spec"]["versions"][:1]
+    schema = version["schema"]["openAPIV3Schema"]
+    pruned, unknown = schemas.prune(schema, example, root=True)
+    assert (unknown, schemas.validate(schema, pruned)) == ([], [])
+    example["metadata"] |= {"namespace": "default", "uid": "1", "generation": 1}
+    assert kind.decode(type_, example).invalid is None
+
+
+def test_every_field_of_a_spec_has_a_default_or_is_required() -> None:
+    for page in (DOCS / "fields").glob("*.md"):
+        table = page.read_text().partition("\n## spec\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| `spec.*$", table, re.MULTILINE)
+        assert [row for row in rows if not re.split(r"(?<!\\)\|", row)[4].strip()] == []
 
 
 def test_tables_of_the_page_on_scale_are_up_to_date() -> None:
