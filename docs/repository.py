@@ -5,7 +5,9 @@
 - `folder/*.md` in the navigation stands for the pages of the folder but its README.
 - A notebook is shown as text and code.
 - A fence of code may have a name after its language, which becomes its title.
-- The search leaves out decisions and proofs, whose words are those of the pages for users.
+- The search leaves out decisions and proofs, whose words are those of the pages for users. It shows
+  tutorials first and pages for developers last.
+- The dialog of the search has a name, for those who do not see it.
 - A state diagram of Mermaid becomes a table: what draws it would come from another host.
 """
 
@@ -25,6 +27,11 @@ ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = "docs"
 SOURCE: Final = "source"
 _NOT_SEARCHED: Final = ("decisions/", "proofs.md")
+_BOOSTS: Final = {
+    ("tutorials/", "troubleshooting.md", "kubernetes-in-short.md", "cli.md"): 3.0,
+    (f"{SOURCE}/", "adding-", "architecture.md", "performance.md", "protocol.md"): 0.1,
+}
+"""Beginnings of pages -> how much more than others the search prefers them."""
 _LINK: Final = re.compile(r"\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _STATES: Final = re.compile(r"^```mermaid\nstateDiagram-v2\n(?P<lines>.*?)^```$", re.M | re.S)
@@ -127,6 +134,9 @@ def _meaning(path: Path) -> str:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     if page.file.src_uri.startswith(_NOT_SEARCHED):
         page.meta["search"] = {"exclude": True}
+    for beginnings, boost in _BOOSTS.items():
+        if page.file.src_uri.startswith(beginnings):
+            page.meta["search"] = {"boost": boost}
     if page.file.generated_by is None:
         path = f"{DOCS}/{page.file.src_uri}"
     else:
@@ -140,6 +150,10 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         for odd, part in enumerate(parts)
     )
     return "".join(rewritten)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 
 def _link(match: re.Match[str], path: str, uri: str) -> str:

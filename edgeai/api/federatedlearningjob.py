@@ -131,8 +131,8 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     metrics: list[Metric] = []
     """Weighted means of the trainers' last reports. During a round they tell of the model with
     which the round began, at the end of the job of the result. A weight is the number of samples
-    that the trainer has told, at most the number in `samples`. For a trainer that `samples` lacks, the bound is the
-    largest number there, or the lower median of the told numbers."""
+    that the trainer has told, at most the number in `samples`. For a trainer that `samples` lacks,
+    the bound is the largest number there, or the lower median of the told numbers."""
     samples: dict[str, int] = {}
     """Trainer -> number of samples that a LocalController has counted in the trainer's Dataset. It
     does not change after the end of the job."""
