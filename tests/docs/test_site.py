@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -117,6 +118,37 @@ def test_the_search_finds_pages_for_users_and_no_decision(site: Path) -> None:
     assert {"install.html", "fields/pytorchjob.html", "adding-a-kind.html"} <= pages
     assert [page for page in pages if page.startswith("decisions/") or page == "proofs.html"] == []
     assert (site / "decisions" / "0028-the-site.html").exists()
+
+
+FOUND: Final = {
+    "resume a job": "cli.html#suspend-and-resume-a-job",
+    "GPU": "gpus.html",
+    "CrashLoopBackOff": "troubleshooting.html#a-job-does-not-run",
+    "python function": "tutorials/your-own-model.html",
+    "pod": "kubernetes-in-short.html",
+    "namespace": "kubernetes-in-short.html",
+    "kubectl": "kubernetes-in-short.html",
+}
+"""What users look for -> the beginning of the first place that the search names."""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node on the PATH")
+def test_the_search_leads_users_to_what_they_look_for(site: Path) -> None:
+    command = ["node", str(Path(__file__).with_name("search.js")), str(site), *FOUND]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first = [json.loads(line)[0] for line in done.stdout.splitlines()]
+    wrong = [
+        (query, place)
+        for (query, expected), place in zip(FOUND.items(), first, strict=True)
+        if not place.startswith(expected)
+    ]
+    assert wrong == []
+
+
+def test_each_page_has_a_title_of_its_own(site: Path) -> None:
+    texts = [page.read_text() for page in site.rglob("*.html") if page.stem != "404"]
+    titles = Counter(text.partition("<title>")[2].partition("</title>")[0] for text in texts)
+    assert [title for title, number in titles.items() if number > 1] == []
 
 
 def test_every_page_of_docs_is_in_the_site(site: Path) -> None:

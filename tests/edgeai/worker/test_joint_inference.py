@@ -79,6 +79,16 @@ def test_easy_batch_makes_no_request(joint: MakeJoint) -> None:
         assert cloud.connections == 0
 
 
+def test_without_an_algorithm_no_sample_is_uploaded_and_the_log_says_why(
+    joint: MakeJoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedCloud(peers.answer) as cloud:
+        joining = joint(cloud.address, hem_name="")
+        assert [each.uploaded for each in joining.inference(mixed(20))] == [False] * 20
+        assert cloud.connections == 0
+    assert "HEM_NAME is not set: no sample is hard" in caplog.text
+
+
 @pytest.mark.parametrize("batch", [[], np.empty((0, 8, 8), dtype=np.float32)])
 def test_empty_batch_is_no_result_and_not_counted(joint: MakeJoint, batch: Any) -> None:
     joining = joint(Address(LOOPBACK, free_port()))
