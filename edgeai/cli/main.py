@@ -41,6 +41,9 @@ app.command()(credentials)
 REFRESH_S = 1.0
 MAX_EDGES = 20  # each edge node is a process with timers
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="show the status of the job and the data, too")
+]
 IsolatedEdges = Annotated[
     bool,
     typer.Option(
@@ -274,22 +277,27 @@ def demo_joint_inference(
         bool, typer.Option(help="leave everything running and print how to inspect it")
     ] = False,
     isolated_edges: IsolatedEdges = False,
+    verbose: Verbose = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _imports():
         from edgeai.demo.joint_inference import story as joint_inference
-    raise typer.Exit(joint_inference.run(output, keep=keep, isolated_edges=isolated_edges))
+    raise typer.Exit(
+        joint_inference.run(output, verbose=verbose, keep=keep, isolated_edges=isolated_edges)
+    )
 
 
 @demo.command("federated-learning")
 def demo_federated_learning(
-    isolated_edges: IsolatedEdges = False, output: OutputOption = Output.TABLE
+    isolated_edges: IsolatedEdges = False,
+    verbose: Verbose = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _imports():
         from edgeai.demo.federated_learning import story as federated_learning
-    raise typer.Exit(federated_learning.run(output, isolated_edges=isolated_edges))
+    raise typer.Exit(federated_learning.run(output, verbose=verbose, isolated_edges=isolated_edges))
 
 
 @demo.command("distributed-training")
@@ -298,20 +306,21 @@ def demo_distributed_training(
         Path | None,
         typer.Option(help="a Python that has PyTorch and NumPy; default: one in the user's cache"),
     ] = None,
+    verbose: Verbose = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed during training."""
     with _imports():
         from edgeai.demo.distributed_training import story as distributed_training
-    raise typer.Exit(distributed_training.run(output, python=python))
+    raise typer.Exit(distributed_training.run(output, verbose=verbose, python=python))
 
 
 @demo.command("elastic-training")
-def demo_elastic_training(output: OutputOption = Output.TABLE) -> None:
+def demo_elastic_training(verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
     with _imports():
         from edgeai.demo.elastic_training import story as elastic_training
-    raise typer.Exit(elastic_training.run(output))
+    raise typer.Exit(elastic_training.run(output, verbose=verbose))
 
 
 @contextlib.contextmanager

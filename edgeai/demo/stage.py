@@ -1,7 +1,7 @@
 """The common parts of all demos: a directory, an outcome in JSON, and a complete clean-up.
 
-A demo tells its story on stdout, and its outcome in the last line. With `-o json` the story goes to
-stderr, so that stdout has the outcome alone.
+A demo tells its story on stdout in one screen, and its outcome in the last line. With `-o json` the
+story goes to stderr, so that stdout has the outcome alone.
 
 Each demo runs on a Stage. `perform` cleans up when the demo succeeds, fails or is interrupted.
 """
@@ -55,6 +55,7 @@ class Stage(msgspec.Struct, frozen=True):
     console: Console
     directory: Path
     keep: bool
+    verbose: bool
 
     @property
     def state_dir(self) -> Path:
@@ -69,6 +70,11 @@ class Stage(msgspec.Struct, frozen=True):
     def tick(self, what: str) -> None:
         self.console.print(f"[green]✓[/] {what}")
 
+    def detail(self, view: RenderableType) -> None:
+        """Print what has no room on one screen, if the user wants it."""
+        if self.verbose:
+            self.console.print(view)
+
 
 Story = Callable[[Stage], msgspec.Struct]
 
@@ -78,13 +84,13 @@ def console_for(output: Output) -> Console:
     return Console(stderr=output is Output.JSON)
 
 
-def perform(story: Story, output: Output, *, keep: bool) -> int:
+def perform(story: Story, output: Output, *, keep: bool = False, verbose: bool = False) -> int:
     """Run the steps of a demo and clean up. Print the demo's outcome at the end.
 
     Returns: exit status, 0 only if every step and the clean-up succeeded
     """
     console = console_for(output)
-    stage = Stage(console, Path(tempfile.mkdtemp(prefix="edgeai-demo-")), keep)
+    stage = Stage(console, Path(tempfile.mkdtemp(prefix="edgeai-demo-")), keep, verbose)
     try:
         outcome = story(stage)
     except Exception as error:

@@ -1,5 +1,7 @@
 """The commands of the pages do what they say, in the order in which they say them."""
 
+import ast
+import inspect
 import os
 import re
 import shutil
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from edgeai.client import train
 from tests.cluster.matrix import WATCHING
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -19,7 +23,7 @@ BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize(
     ("page", "shows"),
     [
-        ("README.md", [r"digits +Running", r"edge0 +connected"]),
+        ("docs/kubernetes-in-short.md", [r"digits +Running", r"edge0 +connected"]),
         (
             "docs/federated-learning.md",
             [r"digits +Succeeded +40 +40", r"round 40/40, accuracy 0\.9"],
@@ -67,6 +71,21 @@ def run_commands(page: str, home: Path, *, timeout_s: float = 110, **environment
         subprocess.run(["edgeai", "down"], env={"HOME": str(home), "PATH": path}, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
+
+
+def test_the_excerpts_of_the_readme_are_right() -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    texts = {language: text for language, text in blocks if language != "bash"}
+    # tests/docs/test_generated.py checks the example.
+    assert texts["yaml"] == (ROOT / "docs" / "fields" / "jointinferenceservice.yaml").read_text()
+    assert len(texts["yaml"].splitlines()) <= 12
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(texts["python"]))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "train"
+    ]
+    arguments = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+    inspect.signature(train).bind(*call.args, **arguments)
 
 
 def test_make_targets_of_the_readme_exist() -> None:

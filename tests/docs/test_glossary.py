@@ -72,6 +72,6 @@ def test_a_retired_word_is_in_no_name(names: frozenset[str], word: str) -> None:
     assert [name for name in names if _as_words(word) in name] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["docs/README.md", "CONTRIBUTING.md", "docs/architecture.md"])
 def test_pages_that_newcomers_read_lead_to_the_glossary(page: str) -> None:
     assert "glossary.md" in (ROOT / page).read_text()

@@ -23,9 +23,13 @@ def test_joint_inference_is_worth_it(demo: Demo) -> None:
     assert outcome["samples"] >= 500
 
 
-@pytest.mark.parametrize("text", ["edge only", "joint", "cloud only", "p95", "uploadCount: "])
+@pytest.mark.parametrize("text", ["edge only", "joint", "cloud only", "p95", "uploadCount "])
 def test_demo_shows(demo: Demo, text: str) -> None:
     assert text in demo.process.stdout
+
+
+def test_the_demo_fits_on_one_screen(demo: Demo) -> None:
+    assert len(demo.process.stdout.splitlines()) <= 24
 
 
 def test_nothing_is_left(demo: Demo) -> None:

@@ -10,7 +10,7 @@ from tests.system.demos import Demo, interrupt, left_of, play
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return play("federated-learning", tmp_path_factory.mktemp("demo"))
+    return play("federated-learning", tmp_path_factory.mktemp("demo"), "--verbose")
 
 
 def test_demo_succeeds(demo: Demo) -> None:

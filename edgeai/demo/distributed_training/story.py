@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 from rich.console import Console, Group
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -53,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """From the creation of the job to its end."""
 
 
-def run(output: Output, *, python: Path | None = None) -> int:
+def run(output: Output, *, verbose: bool, python: Path | None) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
@@ -62,7 +61,7 @@ def run(output: Output, *, python: Path | None = None) -> int:
     Raises: EdgeAIError when there is no PyTorch and it cannot be installed
     """
     interpreter = _checked(python) if python is not None else _installed(stage.console_for(output))
-    return stage.perform(partial(_story, python=interpreter), output, keep=False)
+    return stage.perform(partial(_story, python=interpreter), output, verbose=verbose)
 
 
 def _checked(python: Path) -> Path:
@@ -102,8 +101,10 @@ def _installed(console: Console) -> Path:
 
 
 def _story(on: Stage, *, python: Path) -> Outcome:
-    on.console.print(Panel.fit("[bold]Distributed training[/]: a master and two workers train one "
-                               "network with PyTorch, and one worker is killed"))  # fmt: skip
+    on.console.print(
+        "[bold]Distributed training[/]: a master and two workers train one "
+        "network with PyTorch, and one worker is killed"
+    )
     running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
     created_s = time.monotonic()
@@ -112,7 +113,7 @@ def _story(on: Stage, *, python: Path) -> Outcome:
     object_ = stage.watch(on, running.api, objects, training.look)
     seconds = time.monotonic() - created_s
     result = stage.result(running.api, object_, MASTER)
-    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    on.detail(stage.as_the_api_holds_it(object_, without=("conditions",)))
     stage.delete(on, running.api, objects)
     stage.end(on, running)
     return Outcome(

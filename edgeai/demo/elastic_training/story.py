@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 from rich.console import Group
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -49,21 +48,23 @@ class Outcome(msgspec.Struct, frozen=True):
     """How many workers were lost without a word."""
 
 
-def run(output: Output) -> int:
+def run(output: Output, *, verbose: bool) -> int:
     """Run the demo. Returns: exit status, see stage.perform"""
-    return stage.perform(_story, output, keep=False)
+    return stage.perform(_story, output, verbose=verbose)
 
 
 def _story(on: Stage) -> Outcome:
-    on.console.print(Panel.fit("[bold]Elastic training[/]: workers come, one is killed and one "
-                               "leaves, and the training goes on"))  # fmt: skip
+    on.console.print(
+        "[bold]Elastic training[/]: workers come, one is killed and one "
+        "leaves, and the training goes on"
+    )
     running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
     objects = stage.apply(on, running, [rendered(JOB, placement)])
     training = _Training(on, running, placement)
     object_ = stage.watch(on, running.api, objects, training.look)
     outcome = training.outcome(object_)
-    on.console.print(stage.as_the_api_holds_it(object_, without=("conditions",)))
+    on.detail(stage.as_the_api_holds_it(object_, without=("conditions",)))
     stage.delete(on, running.api, objects)
     stage.end(on, running)
     return outcome

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -53,18 +52,20 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the trainers reached the aggregator: direct, relay."""
 
 
-def run(output: Output, *, isolated_edges: bool = False) -> int:
+def run(output: Output, *, verbose: bool, isolated_edges: bool) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
         isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
     """
-    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, keep=False)
+    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, verbose=verbose)
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
-    on.console.print(Panel.fit("[bold]Federated learning[/]: three edges learn ten digits "
-                               "together, and no image leaves its edge"))  # fmt: skip
+    on.console.print(
+        "[bold]Federated learning[/]: three edges learn ten digits "
+        "together, and no image leaves its edge"
+    )
     with EdgeLine(aggregator=f"{JOB}-aggregation") as line:
         running, parts = stage.start(
             on,
@@ -75,7 +76,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
             tuning=line.tuning(EDGES[CUT_OFF]),
             on_api=line.lead_to_cloud_of,
         )
-        on.console.print(images(parts))
+        on.detail(images(parts))
         # An isolated trainer calls the aggregator through its LocalController, which uses `line`.
         laid = None if isolated_edges else line
         job = stage.apply(on, running, _manifests(on, laid))
@@ -86,7 +87,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
         ]
         object_ = _watch(on, running.api, job, faults)
         figures = compare(parts, model_file(on.files))
-        on.console.print(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
+        on.detail(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
         on.console.print(comparison(figures, parts))
         stage.delete(on, running.api, job)
         stage.end(on, running)

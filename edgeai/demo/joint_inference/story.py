@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -47,19 +46,23 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the edge worker reached the cloud worker: direct, relay."""
 
 
-def run(output: Output, *, keep: bool = False, isolated_edges: bool = False) -> int:
+def run(output: Output, *, verbose: bool, keep: bool, isolated_edges: bool) -> int:
     """Run the demo. Returns: exit status, see stage.perform
 
     Args:
         isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
     """
-    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, keep=keep)
+    return stage.perform(
+        partial(_story, isolated_edges=isolated_edges), output, keep=keep, verbose=verbose
+    )
 
 
 def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     console = on.console
-    console.print(Panel.fit("[bold]Joint inference[/]: a small model at the edge, a large one in "
-                            "the cloud for the hard samples"))  # fmt: skip
+    console.print(
+        "[bold]Joint inference[/]: a small model at the edge, a large one in "
+        "the cloud for the hard samples"
+    )
     running, files = stage.start(
         on, train.train, "training both models", are_edges_isolated=isolated_edges
     )
@@ -67,7 +70,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     service = stage.apply(on, running, _manifests(files))
     result = _watch_stream(console, running, service, files)
     object_ = _wait_for_count(running.api, service, result["worker_upload_count"])
-    console.print(stage.as_the_api_holds_it(object_))
+    on.detail(stage.as_the_api_holds_it(object_))
     console.print(comparison(result))
     stage.delete(on, running.api, service)
     stage.end(on, running)
