@@ -63,9 +63,9 @@ browser-test: $(DEVELOP) ## Walk through the console in Chromium; installs Playw
 	@$(BIN)/pytest tests/browser -rs
 
 screenshots: export RENEW_SCREENSHOTS := 1
-screenshots: $(DEVELOP) ## Make the pictures of the console in docs/ anew, by Chromium
+screenshots: $(DEVELOP) ## Make the pictures of the console in docs/ anew, by Chromium, and the recording of the demo
 	@$(BIN)/python -m tests.browser.chromium
-	@$(BIN)/pytest tests/browser/test_screenshots.py -rs
+	@$(BIN)/pytest tests/browser/test_screenshots.py tests/training/test_demo_federated.py -k "picture or recording" -rs
 
 e2e: $(DEVELOP) ## Install by docs/install.md, on nodes with real containers, and try it (as root)
 	@# Before the nodes start: containers mount these directories.

@@ -1,11 +1,21 @@
 """`edgeai demo federated-learning`, as a newcomer runs it, to its end and interrupted."""
 
+import html
+import os
+import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.support.isolation import needs_isolation
-from tests.system.demos import Demo, interrupt, left_of, play
+from tests.system import recording
+from tests.system.demos import Demo, command, environ, interrupt, left_of, play
+
+PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "federated.svg"
+PLAYED_S: Final = 12
+MAX_FRAMES: Final = 40
+IS_RENEWED: Final = "RENEW_SCREENSHOTS" in os.environ
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +69,24 @@ def test_isolated_edges_learn_the_same(demo: Demo, tmp_path: Path) -> None:
 
 def test_nothing_is_left(demo: Demo) -> None:
     assert left_of(demo.directory) == []
+
+
+def test_a_recording_shows_a_kill_and_a_cut_link(tmp_path: Path) -> None:
+    frames = recording.record(command("federated-learning"), environ(tmp_path), tmp_path)
+    frames = recording.thinned(frames, MAX_FRAMES)
+    texts = [recording.text_of(frame) for frame in frames]
+    for words in ("killed in", "cut off in", "mended", "back", "why it is worth it"):
+        assert [text for text in texts if words in text], words
+    if IS_RENEWED:
+        title = "Federated learning: one node is killed, one is cut off, and both come back"
+        PICTURE.write_text(recording.svg(frames, title=title, seconds=PLAYED_S))
+
+
+def test_the_picture_in_the_docs_is_such_a_recording() -> None:
+    text = PICTURE.read_text()
+    assert re.search(rf"\b{PLAYED_S}(s|000ms)\b", text)
+    for words in ("killed in", "cut off", "back"):
+        assert words in html.unescape(text)
 
 
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
