@@ -78,8 +78,8 @@ class Terminal:
 
     @property
     def screen(self) -> Screen:
-        """The last lines, as a terminal shows them."""
-        return tuple(tuple(line) for line in self._lines[-ROWS:])
+        """The last lines, as a terminal shows them. What is too long for a line is cut off."""
+        return tuple(tuple(line[:COLUMNS]) for line in self._lines[-ROWS:])
 
 
 def record(command: Sequence[str], environ: Mapping[str, str], directory: Path) -> list[Frame]:
@@ -117,6 +117,13 @@ def _read(descriptor: int) -> str:
 
 def text_of(frame: Frame) -> str:
     return "\n".join("".join(cell.character for cell in line) for line in frame.screen)
+
+
+def since(words: str, frames: Sequence[Frame]) -> list[Frame]:
+    """The frames from the first one on that shows the words."""
+    (first, *_) = [number for number, frame in enumerate(frames) if words in text_of(frame)]
+    start_s = frames[first].at_s
+    return [Frame(frame.at_s - start_s, frame.screen) for frame in frames[first:]]
 
 
 def thinned(frames: Sequence[Frame], count: int) -> list[Frame]:

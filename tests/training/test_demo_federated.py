@@ -73,7 +73,7 @@ def test_nothing_is_left(demo: Demo) -> None:
 
 def test_a_recording_shows_a_kill_and_a_cut_link(tmp_path: Path) -> None:
     frames = recording.record(command("federated-learning"), environ(tmp_path), tmp_path)
-    frames = recording.thinned(frames, MAX_FRAMES)
+    frames = recording.thinned(recording.since("applied", frames), MAX_FRAMES)
     texts = [recording.text_of(frame) for frame in frames]
     for words in ("killed in", "cut off in", "mended", "back", "why it is worth it"):
         assert [text for text in texts if words in text], words
