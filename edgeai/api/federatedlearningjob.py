@@ -101,6 +101,17 @@ class Phase(enum.StrEnum):
     INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
 
 
+class MetricHistory(msgspec.Struct, frozen=True):
+    """A metric over the rounds of a job. Of a long job it has not every round, and at most 100."""
+
+    key: str
+    """What is measured, as in `metrics`."""
+    rounds: list[int] = []
+    """Numbers of rounds, ascending."""
+    values: list[str] = []
+    """The value after each of these rounds, as text."""
+
+
 class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     phase: str = ""
@@ -133,6 +144,8 @@ class FederatedLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     which the round began, at the end of the job of the result. A weight is the number of samples
     that the trainer has told, at most the number in `samples`. For a trainer that `samples` lacks,
     the bound is the largest number there, or the lower median of the told numbers."""
+    history: list[MetricHistory] = []
+    """The metrics after the rounds so far, at most six by name. It stays when the job has ended."""
     samples: dict[str, int] = {}
     """Trainer -> number of samples that a LocalController has counted in the trainer's Dataset. It
     does not change after the end of the job."""

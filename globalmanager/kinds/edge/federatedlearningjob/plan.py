@@ -342,8 +342,19 @@ def _fields(
         "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
         **_numbers(observed, spec),
         "samples": _samples(observed, counts),
-        **progress.status_fields(_trainers(observed, spec), counts),
+        **_progress(observed, spec, counts),
         **_left_out(observed, spec),
+    }
+
+
+def _progress(
+    observed: Observed, spec: FederatedLearningJobSpec | None, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    fields = progress.status_fields(_trainers(observed, spec), counts)
+    last = status.status_of(observed).get("history")
+    return {
+        **fields,
+        "history": progress.history(last, fields["round"], fields["metrics"]) or None,
     }
 
 
@@ -370,7 +381,7 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
     fields = {
         "observedGeneration": observed.generation,
         **_numbers(observed),
-        **progress.status_fields(_trainers(observed, observed.spec), counts),
+        **_progress(observed, observed.spec, counts),
     }
     stages = (
         (*lifecycle.clean_up(own_pods(observed)), *worker_secrets.clean_up(observed)),

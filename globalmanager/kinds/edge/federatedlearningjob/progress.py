@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from edgeai import participants
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec
-from edgeai.api.resources import ObjectRef
-from edgeai.api.status import mapping
+from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping, mappings
+from edgeai.faults.summary import CURVES
 from edgeai.ids import Uid
 from edgeai.times import rfc3339
 from globalmanager.contract import Observed, PatchStatus
@@ -22,6 +23,7 @@ from globalmanager.kinds.shared.replication import replica_name
 
 # A trainer may report any names, and etcd limits the size of an object.
 MAX_METRICS: Final = 32
+MAX_POINTS: Final = 100  # of the history of one metric; all together have 9 KB
 MAX_NAMED: Final = 3  # trainers that a message names
 ROUND: Final = "round"
 PREFIX: Final = "metrics."
@@ -43,6 +45,43 @@ def status_fields(trainers: Entries, counts: Mapping[str, int]) -> dict[str, Any
         "rounds": _greatest(workers, "rounds"),
         "metrics": list(metrics(trainers, counts)),
     }
+
+
+def history(last: Any, round_: int | None, metrics: Iterable[Mapping[str, str]]) -> list[Object]:
+    """The field history of .status: the metrics after each round.
+
+    Args: last: the field as it is; what is no history counts as none
+    """
+    series = {str(entry.get("key")): _points(entry) for entry in mappings(last)[:CURVES]}
+    # A job that was made to begin again forgets the rounds that it runs once more.
+    for metric in metrics if round_ else ():
+        points = series.get(metric["key"], {})
+        earlier = {number: value for number, value in points.items() if number < (round_ or 0)}
+        series[metric["key"]] = {**earlier, (round_ or 0): metric["value"]}
+    return [
+        {"key": key, "rounds": list(points), "values": list(points.values())}
+        for key, points in ((key, _thinned(series[key])) for key in sorted(series)[:CURVES])
+        if points
+    ]
+
+
+def _points(entry: Mapping[str, Any]) -> dict[int, str]:
+    """Round -> value, in the order of the rounds."""
+    rounds, values = entry.get("rounds"), entry.get("values")
+    pairs = zip(rounds, values, strict=False) if _are_lists(rounds, values) else ()
+    points = {number: str(value) for number, value in pairs if type(number) is int}
+    return dict(sorted(points.items())[-MAX_POINTS:])
+
+
+def _are_lists(*values: Any) -> bool:
+    return all(isinstance(value, list) for value in values)
+
+
+def _thinned(points: dict[int, str]) -> dict[int, str]:
+    """Every second point when there are too many, and the newest one."""
+    if len(points) <= MAX_POINTS:
+        return points
+    return dict(list(points.items())[::-2][::-1])
 
 
 def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:

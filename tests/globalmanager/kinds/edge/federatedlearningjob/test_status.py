@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from common.wire import WorkerStatus
+from edgeai.faults.summary import CURVES
 from edgeai.times import rfc3339
 from globalmanager.contract import Create, Refusal, Severity
+from globalmanager.kinds.edge.federatedlearningjob import progress
 from globalmanager.kinds.edge.federatedlearningjob.plan import LEFT_WAITING_S, REPLACED_AFTER_S
 from tests.globalmanager.kinds.edge.federatedlearningjob.test_plan import (
     POD_NAMES,
@@ -206,6 +208,55 @@ def test_a_round_that_no_trainer_has_told_is_left_out() -> None:
     assert world.settle().status["round"] == 3
     assert "rounds" not in world.status
     assert world.plan().status is None
+
+
+def history(world: World) -> dict[str, dict[int, str]]:
+    """Metric -> round -> its value."""
+    entries = world.status.get("history", [])
+    return {
+        entry["key"]: dict(zip(entry["rounds"], entry["values"], strict=True)) for entry in entries
+    }
+
+
+def test_a_finished_job_has_the_metrics_of_its_rounds() -> None:
+    world = federated_job().settle()
+    for round_, accuracy in ((1, 0.5), (2, 0.75), (2, 0.8), (4, 0.9)):
+        world.receive(trainer_report("digits-train-0", round_, 100, accuracy=accuracy))
+        world.settle()
+    world.receive(trainer_report("digits-train-0", 4, 100, accuracy=0.9, loss=1.0))
+    world.pods_become("Succeeded").settle()
+    assert history(world) == {"accuracy": {1: "0.5", 2: "0.8", 4: "0.9"}, "loss": {4: "1"}}
+    assert world.plan().status is None
+
+
+def test_a_round_that_is_run_again_replaces_the_later_ones() -> None:
+    world = federated_job().settle()
+    for attempt, round_ in ((1, 1), (1, 2), (1, 3), (2, 2)):
+        counts = {"currentRound": round_, "sampleCount": 9, "metrics.loss": float(round_ * attempt)}
+        world.receive(report(worker="digits-train-0", attempt=attempt, counts=counts))
+        world.settle()
+    assert history(world) == {"loss": {1: "1", 2: "4"}}
+
+
+def test_the_history_of_a_long_job_has_a_bound() -> None:
+    last: list[dict[str, Any]] = []
+    for round_ in range(1, 1001):
+        metrics = [{"key": f"m{number}", "value": str(round_)} for number in range(20)]
+        last = progress.history(last, round_, metrics)
+    assert len(last) == CURVES
+    for entry in last:
+        assert len(entry["rounds"]) == len(entry["values"]) <= progress.MAX_POINTS
+        assert entry["rounds"][-1] == 1000
+        assert entry["rounds"] == sorted(entry["rounds"])
+    assert len(msgspec.json.encode(last)) < 10_000
+
+
+@pytest.mark.parametrize(
+    "last", ["no list", [7], [{"key": 1, "rounds": "x"}], [{"rounds": [True, "1"], "values": [{}]}]]
+)
+def test_a_history_that_somebody_else_wrote_is_no_history(last: Any) -> None:
+    metrics = [{"key": "loss", "value": "1"}]
+    assert progress.history(last, 3, metrics) == [{"key": "loss", "rounds": [3], "values": ["1"]}]
 
 
 def test_the_status_of_the_model_has_round_and_metrics() -> None:
