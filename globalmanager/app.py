@@ -38,6 +38,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
+from globalmanager.rest.console.recent import Recent
 from globalmanager.rest.console.visits import Visits
 from globalmanager.rest.server import RestServer
 from globalmanager.rootkey import get_root_key
@@ -127,9 +128,14 @@ class Manager:
             kinds=KINDS,
             replica=self._core,
         )
-        callers_api, past = KubeCallersApi(callers), past_of(settings)
+        self._recent = Recent(engine.jobs, tuple(map(str, engine.jobs.types)))
         console = Console(
-            visits, live=self._live, callers_api=callers_api, past=past, version=VERSION
+            visits,
+            live=self._live,
+            callers_api=KubeCallersApi(callers),
+            recent=self._recent,
+            past=past_of(settings),
+            version=VERSION,
         )
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),
@@ -183,6 +189,7 @@ class Manager:
             async with TaskGroup() as tasks:
                 self._core.start(tasks, root_key)
                 tasks.create_task(self._live.run(), name="open pages of the console")
+                tasks.create_task(self._recent.run(), name="curves of the console")
                 await self._serve(tasks)
 
     async def _serve(self, tasks: TaskGroup) -> None:

@@ -20,7 +20,8 @@ from edgeai import times
 from edgeai.cli.api import Object
 from edgeai.client.words import kind_word
 from edgeai.errors import EdgeAIError
-from edgeai.faults.summary import in_one_line, phase_of, progress_of, waits_of
+from edgeai.faults.states import contact_of, state_of
+from edgeai.faults.summary import faults_of, in_one_line, phase_of, progress_of, waits_of
 from edgeai.text import printable, shortened
 
 RenderableType = Group | str
@@ -37,16 +38,6 @@ TIMEOUT_S: Final = 5.0
 FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
 FOLDED_WIDTH: Final = 12
 MAX_REASON_CHARS: Final = 120  # in a table; `edgeai describe` has the whole text
-
-_PHASE_STYLE: Final = {
-    "Running": "green",
-    "Training": "green",
-    "Succeeded": "green",
-    "Failed": "red",
-    "Invalid": "red",
-    "ScaleSucceeded": "green",
-    "ScaleFailed": "red",
-}
 
 
 class RestUnavailable(EdgeAIError):
@@ -134,13 +125,11 @@ def _number(value: int | None) -> str:
 def _session_text(node: Object) -> Text:
     if node["connected"] is None:
         return Text("?", style="dim")
-    if node["connected"]:
-        return Text("connected", style="green")
     # A GlobalManager of an earlier release does not say which nodes are at the edge.
     is_edge = node.get("isEdge", node["tasksDesired"] != 0)
-    if node["since"] is None and not is_edge:
-        return Text("-", style="dim")  # a cloud node needs no session
-    return Text("no session", style="red")
+    is_expected = is_edge or node["since"] is not None
+    word, state = contact_of(is_connected=node["connected"], is_expected=is_expected)
+    return Text(word, style=state.style)
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
@@ -153,7 +142,7 @@ def job_cells(job: Object, now: datetime) -> tuple[Text, str, str, Text]:
     status = job.get("status") or {}
     phase = phase_of(status)
     return (
-        Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
+        Text(phase, style=state_of(phase, faults_of(job)).style),
         progress_of(status) or "-",
         age_text(job["metadata"]["creationTimestamp"], now),
         Text(shortened(in_one_line(waits_of(job)), MAX_REASON_CHARS), style="yellow"),
@@ -175,7 +164,7 @@ def _scaler_row(scaler: Object, now: datetime) -> Row:
         f"{_shown_name(scaler)} ({scaler['kind']})",
         str((spec.get("selector") or {}).get("name") or "-"),
         _change(spec),
-        Text(phase, style=_PHASE_STYLE.get(phase, "yellow")),
+        Text(phase, style=state_of(phase, ()).style),
         age_text(scaler["metadata"]["creationTimestamp"], now),
         Text(message, style="yellow"),
     )

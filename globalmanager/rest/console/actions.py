@@ -6,13 +6,14 @@ server decides, and its audit log names the person.
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 from edgeai.api import actions
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import mapping
 from edgeai.api.training import MAX_REPLICAS
 from edgeai.errors import Overloaded
 from edgeai.faults.summary import phase_of
@@ -23,6 +24,13 @@ from globalmanager.engine.events import EVENTS
 from globalmanager.rest.errors import RequestError
 
 VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
+MESSAGES: Final = {
+    "suspend": "Suspended: the pods of the job end.",
+    "resume": "Resumed: the pods of the job start again.",
+    "scale": "Scaled: the job has its new number of workers as soon as their pods run.",
+    "delete": "Deleted, with all that belongs to it.",
+}
+"""Action -> what the next page says."""
 _ANSWERS: Final = (
     *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
     *(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
@@ -38,6 +46,13 @@ class CallersApi(Protocol):
 
     async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
         """At most `limit` Events about the object."""
+
+    def log_lines(
+        self, token: str, pod: ObjectRef, *, container: str, tail: int, is_previous: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """The newest lines of a container's log, each with its time, and those that come; of a
+        previous run only the former.
+        """
 
 
 class KubeCallersApi:
@@ -60,6 +75,18 @@ class KubeCallersApi:
             return await self._client.bearing(token).beginning(
                 EVENTS, namespace=namespace, field_selector=selector, limit=limit
             )
+
+    async def log_lines(
+        self, token: str, pod: ObjectRef, *, container: str, tail: int, is_previous: bool
+    ) -> AsyncGenerator[bytes, None]:
+        client = self._client.bearing(token)
+        lines = client.log_lines(
+            pod, container=container, follow=not is_previous, tail=tail, is_previous=is_previous
+        )
+        with _told():
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    yield line
 
 
 @contextlib.contextmanager
@@ -93,11 +120,29 @@ class Choices(NamedTuple):
 
 def choices_of(definition: Definition, object_: Object) -> Choices:
     has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
+    replicas, present = actions.replicas_of(definition, object_), _present_size(object_)
     may_be_suspended = definition.suspensions and not has_ended
     return Choices(
         actions.is_suspended(definition, object_) if may_be_suspended else None,
-        actions.replicas_of(definition, object_),
+        replicas if present is None or replicas is None else present,
     )
+
+
+def _present_size(object_: Object) -> int | None:
+    """The number of workers that scalers have made of the number in the spec."""
+    target = mapping(object_.get("status")).get("targetWorkers")
+    return len(target) if isinstance(target, list) else None
+
+
+def check_size(definition: Definition, object_: Object, form: Mapping[str, Any]) -> None:
+    """Raises: RequestError for a number that the spec has already, and the job has not: to write it
+    again would change nothing
+    """
+    number, present = _replicas(str(form.get("replicas", ""))), _present_size(object_)
+    if present is not None and number == actions.replicas_of(definition, object_) != present:
+        problem = f"the spec says {number} already, and scalers have made {present} of it"
+        remedy = "create a ScaleIn or a ScaleOut, or scale to another number first"
+        raise RequestError(HTTPStatus.CONFLICT, f"nothing was changed: {problem}; {remedy}")
 
 
 def patch_of(action: str, definition: Definition, uid: Uid, form: Mapping[str, Any]) -> Object:

@@ -12,12 +12,19 @@ from globalmanager.rest.console.theme import theme
 from globalmanager.rest.errors import RequestError
 
 LOGIN: Final = "/login"
+DONE: Final = "done"
+"""Parameter of a page that tells which action was done."""
 _KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
-def scope(sight: Sight) -> str:
-    """What links add, so that the chosen namespace stays."""
-    return f"?{urlencode({'namespace': sight.namespace})}" if sight.namespace else ""
+def scope(sight: Sight, *, done: str = "") -> str:
+    """What links add, so that the chosen namespace stays.
+
+    Args: done: the action that leads there
+    """
+    query = {"namespace": sight.namespace, DONE: done}
+    text = urlencode({key: value for key, value in query.items() if value})
+    return f"?{text}" if text else ""
 
 
 def is_stream(request: web.Request) -> bool:

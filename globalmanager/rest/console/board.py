@@ -6,16 +6,15 @@ allows, so that no page can show more.
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ObjectRef, ResourceType
 from edgeai.api.status import mapping
-from edgeai.faults.faults import Fault
+from edgeai.faults.states import State, contact_of, state_of
 from edgeai.faults.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
@@ -28,7 +27,6 @@ from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.api import ObjectCache, SessionRegistry
 from globalmanager.rest.certificates import NODE_REMEDY, end_in_words, ends_soon
 
-Tone = Literal["good", "done", "waiting", "bad"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 NO_SITE: Final = "no site"
@@ -37,9 +35,12 @@ MAX_PHASE_CHARS: Final = 64
 MAX_SITE_CHARS: Final = 64
 MAX_COMPUTED: Final = 2000  # rows between two looks for jobs that are gone
 SLICE_S: Final = 0.005
+MAX_NAMESPACES: Final = 500  # of the list to choose from
+MAX_LINKS: Final = 50  # objects that one page names
+_NAMED: Final = {"model": "Model", "dataset": "Dataset", "selector": "TrainingJob"}
+"""Field of a spec -> kind of the object that it names."""
+_NAMED_DEPTH: Final = 2  # spec.trainingWorkers[].dataset
 _SCALED_TYPES: Final = (AUTOSCALERS, DEPLOYMENTS)
-_BAD_PHASES: Final = frozenset({"Failed", "Invalid", "ScaleFailed"})
-_ENDED_PHASES: Final = frozenset({"Succeeded", "ScaleSucceeded", "Suspended"})
 
 
 class JobCache(ObjectCache, Protocol):
@@ -72,10 +73,12 @@ class JobRow(NamedTuple):
     uid: str
     created: str
     phase: str
-    tone: Tone
+    state: State
     progress: str
     trouble: str
     remedy: str
+    uses: frozenset[tuple[str, str]]
+    """(kind, name) of the objects beside it that its spec names."""
 
     @property
     def path(self) -> str:
@@ -104,10 +107,14 @@ class NodeRow(NamedTuple):
     session: SessionInfo | None
 
     @property
-    def tone(self) -> Tone:
-        if self.connected:
-            return "good"
-        return "bad" if self.since is not None or self.is_edge else "done"
+    def contact(self) -> tuple[str, State]:
+        """In a word."""
+        is_expected = self.since is not None or self.is_edge
+        return contact_of(is_connected=self.connected, is_expected=is_expected)
+
+    @property
+    def state(self) -> State:
+        return self.contact[1]
 
 
 class Board:
@@ -147,6 +154,12 @@ class Board:
         rows = [row for type_ in sight.types for row in self._rows_of(type_, sight.namespace)]
         return sorted(rows, key=attrgetter("namespace", "name", "type.kind"))
 
+    def namespaces(self, types: Collection[ResourceType]) -> tuple[str, ...]:
+        """Those with objects of the types."""
+        objects = (object_ for type_ in types for object_ in self._cache.list(str(type_)))
+        names = {str(object_["metadata"].get("namespace", "")) for object_ in objects}
+        return tuple(sorted(names)[:MAX_NAMESPACES])
+
     def job(self, sight: Sight, ref: ObjectRef) -> Object | None:
         is_seen = ref.type in sight.types and sight.namespace in ("", ref.namespace)
         return self._cache.get(ref) if is_seen else None
@@ -169,6 +182,25 @@ class Board:
         """The scalers that name a job, the oldest first."""
         scalers = self._cache.scalers(ref) if self.job(sight, ref) else {}
         return {ref: scaler for ref, scaler in scalers.items() if ref.type in sight.types}
+
+    def links(self, sight: Sight, ref: ObjectRef) -> list[JobRow]:
+        """What a job names, else what names the Model or Dataset, as far as the caller sees it."""
+        object_ = self.job(sight, ref)
+        if object_ is None:
+            return []
+        types = [type_ for type_ in sight.types if type_.group == ref.type.group]
+        uses = self._row(ref.type, object_).uses
+        if uses:
+            refs = [
+                ObjectRef(type_, ref.namespace, name)
+                for type_ in types
+                for kind, name in sorted(uses)
+                if type_.kind == kind
+            ]
+            return [self._row(use.type, used) for use in refs if (used := self._cache.get(use))]
+        own = (ref.type.kind, ref.name)
+        rows = (row for type_ in types for row in self._rows_of(type_, ref.namespace))
+        return [row for row in rows if own in row.uses][:MAX_LINKS]
 
     async def prepare(self, sight: Sight) -> None:
         """Compute the rows that `jobs` needs, and let other tasks run meanwhile. The rows of 5,000
@@ -293,24 +325,21 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
         uid=metadata.get("uid", ""),
         created=str(metadata.get("creationTimestamp", "")),
         phase=phase[:MAX_PHASE_CHARS],
-        tone=_tone(phase, faults),
+        state=state_of(phase, faults),
         progress=progress_of(status)[:MAX_MESSAGE_CHARS],
         trouble=shortened(in_one_line(waits), MAX_MESSAGE_CHARS),
         remedy=waits[0].remedy if waits else "",
+        uses=frozenset(_names_in(object_.get("spec"))),
     )
 
 
-def _tone(phase: str, faults: Sequence[Fault]) -> Tone:
-    if phase in _BAD_PHASES:
-        return "bad"
-    if phase in _ENDED_PHASES:
-        return "done"
-    return "waiting" if faults else "good"
-
-
-def by_kind_and_phase(rows: Iterable[JobRow]) -> dict[str, Counter[str]]:
-    """Kind with its group -> phase -> number of jobs."""
-    counts: dict[str, Counter[str]] = {}
-    for row in rows:
-        counts.setdefault(f"{row.type.kind}.{row.type.group}", Counter())[row.phase] += 1
-    return dict(sorted(counts.items()))
+def _names_in(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """The objects that a spec names: {"model": {"name": ...}}, {"selector": {"name": ...}}."""
+    items = value[:MAX_LINKS] if isinstance(value, list) else mapping(value).values()
+    for key, kind in _NAMED.items():
+        name = mapping(mapping(value).get(key)).get("name")
+        if isinstance(name, str):
+            yield kind, name
+    if depth < _NAMED_DEPTH:
+        for item in items:
+            yield from _names_in(item, depth + 1)

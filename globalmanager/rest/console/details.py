@@ -3,17 +3,24 @@
 Pure and total: a status may be whatever another release, or somebody else, has written.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
-from edgeai.api.pod_state import telling_states
+from edgeai.api.pod_state import container_states, telling_states
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping, mappings
-from edgeai.faults.summary import conditions_of
+from edgeai.faults.remedies import is_good
+from edgeai.faults.states import State, state_of
+from edgeai.faults.summary import CURVES, conditions_of
 from globalmanager.rest.console.board import path_of
+from globalmanager.rest.console.recent import Curve
 
 MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
 MAX_MESSAGE_CHARS: Final = 300
+MAX_NOTE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
+MAX_MOMENTS: Final = 60  # of a timeline
 _SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
 
@@ -54,6 +61,33 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
     return word(status.get("reason") or cause.get("reason") or "")
 
 
+def curve_by_round(job: Object) -> Curve | None:
+    """The metrics of a federation after its rounds; None for a job without rounds in its status."""
+    history = mappings(mapping(job.get("status")).get("history"))[:CURVES]
+    series: dict[str, dict[int, float | None]] = {}
+    for entry in history:
+        rounds, values = entry.get("rounds"), entry.get("values")
+        if isinstance(rounds, list) and isinstance(values, list):
+            pairs = zip(rounds, map(_number, values), strict=False)
+            points = {number: value for number, value in pairs if type(number) is int}
+            series[word(entry.get("key"))] = points
+    times = sorted({number for points in series.values() for number in points})
+    if not times:
+        return None
+    by_key = {key: [points.get(number) for number in times] for key, points in series.items()}
+    return Curve(
+        now=0.0, times=[float(number) for number in times], series=by_key, is_by_round=True
+    )
+
+
+def _number(text: Any) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
 def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     """(what, how often it was started again), as the status counts it. Pods that are gone count,
     too.
@@ -83,6 +117,75 @@ def size_of(status: Mapping[str, Any]) -> dict[str, Any]:
     return size
 
 
+def timeline_of(
+    job: Object, pods: Iterable[Object], scalers: Iterable[tuple[ObjectRef, Object]]
+) -> list[dict[str, Any]]:
+    """What happened to a job, the newest first: phases, starts and ends of containers, scalings.
+
+    Returns: the newest MAX_MOMENTS, with `at`, `what`, `state`, `note`, and `path` of a scaler
+    """
+    status = mapping(job.get("status"))
+    moments = [
+        *(_condition_moment(condition) for condition in conditions_of(status)[-MAX_MOMENTS:]),
+        *(moment for scaler in scalers for moment in _scale_moments(*scaler)),
+        *(moment for pod in pods for moment in _pod_moments(pod)),
+    ]
+    if all(moment["what"] != "Created" for moment in moments):
+        moments.append(_moment(job["metadata"].get("creationTimestamp"), "Created"))
+    dated = [moment for moment in moments if moment["at"]]
+    dated.sort(key=itemgetter("at"), reverse=True)
+    return dated[:MAX_MOMENTS]
+
+
+def _moment(
+    at: Any, what: str, state: State = State.DONE, *, note: str = "", path: str = ""
+) -> dict[str, Any]:
+    return {"at": word(at or ""), "what": what, "state": state, "note": note, "path": path}
+
+
+def _condition_moment(condition: Mapping[str, Any]) -> dict[str, Any]:
+    type_, truth = word(condition.get("type") or ""), word(condition.get("status") or "")
+    reason, message = word(condition.get("reason") or ""), str(condition.get("message") or "")
+    good = State.GOOD if truth == "True" else State.DONE
+    what = type_ if truth == "True" else f"{type_} {truth}"
+    return _moment(
+        condition.get("lastTransitionTime"),
+        what if reason.endswith(type_) else f"{what}: {reason}",
+        good if is_good(condition) else State.WAITING,
+        note=message[:MAX_NOTE_CHARS],
+    )
+
+
+def _scale_moments(ref: ObjectRef, scaler: Object) -> list[dict[str, Any]]:
+    row, name = scale_row(ref, scaler), f"{ref.type.kind} {ref.name}"
+    ended = _moment(
+        row["ended"],
+        f"{name}: {row['phase']}",
+        state_of(row["phase"], ()),
+        note=row["message"],
+        path=row["path"],
+    )
+    began = _moment(
+        row["began"], f"{name} {row['change']}".strip(), State.WAITING, path=row["path"]
+    )
+    return [began, ended]
+
+
+def _pod_moments(pod: Object) -> Iterable[dict[str, Any]]:
+    name = str(pod["metadata"]["name"])
+    for container in container_states(pod):
+        part = f"{name}, container {word(container.get('name', ''))}"
+        for field in ("lastState", "state"):
+            state = mapping(container.get(field))
+            if start := mapping(state.get("running")).get("startedAt"):
+                yield _moment(start, f"{part} started", State.GOOD)
+            if end := mapping(state.get("terminated")):
+                code = end.get("exitCode")
+                reason = word(end.get("reason") or "ended")
+                what = f"{part}: {reason}, exit code {word(code)}"
+                yield _moment(end.get("finishedAt"), what, State.BAD if code else State.DONE)
+
+
 def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
     """One step of a scale history: a ScaleOut or ScaleIn that the cluster still has."""
     status = mapping(scaler.get("status"))
@@ -92,8 +195,6 @@ def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
     count = len(names) if isinstance(names, list) else change.get("count")
     return {
         "path": path_of(ref),
-        "kind": ref.type.kind,
-        "name": ref.name,
         "change": f"{sign}{count}" if type(count) is int else "",
         "phase": word(status.get("phase") or "waiting"),
         "message": str(status.get("message") or "")[:MAX_MESSAGE_CHARS],

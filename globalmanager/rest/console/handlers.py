@@ -3,6 +3,7 @@
 A page answers a browser with HTML, and an EventSource at the same address with its changes.
 """
 
+import contextlib
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,14 +19,17 @@ from globalmanager.edge.identity.handshake import bearer_token
 from globalmanager.rest.access import Reading
 from globalmanager.rest.console import views
 from globalmanager.rest.console.actions import (
+    MESSAGES,
     VERBS,
     CallersApi,
     Choices,
     check_name,
+    check_size,
     choices_of,
     patch_of,
 )
 from globalmanager.rest.console.answers import (
+    DONE,
     LOGIN,
     is_part,
     is_stream,
@@ -37,21 +41,24 @@ from globalmanager.rest.console.answers import (
     to_login,
 )
 from globalmanager.rest.console.board import Sight, path_of
+from globalmanager.rest.console.details import curve_by_round
 from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
 from globalmanager.rest.console.login import check_origin, is_from_this_machine, local_path
+from globalmanager.rest.console.logs import LogChoice, Logs, containers_of
 from globalmanager.rest.console.past import Past
+from globalmanager.rest.console.recent import Recent
 from globalmanager.rest.console.theme import POLICY, theme
-from globalmanager.rest.console.visits import Visit, Visits
+from globalmanager.rest.console.visits import CALLER, VISIT, Visit, Visits
 from globalmanager.rest.errors import RequestError, answer_to
 from globalmanager.rest.routes import JSON, Handler, Route
 
 log = get_logger(__name__)
 
 JOB_PATH: Final = "/jobs/{type}/{namespace}/{name}"
-PAGES: Final = {
+PAGES: Final[dict[str, views.View]] = {
     "/": views.overview,
-    "/jobs": views.jobs,
+    **{f"/{section}": partial(views.listing, section) for section in ("jobs", *views.APART)},
     JOB_PATH: views.job,
     "/nodes": views.nodes,
     "/nodes/{name}": views.node,
@@ -66,7 +73,8 @@ class Console:
     Args:
         visits: knows the callers, their sessions and the rows that they may see
         callers_api: makes changes with the caller's token
-        past: knows the curves of jobs from before; None: nobody does
+        recent: knows the curves of jobs since this process knows them
+        past: knows them longer; None: nobody does
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class Console:
         *,
         live: Live,
         callers_api: CallersApi,
+        recent: Recent,
         past: Past | None,
         version: str,
     ) -> None:
@@ -85,9 +94,11 @@ class Console:
         self._board = visits.board
         self._kinds = visits.kinds
         self._callers_api = callers_api
+        self._recent = recent
         self._past = past
         self._live = live
         self._version = version
+        self._logs = Logs(callers_api)
         self._events = Events(callers_api, visits.board)
         self._rate = PageRate()
         self.routes = (
@@ -97,10 +108,11 @@ class Console:
             self._route("/login/code", self._make_code, method="POST"),
             self._route("/logout", self._log_out, method="POST"),
             self._route(f"{JOB_PATH}/events", self._show_events),
+            self._route(f"{JOB_PATH}/logs", self._show_log),
             self._route(f"{JOB_PATH}/curve", self._send_curve),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
             self._route("/static/{name}", send_file),
-            self._route("/{unknown:.+}", refuse_unknown),
+            self._route("/{unknown:.+}", self._refuse_unknown),
         )
 
     def _route(self, path: str, handler: Handler, *, method: str = "GET") -> Route:
@@ -130,13 +142,22 @@ class Console:
             text = theme().block("problem.html", "problem", **content)
             response = web.Response(text=text, status=error.status, content_type="text/html")
         else:
-            response = self._html(request, "problem.html", status=error.status, **content)
+            visit = request.get(VISIT)
+            viewer = {} if visit is None else self._of(visit)
+            response = self._html(request, "problem.html", status=error.status, **content, **viewer)
         return answer_to(error, response)
 
     def _html(
         self, request: web.Request, template: str, *, status: int = 200, **values: Any
     ) -> web.Response:
-        context = {"path": request.path, "caller": None, "sight": None, "form_key": "", "live": ""}
+        context = {
+            "path": request.path,
+            "caller": request.get(CALLER),
+            "sight": None,
+            "form_key": "",
+            "live": "",
+            "message": MESSAGES.get(request.query.get(DONE, ""), ""),
+        }
         text = theme().page(template, **{**context, "version": self._version, **values})
         return web.Response(text=text, status=status, content_type="text/html")
 
@@ -145,7 +166,7 @@ class Console:
     async def _page(self, view: views.View, request: web.Request) -> web.StreamResponse:
         visit = await self._visits.of(request)
         self._rate.take(request)
-        if view in (views.overview, views.jobs, views.node):
+        if view is not views.nodes:
             await self._board.prepare(visit.sight)
         if is_stream(request):
             return await self._follow(view, visit, request)
@@ -155,7 +176,7 @@ class Console:
             request,
             page.template,
             title=page.title,
-            live=request.path_qs,
+            live=str(request.rel_url.without_query_params(DONE)),
             **self._of(visit),
             **page.values,
             **actions,
@@ -170,7 +191,13 @@ class Console:
             "sight": visit.sight,
             "form_key": "" if session is None else self._logins.form_key(session),
             "scope": scope(visit.sight),
+            "namespaces": visit.namespaces,
         }
+
+    async def _refuse_unknown(self, request: web.Request) -> web.StreamResponse:
+        with contextlib.suppress(RequestError):
+            await self._visits.of(request)  # so that the page has its navigation
+        return await refuse_unknown(request)
 
     async def _follow(
         self, view: views.View, visit: Visit, request: web.Request
@@ -219,15 +246,48 @@ class Console:
             **loaded._asdict(),
         )
 
+    async def _show_log(self, request: web.Request) -> web.StreamResponse:
+        """The page of a pod's log, and to an EventSource the log itself."""
+        visit = await self._visits.of(request)
+        self._rate.take(request)
+        ref, _ = self._job(request, visit.sight)
+        pods = {str(pod["metadata"]["name"]): pod for pod in self._board.pods(visit.sight, ref)}
+        name = request.query.get("pod", "")
+        if name not in pods:
+            problem = f"{name[:64]!r}: the job has no such pod, or you may not list its pods"
+            raise RequestError(HTTPStatus.NOT_FOUND, problem)
+        containers = containers_of(pods[name])
+        container = request.query.get("container", "")
+        if container not in containers:
+            container = containers[0] if containers else ""
+        choice = LogChoice(name, container, request.query.get("previous", "") == "1")
+        if is_stream(request):
+            for_s = min(LIVE_S, self._logins.left_s(visit.session))
+            return await self._logs.send(request, visit, ref.namespace, choice, for_s=for_s)
+        return self._html(
+            request,
+            "log.html",
+            title=f"Log of {name}",
+            ref=ref,
+            job_path=path_of(ref),
+            section=views.section_of(ref.type.kind),
+            pods=list(pods)[: views.MAX_ROWS],
+            containers=containers,
+            choice=choice,
+            source=request.path_qs,
+            **self._of(visit),
+        )
+
     async def _send_curve(self, request: web.Request) -> web.StreamResponse:
-        """The metrics of a job from before its page was opened."""
+        """The metrics of a job from before its page was opened: by round from its status, else by
+        time.
+        """
         visit = await self._visits.of(request)
         self._rate.take(request)
         ref, job = self._job(request, visit.sight)
-        if self._past is None:
-            problem = "no Prometheus is configured: set --console-prometheus-url"
-            raise RequestError(HTTPStatus.NOT_FOUND, problem)
-        curve = await self._past.curve(visit.caller.tenant, ref, job)
+        curve = curve_by_round(job) or self._recent.curve(job)
+        if self._past is not None and not curve.is_by_round:
+            curve = await self._past.curve(visit.caller.tenant, ref, job)
         return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
 
     # ---- actions ----
@@ -242,7 +302,7 @@ class Console:
             for verb in ("patch", "delete")
         }
         choices = self._choices(visit.sight, _address(request))
-        return {"may": may, "choices": choices, "has_past": self._past is not None}
+        return {"may": may, "choices": choices}
 
     def _choices(self, sight: Sight, address: views.PageAddress) -> Choices | None:
         """What the page of a job offers to whoever has the right. Raises: RequestError"""
@@ -274,10 +334,14 @@ class Console:
             check_name(form, ref.name)
             await self._callers_api.delete(token, ref, uid)
         else:
+            if action == "scale":
+                check_size(kind.definition, job, form)
             await self._callers_api.patch(token, ref, patch_of(action, kind.definition, uid, form))
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]
-        return see(("/jobs" if action == "delete" else path) + scope(visit.sight))
+        if action == "delete":
+            path = f"/{views.section_of(ref.type.kind)}"
+        return see(path + scope(visit.sight, done=action))
 
     def _job(self, request: web.Request, sight: Sight) -> tuple[ObjectRef, Object]:
         """Raises: RequestError"""

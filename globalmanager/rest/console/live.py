@@ -185,7 +185,7 @@ class Live:
     async def _wait(self, changed: asyncio.Event, request: web.Request) -> None:
         """Wait for a change, for the time of a beat, or until the browser has left."""
         beat_at = time.monotonic() + self._limits.beat_s
-        while not (changed.is_set() or _has_left(request)):
+        while not (changed.is_set() or has_left(request)):
             left_s = beat_at - time.monotonic()
             if left_s <= 0:
                 return
@@ -233,7 +233,7 @@ class Live:
                 self._wanted.clear()
 
 
-def _has_left(request: web.Request) -> bool:
+def has_left(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 

@@ -23,6 +23,7 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import EdgeAIError, Overloaded
 from edgeai.faults.summary import CURVES
 from globalmanager.engine.job_values import MAX_KEY_CHARS, NAME
+from globalmanager.rest.console.recent import Curve
 from globalmanager.rest.fair_rate import FairRate, Rate
 
 POINTS: Final = 240
@@ -44,16 +45,6 @@ class PastLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Questions of one user per second, or of all ServiceAccounts of a namespace."""
     total: Rate = Rate(5.0, 20)
     """Questions of all per second."""
-
-
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """Points of a job's metrics. All series have the same times, Unix seconds."""
-
-    now: float
-    """By the clock of this process, because the browser's may differ."""
-    note: str = ""
-    times: list[float] = []
-    series: dict[str, list[float | None]] = {}
 
 
 class _Series(msgspec.Struct, frozen=True):

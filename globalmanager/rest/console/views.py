@@ -3,7 +3,7 @@ for the caches that the board reads.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.faults.faults import Fault
-from edgeai.faults.remedies import is_good, remedy_of
-from edgeai.faults.summary import REPLICA_STATES, conditions_of, metrics_of, numbers_of, waits_of
+from edgeai.faults.states import State, state_of
+from edgeai.faults.summary import metrics_of, numbers_of, waits_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.rest.console.board import (
@@ -21,10 +21,9 @@ from globalmanager.rest.console.board import (
     JobRow,
     NodeRow,
     Sight,
-    by_kind_and_phase,
     job_row,
 )
-from globalmanager.rest.console.details import pod_row, restarts_of, scale_row, size_of, word
+from globalmanager.rest.console.details import pod_row, restarts_of, size_of, timeline_of, word
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
 
@@ -36,6 +35,13 @@ MAX_CELLS: Final = 2000  # of the map, for all sites together
 MAX_WAITS: Final = 10  # faults of one job
 MAX_ROWS: Final = 200  # workers and conditions of one job
 MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
+APART: Final = {
+    "models": ("Model",),
+    "datasets": ("Dataset",),
+    "scalers": ("ScaleIn", "ScaleOut"),
+}
+"""Section -> kinds that stand in it, apart from the jobs."""
+_IN_LINKS: Final = ("namespace", "kind", "phase", "state", "q")
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
 
 
@@ -60,51 +66,89 @@ View = Callable[[Board, Sight, PageAddress], Page]
 
 
 def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
-    jobs, nodes = board.jobs(sight), board.nodes(sight)
-    wanting = [row for row in jobs if row.tone in ("bad", "waiting")]
-    wanting.sort(key=attrgetter("tone"))  # bad before waiting
-    bad_nodes = [row for row in nodes if row.tone == "bad"]
-    tones = Counter(row.tone for row in jobs)
+    """What is wrong, then what runs. Each number stands in one place."""
+    rows, nodes = board.jobs(sight), board.nodes(sight)
+    wanting = [row for row in rows if row.state in (State.BAD, State.WAITING)]
+    wanting.sort(key=_urgency)
+    jobs = [row for row in rows if section_of(row.type.kind) == "jobs"]
+    at_work = [row for row in jobs if row.state == State.GOOD]
+    at_work.sort(key=attrgetter("created"), reverse=True)
+    lost = [row for row in nodes if row.state == State.BAD]
     return Page(
         "overview.html",
         "Overview",
         {
-            "kinds": by_kind_and_phase(jobs),
+            "section": "",
             "jobs_count": len(jobs),
-            "tones": tones,
+            "counts": Counter(row.state for row in jobs),
+            "states": tuple(State),
             "wanting": wanting[:ATTENTION],
             "wanting_more": max(0, len(wanting) - ATTENTION),
-            "lost": bad_nodes[:ATTENTION],
-            "lost_more": max(0, len(bad_nodes) - ATTENTION),
+            "at_work": at_work[:ATTENTION],
+            "at_work_more": max(0, len(at_work) - ATTENTION),
+            "lost": lost[:ATTENTION],
+            "lost_more": max(0, len(lost) - ATTENTION),
+            "sites": _sites(nodes),
             "connected_count": sum(row.connected for row in nodes),
-            "edges_count": sum(row.connected or row.tone == "bad" for row in nodes),
+            "edges_count": sum(row.state != State.DONE for row in nodes),
         },
     )
 
 
-def jobs(board: Board, sight: Sight, address: PageAddress) -> Page:
-    rows = board.jobs(sight)
-    kind, phase, text = (address.query.get(name, "") for name in ("kind", "phase", "q"))
-    tone = address.query.get("state", "")
-    found = [
-        row
-        for row in rows
-        if kind in ("", f"{row.type.kind}.{row.type.group}")
-        and phase in ("", row.phase)
-        and tone in ("", row.tone)
-        and text.lower() in f"{row.namespace}/{row.name}".lower()
-    ]
+def section_of(kind: str) -> str:
+    """The list in which objects of this kind stand."""
+    return next((name for name, kinds in APART.items() if kind in kinds), "jobs")
+
+
+def listing(section: str, board: Board, sight: Sight, address: PageAddress) -> Page:
+    """The rows of one section, as the filters and the order in the address say."""
+    rows = [row for row in board.jobs(sight) if section_of(row.type.kind) == section]
+    filters = {name: address.query.get(name, "") for name in ("kind", "phase", "q", "state")}
+    found = [row for row in rows if _fits(row, filters)]
     return Page(
         "jobs.html",
-        "Jobs",
+        section.capitalize(),
         {
+            "section": section,
             "rows": found,
-            "kinds": sorted({f"{row.type.kind}.{row.type.group}" for row in rows}),
+            "kinds": sorted({_kind(row) for row in rows}),
             "phases": sorted({row.phase for row in rows}),
-            "filters": {"kind": kind, "phase": phase, "q": text, "state": tone},
-            **_pages(found, address),
+            "states": tuple(State),
+            "filters": filters,
+            **_ordered(found, JOB_ORDERS, address),
         },
     )
+
+
+def _kind(row: JobRow) -> str:
+    return f"{row.type.kind}.{row.type.group}"
+
+
+def _fits(row: JobRow, filters: Mapping[str, str]) -> bool:
+    return (
+        filters["kind"] in ("", _kind(row))
+        and filters["phase"] in ("", row.phase)
+        and filters["state"] in ("", row.state)
+        and filters["q"].lower() in f"{row.namespace}/{row.name}".lower()
+    )
+
+
+def _urgency(row: JobRow | NodeRow) -> int:
+    return tuple(State).index(row.state)
+
+
+JOB_ORDERS: Final[Mapping[str, Callable[[JobRow], Any]]] = {
+    "Name": attrgetter("namespace", "name", "type.kind"),
+    "Kind": attrgetter("type.kind", "namespace", "name"),
+    "Phase": lambda row: (_urgency(row), row.phase, row.namespace, row.name),
+    "Age": attrgetter("created", "namespace", "name"),
+}
+"""Heading of a column -> key by which its heading sorts."""
+NODE_ORDERS: Final[Mapping[str, Callable[[NodeRow], Any]]] = {
+    "Site": attrgetter("site", "name"),
+    "Node": attrgetter("name"),
+    "Contact": lambda row: (_urgency(row), row.name),
+}
 
 
 def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
@@ -119,10 +163,11 @@ def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
         "nodes.html",
         "Nodes",
         {
+            "section": "nodes",
             "rows": found,
             "sites": _sites(rows),
             "filters": {"state": state, "q": text},
-            **_pages(found, address),
+            **_ordered(found, NODE_ORDERS, address),
         },
     )
 
@@ -168,23 +213,26 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
     workers = list(_reported(object_).items())
     pods = board.pods(sight, ref)
     scalers = list(board.scalers(sight, ref).items())[-MAX_ROWS:]
-    row = job_row(ref.type, object_)
+    faults, row = waits_of(object_, pods, board.now()), job_row(ref.type, object_)
+    rows = [pod_row(pod) for pod in pods[:MAX_ROWS]]
+    names = {pod["name"] for pod in rows}
     return Page(
         "job.html",
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
         {
             "row": row,
-            "waits": _waits(waits_of(object_, pods, board.now())),
-            "waits_title": "Why it failed" if row.tone == "bad" else "What it waits for",
-            "conditions": [_told(entry) for entry in conditions_of(status)[-MAX_ROWS:]],
+            "section": section_of(ref.type.kind),
+            "state": state_of(row.phase, faults),
+            "waits": _waits(faults, names),
+            "waits_title": _waits_title(row, faults),
             "workers": [_worker(*worker) for worker in workers[:MAX_ROWS]],
             "workers_more": max(0, len(workers) - MAX_ROWS),
-            "pods": [pod_row(pod) for pod in pods[:MAX_ROWS]],
+            "pods": rows,
             "pods_more": max(0, len(pods) - MAX_ROWS),
-            "restarts": restarts_of(status)[:MAX_ROWS],
+            "restarts": [each for each in restarts_of(status) if each[0] not in names][:MAX_ROWS],
             "size": size_of(status),
-            "scaled": [scale_row(*scaler) for scaler in scalers][::-1],
-            "replicas": _replicas(status),
+            "moments": timeline_of(object_, pods, scalers),
+            "links": board.links(sight, ref),
             "round": _round(status.get("round")),
             "rounds": _round(status.get("rounds")),
             "metrics": [(word(key), word(value)) for key, value in metrics_of(status)[:MAX_ROWS]],
@@ -194,14 +242,31 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
     )
 
 
-def _waits(faults: Sequence[Fault]) -> list[dict[str, str]]:
-    """What the job waits for, line by line, each with what to do."""
+def _waits_title(row: JobRow, faults: Sequence[Fault]) -> str:
+    if row.phase == "Failed":
+        return "Why it failed"
+    is_wrong = any(fault.remedy for fault in faults) and row.state != State.DONE
+    return "What is wrong" if is_wrong else "What it waits for"
+
+
+def _waits(faults: Sequence[Fault], pods: Collection[str]) -> list[dict[str, Any]]:
+    """What is wrong, line by line, each with what to do, unless the next line says the same.
+
+    Args: pods: names of the pods whose logs the page offers
+    """
+    shown = faults[:MAX_WAITS]
     lines = [
-        {"text": shortened(fault.text, MAX_MESSAGE_CHARS), "remedy": fault.remedy}
-        for fault in faults[:MAX_WAITS]
+        {
+            "text": shortened(fault.text, MAX_MESSAGE_CHARS),
+            "remedy": "" if fault.remedy in [each.remedy for each in rest[:1]] else fault.remedy,
+            "pod": fault.worker if fault.worker in pods else "",
+            "is_previous": fault.is_previous,
+        }
+        for fault, rest in ((fault, shown[n + 1 :]) for n, fault in enumerate(shown))
     ]
     more = len(faults) - len(lines)
-    return [*lines, {"text": f"and {more} more", "remedy": ""}] if more else lines
+    last = {"text": f"and {more} more", "remedy": "", "pod": "", "is_previous": False}
+    return [*lines, last] if more else lines
 
 
 def _reported(object_: Object) -> Mapping[str, Any]:
@@ -229,32 +294,6 @@ def _workers_on(board: Board, sight: Sight, row: JobRow, node_name: str) -> list
         _worker(name, entry)
         for name, entry in _reported(object_ or {}).items()
         if mapping(entry).get("node") == node_name
-    ]
-
-
-def _told(condition: Mapping[str, Any]) -> dict[str, Any]:
-    reason = word(condition.get("reason") or "")
-    message = str(condition.get("message") or "")[:MAX_MESSAGE_CHARS]
-    good = is_good(condition)
-    return {
-        "type": word(condition.get("type") or ""),
-        "status": word(condition.get("status") or ""),
-        "reason": reason,
-        "message": message,
-        "since": word(condition.get("lastTransitionTime") or ""),
-        "is_good": good,
-        "remedy": "" if good else remedy_of(reason, message),
-    }
-
-
-def _replicas(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    statuses = mapping(status.get("replicaStatuses") or status.get("tfReplicaStatuses"))
-    return [
-        {
-            "type": word(type_),
-            **{state: word(mapping(entry).get(state, "0")) for state in REPLICA_STATES},
-        }
-        for type_, entry in list(statuses.items())[:MAX_ROWS]
     ]
 
 
@@ -312,13 +351,21 @@ def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _pages(rows: list[Any], address: PageAddress) -> dict[str, Any]:
+def _ordered(
+    rows: list[Any], orders: Mapping[str, Callable[[Any], Any]], address: PageAddress
+) -> dict[str, Any]:
+    """One page of the rows, in the order that the address names, and what leads to the others."""
+    sort = address.query.get("sort", "")
+    column = sort.removeprefix("-")
+    if column in orders:
+        rows = sorted(rows, key=orders[column], reverse=sort.startswith("-"))
     last = max(1, -(-len(rows) // PER_PAGE))
     number = min(max(1, address.number("page", 1)), last)
 
-    def link(page: int) -> str:
-        query = {key: value for key, value in address.query.items() if value and key != "page"}
-        return "?" + urlencode({**query, "page": str(page)})
+    def link(page: int, sort: str = sort) -> str:
+        kept = {name: address.query.get(name, "") for name in _IN_LINKS}
+        query = {**kept, "sort": sort, "page": "" if page == 1 else str(page)}
+        return "?" + urlencode({key: value for key, value in query.items() if value})
 
     return {
         "shown": rows[(number - 1) * PER_PAGE : number * PER_PAGE],
@@ -327,4 +374,6 @@ def _pages(rows: list[Any], address: PageAddress) -> dict[str, Any]:
         "last_page": last,
         "before": link(number - 1) if number > 1 else "",
         "after": link(number + 1) if number < last else "",
+        "sort": sort,
+        "orders": {name: link(1, f"-{name}" if sort == name else name) for name in orders},
     }

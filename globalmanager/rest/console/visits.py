@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -16,6 +17,9 @@ from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.errors import RequestError
 
+CALLER: Final = web.RequestKey("caller", Caller)
+"""Who sends a request, as soon as it is known."""
+
 
 class Visit(msgspec.Struct, frozen=True):
     """One request of a person."""
@@ -25,6 +29,11 @@ class Visit(msgspec.Struct, frozen=True):
     sight: Sight
     is_by_proxy: bool = False
     """Whether an authenticating proxy has logged the caller in."""
+    namespaces: tuple[str, ...] = ()
+    """Those that the caller can choose from, where the caller may list jobs in all of them."""
+
+
+VISIT: Final = web.RequestKey("visit", Visit)
 
 
 class Visits:
@@ -68,8 +77,13 @@ class Visits:
             caller = await self._access.identify(request, "")
         else:
             caller = await self.reviews.identify(request, session.token)
+        request[CALLER] = caller
         require_populated(self._replica)
-        return Visit(caller, session, await self._sight(request, caller), bool(token))
+        sight = await self._sight(request, caller)
+        everywhere = await self._types(request, caller, "") if sight.namespace else sight.types
+        namespaces = self.board.namespaces(everywhere)
+        request[VISIT] = visit = Visit(caller, session, sight, bool(token), namespaces)
+        return visit
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
         """Whether the caller's token may do this. Without a session there is no token."""

@@ -140,12 +140,12 @@ SINCE = "2026-01-01T00:00:00Z"
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        ({"isEdge": False, "since": None, "tasksDesired": 1}, "-"),
+        ({"isEdge": False, "since": None, "tasksDesired": 1}, "none needed"),
         ({"isEdge": False, "since": SINCE, "tasksDesired": 0}, "no session"),
         ({"isEdge": True, "since": None, "tasksDesired": 0}, "no session"),
         ({"isEdge": True, "since": SINCE, "tasksDesired": None}, "no session"),
         # A GlobalManager of an earlier release has no isEdge.
-        ({"since": None, "tasksDesired": 0}, "-"),
+        ({"since": None, "tasksDesired": 0}, "none needed"),
         ({"since": None, "tasksDesired": 1}, "no session"),
     ],
 )

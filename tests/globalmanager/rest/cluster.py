@@ -1,7 +1,7 @@
 """A cluster, sessions and a server to ask about them, all in memory and on a real socket."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +29,7 @@ from globalmanager.rest.console.live import Live
 from globalmanager.rest.console.login import Logins
 from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.proxy import ProxyLogin
+from globalmanager.rest.console.recent import Recent
 from globalmanager.rest.console.visits import Visits
 from globalmanager.rest.server import RestLimits, RestMetrics, RestServer
 from globalmanager.rest.streams import StreamLimits
@@ -150,6 +151,9 @@ class NoChanges:
     async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
         raise AssertionError(f"events of {uid} are read")
 
+    def log_lines(self, _token: str, pod: ObjectRef, **_choice: Any) -> AsyncGenerator[bytes, None]:
+        raise AssertionError(f"the log of {pod} is read")
+
 
 class Relays:
     def __init__(self) -> None:
@@ -207,6 +211,7 @@ class RestSide:
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
+        self.recent = Recent(self.cluster, tuple(map(str, TYPES)), clock=self.clock)
         self.logins, self.live = Logins(clock=self.clock), Live()
         self.logins.use_key(b"key of the cluster")
         visits = Visits(
@@ -222,6 +227,7 @@ class RestSide:
             visits,
             live=self.live,
             callers_api=callers_api or NoChanges(),
+            recent=self.recent,
             past=past,
             version="1.2.3",
         )

@@ -1,5 +1,5 @@
 "use strict";
-// Whether the page is live, ages of moments, the curve of a job's metrics, and what forms offer.
+// Whether the page is live, ages of moments, curves of a job's metrics, logs, and what forms offer.
 (() => {
   const units = [[86400, "d"], [3600, "h"], [60, "m"]];
   const age = (seconds) => {
@@ -17,9 +17,11 @@
     }
   };
 
-  const MAX_POINTS = 3600;
+  // ---- curves: one for each metric, with its own axis ----
+
+  const MAX_POINTS = 3600, MAX_CURVES = 6;
   const LARGEST = 1e300; // beyond it the distance of two values is infinite, and nothing is drawn
-  let plot = null, names = "", data = [], past = { times: [], series: {} };
+  let curves = new Map(), place = null, drawnUid = "", past = { times: [], series: {} };
   const values = () => {
     try { return JSON.parse(document.getElementById("metrics").dataset.metrics); } catch { return {}; }
   };
@@ -29,67 +31,114 @@
     const isLong = size >= 1e9 || (size > 0 && size < 1e-4);
     return isLong ? Number(value.toPrecision(3)).toExponential() : value.toLocaleString(undefined, { maximumSignificantDigits: 6 });
   };
-  const begin = (keys, section) => {
-    names = keys.join();
-    const before = (key) => Object.hasOwn(past.series, key) ? past.series[key].slice() : past.times.map(() => null);
-    data = [past.times.slice(), ...keys.map(before)];
-    if (plot) plot.destroy();
-    section.hidden = false;
+  const forget = () => {
+    for (const curve of curves.values()) { if (curve.plot) curve.plot.destroy(); curve.box.remove(); }
+    curves = new Map();
+  };
+  const begin = (key) => {
+    const box = Object.assign(document.createElement("div"), { className: "curve" });
+    const head = document.createElement("h3"), shown = document.createElement("b"); // the value under the pointer
+    head.append(key, shown);
+    box.append(head);
+    box.dataset.key = key;
+    place.append(box);
+    const before = past.times.map((x, n) => [x, Object.hasOwn(past.series, key) ? past.series[key][n] : null]).filter((each) => each[1] != null);
+    const curve = { box, shown, x: before.map((each) => each[0]), y: before.map((each) => each[1]), plot: null };
+    curves.set(key, curve);
+    return curve;
+  };
+  const plotOf = (curve, byRound) => {
     const style = getComputedStyle(document.documentElement);
-    const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line"), width: 1 } };
-    const colours = ["--link", "--good", "--bad", "--waiting", "--done", "--text"];
-    const place = document.getElementById("plot");
-    plot = new uPlot({
-      width: place.clientWidth, height: 220, axes: [axis, { ...axis, values: (_plot, values) => values.map(number) }],
-      series: [{}, ...keys.map((key, n) => ({ label: key, value: (_plot, value) => number(value), stroke: style.getPropertyValue(colours[n]), width: 2 }))],
-    }, data, place);
-  };
-  const show = () => {
-    plot.setData(data);
-    queueMicrotask(() => { // after uPlot has drawn
-      if (plot.cursor.idx == null) plot.setLegend({ idx: data[0].length - 1 }); // the newest values
+    const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line"), width: 1 }, ticks: { show: false } };
+    const whole = (_plot, values) => values.map((value) => Number.isInteger(value) ? value : "");
+    const clock = (plot, values) => values.map((value) => {
+      const at = new Date(value * 1000), seconds = plot.scales.x.max - plot.scales.x.min;
+      return seconds > 172800 ? at.toLocaleDateString() : at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds < 300 ? "2-digit" : undefined, hour12: false });
     });
+    const span = (_plot, low, high) => byRound ? [Math.min(low, high - 1), high] : [Math.min(low, high - 60), high]; // seconds, never their parts
+    return new uPlot({
+      width: Math.max(120, curve.box.clientWidth - 28), height: 140, legend: { show: false }, cursor: { y: false },
+      scales: { x: { time: !byRound, range: span } },
+      axes: [{ ...axis, size: 28, space: 70, values: byRound ? whole : clock }, { ...axis, size: 62, values: (_plot, values) => values.map(number) }],
+      series: [{}, { stroke: style.getPropertyValue("--link"), fill: style.getPropertyValue("--link") + "1a", width: 2, points: { show: false } }],
+      hooks: { setCursor: [({ cursor }) => { curve.shown.textContent = cursor.idx == null ? "" : number(curve.y[cursor.idx]); }] },
+    }, [curve.x, curve.y], curve.box);
   };
-  let drawnUid = "";
+  const add = (curve, x, value) => {
+    if (curve.x.at(-1) === x) { curve.y[curve.y.length - 1] = value; return; }
+    curve.x.push(x);
+    curve.y.push(value);
+    if (curve.x.length > MAX_POINTS) { curve.x.shift(); curve.y.shift(); }
+  };
   const draw = () => {
-    const section = document.getElementById("curve");
-    const job = document.getElementById("job");
+    const job = document.getElementById("job"), section = document.getElementById("curves");
     if (!section || !job || !window.uPlot) return;
-    if (drawnUid && drawnUid !== job.dataset.uid) { past = { times: [], series: {} }; names = ""; } // another job of this name
+    const isOther = drawnUid !== "" && drawnUid !== job.dataset.uid; // another job of this name
+    if (isOther) past = { times: [], series: {} };
+    if (isOther || section !== place) { forget(); place = section; }
+    if (drawnUid === "") remember(section.dataset.past);
     drawnUid = job.dataset.uid;
-    const told = values();
-    const keys = [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, 6);
-    if (!keys.length) return;
-    if (keys.join() !== names) begin(keys, section);
-    const now = Date.now() / 1000;
-    if (now < data[0].at(-1) - 60) { past = { times: [], series: {} }; begin(keys, section); } // the clock was set back
-    if (!Object.keys(told).length || now <= data[0].at(-1)) { show(); return; }
-    data[0].push(now);
-    keys.forEach((key, n) => data[n + 1].push(!isStale && Math.abs(told[key]) < LARGEST ? told[key] : null)); // while stale, nobody knows them
-    if (data[0].length > MAX_POINTS) for (const each of data) each.shift();
-    document.getElementById("plot").dataset.points = data[0].length;
-    show();
+    const told = values(), round = Number(document.getElementById("metrics").dataset.round);
+    const x = round || Date.now() / 1000;
+    for (const key of [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, MAX_CURVES)) {
+      let curve = curves.get(key) || begin(key);
+      if (x < (curve.x.at(-1) ?? x) - (round ? 0 : 60)) { // the clock was set back, or the job begins again
+        past = { times: [], series: {} };
+        forget();
+        curve = begin(key);
+      }
+      const isNumber = !isStale && Math.abs(told[key]) < LARGEST; // while stale, nobody knows them
+      if (x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
+      curve.box.dataset.newest = number(curve.y.at(-1));
+      if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, round > 0);
+      else if (curve.plot) curve.plot.setData([curve.x, curve.y]);
+      curve.box.hidden = !curve.plot;
+      curve.box.dataset.points = curve.x.length;
+    }
   };
-  const remember = async () => {
-    const address = document.getElementById("curve")?.dataset.past;
-    if (!address) return;
+  const remember = async (address) => {
     let note = "The GlobalManager does not tell what was before this page was opened.";
     try {
       const answer = await fetch(address);
       if (answer.ok && !answer.redirected) {
         const told = await answer.json();
-        const shift = Date.now() / 1000 - told.now;
+        const shift = told.is_by_round ? 0 : Date.now() / 1000 - told.now;
         past = { times: told.times.map((each) => each + shift), series: told.series };
         note = told.note;
       }
     } catch { /* the note says so */ }
-    document.getElementById("past").textContent = note;
-    names = "";
+    tell("past", note);
+    forget();
     draw();
   };
   addEventListener("resize", () => {
-    if (plot) plot.setSize({ width: document.getElementById("plot").clientWidth, height: 220 });
+    for (const { plot, box } of curves.values()) if (plot) plot.setSize({ width: Math.max(120, box.clientWidth - 28), height: 140 });
   });
+
+  // ---- the log of a pod ----
+
+  const MAX_LINES = 5000;
+  const follow = (log) => {
+    const lines = new EventSource(log.dataset.source);
+    const append = (...parts) => {
+      const isAtEnd = log.scrollTop + log.clientHeight > log.scrollHeight - 30;
+      log.append(...parts, "\n");
+      while (log.childNodes.length > 3 * MAX_LINES) log.firstChild.remove();
+      if (isAtEnd) log.scrollTop = log.scrollHeight;
+    };
+    const note = (text) => append(Object.assign(document.createElement("i"), { textContent: text }));
+    lines.onopen = () => log.replaceChildren(); // the newest lines come again
+    lines.addEventListener("line", ({ data }) => {
+      const [, at, text] = /^(\d{4}-\S+) ?(.*)$/s.exec(data) ?? [null, "", data];
+      const time = Object.assign(document.createElement("time"), { dateTime: at, textContent: at.slice(11, 19), title: at });
+      append(time, at ? "  " + text : text);
+    });
+    lines.addEventListener("note", ({ data }) => note(data));
+    lines.addEventListener("end", () => lines.close());
+    lines.onerror = () => {
+      if (lines.readyState === EventSource.CLOSED) note("The log is not to be had now: load this page again.");
+    };
+  };
 
   // A log out, or a session that is over, ends the other pages of this browser, too, and no page comes
   // back from the browser's memory.
@@ -161,21 +210,36 @@
   const offer = () => {
     const after = document.getElementById("after"), job = document.getElementById("job");
     if (!after) return;
+    const actions = document.getElementById("actions");
     const isOther = Boolean(job) && job.dataset.uid !== after.dataset.uid;
-    after.hidden = !job || isOther;
+    after.hidden = actions.hidden = !job || isOther;
     tell("other", isOther ? "This is another job of the same name: load this page again for its events and actions." : "");
     if (!job) return;
-    for (const form of after.querySelectorAll("form[data-when]")) form.hidden = form.dataset.when !== job.dataset.suspended;
-    const replicas = after.querySelector("[name=replicas]");
+    for (const form of actions.querySelectorAll("form[data-when]")) form.hidden = form.dataset.when !== job.dataset.suspended;
+    const replicas = actions.querySelector("[name=replicas]");
     if (replicas && replicas.value === replicas.defaultValue) replicas.value = replicas.defaultValue = job.dataset.replicas;
   };
 
-  if (window.Idiomorph) { // an update does not close what the reader has opened
+  if (window.Idiomorph) { // an update does not close what the reader has opened, and leaves curves alone
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => name !== "open" || node.localName !== "details";
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => node.id !== "curves" && node.id !== "past";
   }
+  // Filters act at once, and the address holds them.
+  document.addEventListener("htmx:afterRequest", ({ detail }) => {
+    if (!detail.successful || !detail.elt.matches?.(".filters")) return;
+    const query = new URLSearchParams([...new FormData(detail.elt)].filter((each) => each[1]));
+    history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
+  });
+  addEventListener("change", ({ target }) => { if (target.matches(".namespace select")) target.form.requestSubmit(); });
   document.addEventListener("htmx:afterSwap", () => { tellAges(); draw(); offer(); });
   addEventListener("DOMContentLoaded", () => {
-    tellAges(); draw(); remember(); offer();
+    const log = document.getElementById("log"), address = new URL(location);
+    if (log) follow(log);
+    if (address.searchParams.has("done")) { // said once, not again when the page is loaded again
+      address.searchParams.delete("done");
+      history.replaceState(null, "", address);
+    }
+    tellAges(); draw(); offer();
     setInterval(() => { tellAges(); watch(); }, 1000);
   });
   setInterval(draw, 10000);

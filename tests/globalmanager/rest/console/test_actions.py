@@ -11,7 +11,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.kinds.elastic import trainingjob
 from globalmanager.rest.access import KubernetesAccess
-from globalmanager.rest.console.actions import KubeCallersApi, choices_of, patch_of
+from globalmanager.rest.console.actions import MESSAGES, KubeCallersApi, choices_of, patch_of
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import RestSide
@@ -80,7 +80,11 @@ async def test_a_change_is_a_request_with_the_callers_own_token(
 ) -> None:
     form = await form_of(browser)
     answer = await browser.post(f"{DIGITS}/{action}", **form, **fields)
-    assert (answer.status, answer.headers["Location"]) == (303, DIGITS)
+    assert (answer.status, answer.headers["Location"]) == (303, f"{DIGITS}?done={action}")
+    assert (
+        f'<p class="notice good" role="status">{MESSAGES[action]}'
+        in (await browser.get(answer.headers["Location"])).text
+    )
     whole = {**patch, "metadata": {"uid": "u1"}}
     assert changes(scripted) == [("PATCH", API_PATH, "Bearer owner's", whole)]
 
@@ -111,7 +115,7 @@ async def test_a_job_is_deleted_when_its_name_is_typed(
         assert (await browser.post(f"{DIGITS}/delete", **form, name=name)).status == 400
     assert changes(scripted) == []
     answer = await browser.post(f"{DIGITS}/delete", **form, name="digits")
-    assert (answer.status, answer.headers["Location"]) == (303, "/jobs")
+    assert (answer.status, answer.headers["Location"]) == (303, "/jobs?done=delete")
     [(method, path, token, body)] = changes(scripted)
     assert (method, path, token) == ("DELETE", API_PATH, "Bearer owner's")
     assert body["preconditions"] == {"uid": "u1"}
@@ -177,7 +181,22 @@ async def test_the_page_offers_what_the_caller_may_do(browser: Browser, guarded:
     guarded.cluster.objects = [{**JOB, "spec": {"runPolicy": {"suspend": True}}}]
     text = (await browser.get(DIGITS)).text
     assert f'action="{DIGITS}/resume"' in text
-    assert "/scale" not in text
+    assert "digits/scale" not in text
+
+
+async def test_the_size_is_the_one_that_scalers_have_made(
+    browser: Browser, guarded: RestSide, scripted: ScriptedApi
+) -> None:
+    job = {**JOB, "status": {"targetWorkers": ["w-0", "w-1", "w-2", "w-3"]}}
+    guarded.cluster.objects = [job]
+    form = await form_of(browser)
+    assert (
+        'name="replicas" type="number" min="0" max="1000" value="4"'
+        in (await browser.get(DIGITS)).text
+    )
+    answer = await browser.post(f"{DIGITS}/scale", **form, replicas="3")
+    assert (answer.status, "the spec says 3 already" in answer.text) == (409, True)
+    assert changes(scripted) == []
 
 
 @pytest.mark.parametrize("replicas", ["", "-1", "1.5", "1e3", "10001", "9" * 30, "٣", "0x1"])

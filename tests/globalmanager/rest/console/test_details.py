@@ -125,6 +125,59 @@ def test_a_step_of_the_scale_history(type_: ResourceType, spec: Any, change: str
     assert (row["change"], row["began"], row["ended"]) == (change, "t1", "t2")
 
 
+def test_a_timeline_has_phases_restarts_and_scalings_the_newest_first() -> None:
+    def at(minute: int) -> str:
+        return f"2026-01-01T00:{minute:02}:00Z"
+
+    job = {
+        "metadata": {"name": "digits", "creationTimestamp": at(0)},
+        "status": {
+            "conditions": [
+                {
+                    "type": "Running",
+                    "status": "True",
+                    "reason": "JobRunning",
+                    "lastTransitionTime": at(1),
+                }
+            ]
+        },
+    }
+    state = {
+        "name": "main",
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": at(3)}},
+        "state": {"running": {"startedAt": at(4)}},
+    }
+    scaler = {
+        "metadata": {"name": "more"},
+        "spec": {"toAdd": {"count": 2}},
+        "status": {"phase": "ScaleSucceeded", "startTime": at(5), "completionTime": at(6)},
+    }
+    moments = details.timeline_of(
+        job, [pod({"containerStatuses": [state]})], [(ObjectRef(SCALE_OUTS, "a", "more"), scaler)]
+    )
+    assert [(moment["at"][14:16], moment["what"], moment["state"]) for moment in moments] == [
+        ("06", "ScaleOut more: ScaleSucceeded", "done"),
+        ("05", "ScaleOut more +2", "waiting"),
+        ("04", "p, container main started", "good"),
+        ("03", "p, container main: OOMKilled, exit code 137", "bad"),
+        ("01", "Running", "good"),
+        ("00", "Created", "done"),
+    ]
+
+
+def test_a_finished_federation_has_a_curve_over_its_rounds() -> None:
+    history = [
+        {"key": "accuracy", "rounds": [1, 2, 4], "values": ["0.5", "0.75", "odd"]},
+        {"key": "loss", "rounds": [2], "values": ["1"]},
+        {"key": "other", "rounds": "x"},
+    ]
+    curve = details.curve_by_round({"status": {"history": history}})
+    assert curve is not None
+    assert (curve.is_by_round, curve.times) == (True, [1.0, 2.0, 4.0])
+    assert curve.series == {"accuracy": [0.5, 0.75, None], "loss": [None, 1.0, None]}
+    assert details.curve_by_round({"status": {"history": [{"rounds": [True]}]}}) is None
+
+
 async def test_the_page_shows_pods_restarts_and_scalers(
     browser: Browser, guarded: RestSide
 ) -> None:
@@ -135,8 +188,10 @@ async def test_the_page_shows_pods_restarts_and_scalers(
         "targetWorkers": ["w-0", "w-1"],
         "elastic": {"ready": 1, "waiting": 1, "limit": 4},
     }
-    scalers = {ObjectRef(TYPE, "a", name): {"metadata": {"name": name}} for name in ("old", "new")}
-    guarded.cluster.scalers_of[REF] = scalers
+    guarded.cluster.scalers_of[REF] = {
+        ObjectRef(TYPE, "a", name): {"metadata": {"name": name, "creationTimestamp": at}}
+        for name, at in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-01-02T00:00:00Z"))
+    }
     await browser.log_in("ann's")
     text = (await browser.get(JOB)).text
     assert '<span class="remedy">CrashLoopBackOff</span>' in text

@@ -44,6 +44,10 @@ JOB["metadata"]["creationTimestamp"] = MADE
 NOTHING = "Prometheus has no answer"
 
 
+def with_loss(value: str) -> dict[str, Any]:
+    return {**JOB, "status": {"metrics": [{"key": "loss", "value": value}]}}
+
+
 def series(key: str, *points: tuple[float, str]) -> dict[str, Any]:
     return {"metric": {"key": key}, "values": points}
 
@@ -202,7 +206,7 @@ async def guarded(
     del authority  # it answers
     access = KubernetesAccess(TokenReviews(scripted_client))
     async with RestSide(access, past=past_at(prometheus)).running() as world:
-        world.cluster.objects = [JOB]
+        world.cluster.objects = [with_loss("1")]
         yield world
 
 
@@ -222,17 +226,22 @@ async def test_only_who_sees_the_job_gets_its_curve(
     assert msgspec.json.decode(answer.text)["series"] == {"loss": [1.0]}
 
 
-async def test_without_a_prometheus_a_page_asks_for_nothing(
+async def test_without_a_prometheus_a_curve_begins_with_this_process(
     authority: Authority, scripted_client: KubeClient
 ) -> None:
     del authority
     async with RestSide(KubernetesAccess(TokenReviews(scripted_client))).running() as world:
-        world.cluster.objects = [JOB]
+        world.cluster.objects = [with_loss("1")]
         browser = Browser(world)
         async with browser.client:
             await browser.log_in("ann's")
-            assert "data-past" not in (await browser.get(CURVE.removesuffix("/curve"))).text
-            assert (await browser.get(CURVE)).status == 404
+            await world.recent.sample()
+            world.clock.now_s += 60.0
+            world.cluster.objects = [with_loss("0.25")]
+            await world.recent.sample()
+            curve = msgspec.json.decode((await browser.get(CURVE)).text)
+            assert (curve["series"], curve["is_by_round"]) == ({"loss": [1.0, 0.25]}, False)
+            assert curve["times"][1] - curve["times"][0] == 60.0
 
 
 @pytest.mark.parametrize(
