@@ -28,6 +28,15 @@ class Followed:
         objects = [object_ for store in self._stores if (object_ := store.get(ref)) is not None]
         return _newest(objects) if objects else None
 
+    def list(self, namespace: str = "") -> tuple[Object, ...]:
+        """The objects of all namespaces, or of one, each once."""
+        by_ref = {
+            ref_of(self.type, object_): object_
+            for store in self._stores
+            for object_ in store.list(namespace)
+        }
+        return tuple(by_ref.values())
+
     def find(self, index: str, key: str) -> tuple[Object, ...]:
         """The objects under `key` of `index`, each once."""
         if not self._others:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from common import logs
+from edgeai.api.pod_state import node_of
 from edgeai.api.resources import (
     NODES,
     POD_CONTROLLERS,
@@ -18,7 +19,7 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
-from edgeai.ids import TaskKey, Uid
+from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import controller_key, controller_of, uid_of
 from globalmanager.contract import Job, Kind, Served
@@ -141,6 +142,11 @@ class Jobs:
             return ""
         address = str(service_object["spec"].get("clusterIP") or "")
         return "" if address == "None" else address
+
+    def pods_on(self, node: NodeName, namespace: str = "") -> tuple[Object, ...]:
+        """The pods on a node, in all namespaces or in one, that may belong to jobs."""
+        pods = self.caches.children(PODS).list(namespace)
+        return tuple(sorted((pod for pod in pods if node_of(pod) == node), key=_name))
 
     def nodes(self) -> tuple[Object, ...]:
         return self.caches.all_of(NODES).list()

@@ -18,6 +18,7 @@ from edgeai.faults.states import State, contact_of, state_of
 from edgeai.faults.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
+from globalmanager.cache.store import controller_of
 from globalmanager.contract import Contact
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.edge.sessions.relay import RelayInfo
@@ -35,6 +36,12 @@ MAX_PHASE_CHARS: Final = 64
 MAX_SITE_CHARS: Final = 64
 MAX_COMPUTED: Final = 2000  # rows between two looks for jobs that are gone
 SLICE_S: Final = 0.005
+APART: Final = {
+    "models": ("Model",),
+    "datasets": ("Dataset",),
+    "scalers": ("ScaleIn", "ScaleOut"),
+}
+"""Section -> kinds that stand in it, apart from the jobs."""
 MAX_NAMESPACES: Final = 500  # of the list to choose from
 MAX_LINKS: Final = 50  # objects that one page names
 _NAMED: Final = {"model": "Model", "dataset": "Dataset", "selector": "TrainingJob"}
@@ -47,6 +54,8 @@ class JobCache(ObjectCache, Protocol):
     def owned(self, ref: ObjectRef) -> Owned | None: ...
 
     def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]: ...
+
+    def pods_on(self, node: NodeName, namespace: str) -> tuple[Object, ...]: ...
 
 
 class Relays(Protocol):
@@ -63,7 +72,7 @@ class Sight(NamedTuple):
     is_whole: bool = False
     """All types in all namespaces: numbers of tasks tell the caller nothing new."""
     pods: bool = False
-    """All pods of the job that the page is about."""
+    """All pods of the job, or of the node, that the page is about."""
 
 
 class JobRow(NamedTuple):
@@ -77,6 +86,8 @@ class JobRow(NamedTuple):
     progress: str
     trouble: str
     remedy: str
+    section: str
+    """The list in which it stands."""
     uses: frozenset[tuple[str, str]]
     """(kind, name) of the objects beside it that its spec names."""
 
@@ -105,6 +116,8 @@ class NodeRow(NamedTuple):
     relay: RelayInfo | None
     """As the numbers of tasks."""
     session: SessionInfo | None
+    object: Object
+    """The Node; empty where the cluster has none."""
 
     @property
     def contact(self) -> tuple[str, State]:
@@ -264,6 +277,20 @@ class Board:
         )
         return self._node_row(name, row, contact, info, sight)
 
+    def pods_on(self, sight: Sight, name: NodeName) -> list[tuple[Object, JobRow | None]]:
+        """The pods on a node with their jobs, where a job itself is their controller."""
+        pods = self._cache.pods_on(name, sight.namespace) if sight.pods else ()
+        return [(pod, self._owner(sight, pod)) for pod in pods]
+
+    def _owner(self, sight: Sight, pod: Object) -> JobRow | None:
+        owner = controller_of(pod) or {}
+        for type_ in sight.types:
+            if (type_.api_version, type_.kind) == (owner.get("apiVersion"), owner.get("kind")):
+                ref = ObjectRef(type_, pod["metadata"]["namespace"], owner["name"])
+                object_ = self._cache.get(ref)
+                return None if object_ is None else self._row(type_, object_)
+        return None
+
     def _node_row(
         self,
         name: NodeName,
@@ -291,6 +318,7 @@ class Board:
             last_report_at=None if session is None else session.last_report_at,
             relay=self._relays.info(name) if sight.is_whole else None,
             session=info,
+            object=node or {},
         )
 
     def _certificate(self, node: NodeName) -> tuple[str, str]:
@@ -313,6 +341,11 @@ def path_of(ref: ObjectRef) -> str:
     return f"/jobs/{ref.type}/{ref.namespace}/{ref.name}"
 
 
+def section_of(kind: str) -> str:
+    """The list in which objects of this kind stand."""
+    return next((name for name, kinds in APART.items() if kind in kinds), "jobs")
+
+
 def job_row(type_: ResourceType, object_: Object) -> JobRow:
     metadata, status = object_["metadata"], object_.get("status")
     phase = phase_of(status)
@@ -329,6 +362,7 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
         progress=progress_of(status)[:MAX_MESSAGE_CHARS],
         trouble=shortened(in_one_line(waits), MAX_MESSAGE_CHARS),
         remedy=waits[0].remedy if waits else "",
+        section=section_of(type_.kind),
         uses=frozenset(_names_in(object_.get("spec"))),
     )
 

@@ -21,6 +21,9 @@ MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
 MAX_MESSAGE_CHARS: Final = 300
 MAX_NOTE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
 MAX_MOMENTS: Final = 60  # of a timeline
+MAX_ENTRIES: Final = 40  # of a map of a node
+_RESOURCES: Final = {"cpu": "CPUs", "memory": "Memory", "nvidia.com/gpu": "GPUs", "pods": "Pods"}
+_GIB: Final = {"Ki": 1 << 20, "Mi": 1 << 10, "Gi": 1}  # of each unit in one GiB
 _SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
 
@@ -59,6 +62,38 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
         return ""
     cause = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
     return word(status.get("reason") or cause.get("reason") or "")
+
+
+def node_facts(node: Object) -> list[tuple[str, str]]:
+    """(what, value) of a Node: its system, and what pods may use of what it has."""
+    status = mapping(node.get("status"))
+    info, rooms = mapping(status.get("nodeInfo")), mapping(status.get("allocatable"))
+    system = (info.get(field) for field in ("osImage", "architecture", "kubeletVersion"))
+    facts = [("System", ", ".join(word(value) for value in system if value))]
+    facts += [
+        (_RESOURCES.get(name, word(name)), _room(rooms[name], amount))
+        for name, amount in list(mapping(status.get("capacity")).items())[:MAX_ENTRIES]
+        if name in rooms and (name in _RESOURCES or "/" in name)
+    ]
+    facts += [
+        (word(each.get("type") or ""), f"{word(each.get('status'))}, {word(each.get('reason'))}")
+        for each in conditions_of(status)[:MAX_ENTRIES]
+        if (each.get("type") == "Ready") != (each.get("status") == "True")
+    ]
+    return [(what, value) for what, value in facts if value]
+
+
+def _room(usable: Any, whole: Any) -> str:
+    one, other = _amount(usable), _amount(whole)
+    return one if one == other else f"{one} of {other}"
+
+
+def _amount(value: Any) -> str:
+    """Memory in GiB; what has no such unit as it is."""
+    text = word(value)
+    digits, unit = text[:-2], text[-2:]
+    is_memory = digits.isdecimal() and len(digits) < 16 and unit in _GIB
+    return f"{int(digits) / _GIB[unit]:.1f} GiB" if is_memory else text
 
 
 def curve_by_round(job: Object) -> Curve | None:

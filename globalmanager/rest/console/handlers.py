@@ -40,7 +40,7 @@ from globalmanager.rest.console.answers import (
     send_file,
     to_login,
 )
-from globalmanager.rest.console.board import Sight, path_of
+from globalmanager.rest.console.board import APART, Sight, path_of, section_of
 from globalmanager.rest.console.details import curve_by_round
 from globalmanager.rest.console.events import Events
 from globalmanager.rest.console.live import Live, PageRate
@@ -58,7 +58,7 @@ log = get_logger(__name__)
 JOB_PATH: Final = "/jobs/{type}/{namespace}/{name}"
 PAGES: Final[dict[str, views.View]] = {
     "/": views.overview,
-    **{f"/{section}": partial(views.listing, section) for section in ("jobs", *views.APART)},
+    **{f"/{section}": partial(views.listing, section) for section in ("jobs", *APART)},
     JOB_PATH: views.job,
     "/nodes": views.nodes,
     "/nodes/{name}": views.node,
@@ -270,7 +270,7 @@ class Console:
             title=f"Log of {name}",
             ref=ref,
             job_path=path_of(ref),
-            section=views.section_of(ref.type.kind),
+            section=section_of(ref.type.kind),
             pods=list(pods)[: views.MAX_ROWS],
             containers=containers,
             choice=choice,
@@ -340,7 +340,7 @@ class Console:
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]
         if action == "delete":
-            path = f"/{views.section_of(ref.type.kind)}"
+            path = f"/{section_of(ref.type.kind)}"
         return see(path + scope(visit.sight, done=action))
 
     def _job(self, request: web.Request, sight: Sight) -> tuple[ObjectRef, Object]:

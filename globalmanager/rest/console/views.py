@@ -2,6 +2,7 @@
 for the caches that the board reads.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
@@ -23,24 +24,26 @@ from globalmanager.rest.console.board import (
     Sight,
     job_row,
 )
-from globalmanager.rest.console.details import pod_row, restarts_of, size_of, timeline_of, word
+from globalmanager.rest.console.details import (
+    node_facts,
+    pod_row,
+    restarts_of,
+    size_of,
+    timeline_of,
+    word,
+)
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import object_view
 
 PER_PAGE: Final = 100
 ATTENTION: Final = 30  # rows of the overview; the filters show the rest
+AT_WORK: Final = 12  # rows of the overview
 MAX_YAML_CHARS: Final = 60_000
 MAX_SITES: Final = 200
 MAX_CELLS: Final = 2000  # of the map, for all sites together
 MAX_WAITS: Final = 10  # faults of one job
 MAX_ROWS: Final = 200  # workers and conditions of one job
 MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
-APART: Final = {
-    "models": ("Model",),
-    "datasets": ("Dataset",),
-    "scalers": ("ScaleIn", "ScaleOut"),
-}
-"""Section -> kinds that stand in it, apart from the jobs."""
 _IN_LINKS: Final = ("namespace", "kind", "phase", "state", "q")
 _EACH: Final = 20  # what a value counts besides its characters: encoding it takes as long
 
@@ -70,9 +73,8 @@ def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
     rows, nodes = board.jobs(sight), board.nodes(sight)
     wanting = [row for row in rows if row.state in (State.BAD, State.WAITING)]
     wanting.sort(key=_urgency)
-    jobs = [row for row in rows if section_of(row.type.kind) == "jobs"]
+    jobs = [row for row in rows if row.section == "jobs"]
     at_work = [row for row in jobs if row.state == State.GOOD]
-    at_work.sort(key=attrgetter("created"), reverse=True)
     lost = [row for row in nodes if row.state == State.BAD]
     return Page(
         "overview.html",
@@ -84,25 +86,19 @@ def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
             "states": tuple(State),
             "wanting": wanting[:ATTENTION],
             "wanting_more": max(0, len(wanting) - ATTENTION),
-            "at_work": at_work[:ATTENTION],
-            "at_work_more": max(0, len(at_work) - ATTENTION),
+            "at_work": heapq.nlargest(AT_WORK, at_work, key=attrgetter("created")),
+            "at_work_more": max(0, len(at_work) - AT_WORK),
             "lost": lost[:ATTENTION],
             "lost_more": max(0, len(lost) - ATTENTION),
-            "sites": _sites(nodes),
             "connected_count": sum(row.connected for row in nodes),
             "edges_count": sum(row.state != State.DONE for row in nodes),
         },
     )
 
 
-def section_of(kind: str) -> str:
-    """The list in which objects of this kind stand."""
-    return next((name for name, kinds in APART.items() if kind in kinds), "jobs")
-
-
 def listing(section: str, board: Board, sight: Sight, address: PageAddress) -> Page:
     """The rows of one section, as the filters and the order in the address say."""
-    rows = [row for row in board.jobs(sight) if section_of(row.type.kind) == section]
+    rows = [row for row in board.jobs(sight) if row.section == section]
     filters = {name: address.query.get(name, "") for name in ("kind", "phase", "q", "state")}
     found = [row for row in rows if _fits(row, filters)]
     return Page(
@@ -133,8 +129,11 @@ def _fits(row: JobRow, filters: Mapping[str, str]) -> bool:
     )
 
 
+_ORDER: Final = {state: place for place, state in enumerate(State)}
+
+
 def _urgency(row: JobRow | NodeRow) -> int:
-    return tuple(State).index(row.state)
+    return _ORDER[row.state]
 
 
 JOB_ORDERS: Final[Mapping[str, Callable[[JobRow], Any]]] = {
@@ -179,6 +178,7 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
         raise RequestError(
             HTTPStatus.NOT_FOUND, f"node {name}: no such node, or you may not see it"
         )
+    pods = board.pods_on(sight, NodeName(name))
     workers = [
         (job, worker)
         for job in board.jobs(sight)
@@ -188,7 +188,17 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
         "node.html",
         f"Node {name}",
         {
+            "section": "nodes",
             "row": row,
+            "facts": node_facts(row.object),
+            "labels": [
+                (word(name), word(value))
+                for name, value in mapping(
+                    mapping(row.object.get("metadata")).get("labels")
+                ).items()
+            ][:MAX_ROWS],
+            "pods": [(pod_row(pod), job) for pod, job in pods[:MAX_ROWS]],
+            "pods_more": max(0, len(pods) - MAX_ROWS),
             "workers": workers[:MAX_ROWS],
             "workers_more": max(0, len(workers) - MAX_ROWS),
         },
@@ -221,7 +231,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
         {
             "row": row,
-            "section": section_of(ref.type.kind),
+            "section": row.section,
             "state": state_of(row.phase, faults),
             "waits": _waits(faults, names),
             "waits_title": _waits_title(row, faults),

@@ -108,7 +108,11 @@ class Visits:
         return Sight(namespace, types, sees_nodes, is_whole, sees_pods)
 
     async def _sees_pods(self, request: web.Request, caller: Caller, sight: Sight) -> bool:
-        """Whether the page of a job may show all of the job's pods."""
+        """Whether the page of a job or node may show all of its pods."""
+        if request.match_info.keys() == {"name"}:
+            return sight.nodes and await self._may(
+                request, caller, Reading("list", PODS, sight.namespace)
+            )
         namespace = request.match_info.get("namespace", "")
         type_ = self.board.type_of(request.match_info.get("type", ""))
         if type_ is None or type_ not in sight.types or sight.namespace not in ("", namespace):

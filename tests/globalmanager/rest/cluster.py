@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from common.clock import SYSTEM_CLOCK
 from edgeai.api.resources import Object, ObjectRef, ResourceType
+from edgeai.api.status import mapping
 from edgeai.ids import NodeName, Uid
 from edgeai.kube.client import Beginning
 from globalmanager.cache.health import Health
@@ -95,6 +96,15 @@ class JobCache:
     def owned(self, ref: ObjectRef) -> Owned | None:
         pods = tuple(self.pods_of.get(ref, ()))
         return Owned(frozenset(), self.children_of.get(ref, {}), pods) if self.get(ref) else None
+
+    def pods_on(self, node: NodeName, namespace: str) -> tuple[Object, ...]:
+        return tuple(
+            pod
+            for pods in self.pods_of.values()
+            for pod in pods
+            if mapping(pod.get("spec")).get("nodeName") == node
+            and namespace in ("", pod["metadata"].get("namespace"))
+        )
 
     def scalers(self, ref: ObjectRef) -> Mapping[ObjectRef, Object]:
         return self.scalers_of.get(ref, {})
