@@ -20,8 +20,8 @@ from edgeai import times
 from edgeai.cli.api import Object
 from edgeai.client.words import kind_word
 from edgeai.errors import EdgeAIError
-from edgeai.faults.states import contact_of, state_of
 from edgeai.faults.summary import faults_of, in_one_line, phase_of, progress_of, waits_of
+from edgeai.faults.tones import contact_of, tone_of
 from edgeai.text import printable, shortened
 
 RenderableType = Group | str
@@ -128,8 +128,8 @@ def _session_text(node: Object) -> Text:
     # A GlobalManager of an earlier release does not say which nodes are at the edge.
     is_edge = node.get("isEdge", node["tasksDesired"] != 0)
     is_expected = is_edge or node["since"] is not None
-    word, state = contact_of(is_connected=node["connected"], is_expected=is_expected)
-    return Text(word, style=state.style)
+    word, tone = contact_of(is_connected=node["connected"], is_expected=is_expected)
+    return Text(word, style=tone.style)
 
 
 def jobs_table(jobs: list[Object], now: datetime) -> Table:
@@ -142,7 +142,7 @@ def job_cells(job: Object, now: datetime) -> tuple[Text, str, str, Text]:
     status = job.get("status") or {}
     phase = phase_of(status)
     return (
-        Text(phase, style=state_of(phase, faults_of(job)).style),
+        Text(phase, style=tone_of(phase, faults_of(job)).style),
         progress_of(status) or "-",
         age_text(job["metadata"]["creationTimestamp"], now),
         Text(shortened(in_one_line(waits_of(job)), MAX_REASON_CHARS), style="yellow"),
@@ -164,7 +164,7 @@ def _scaler_row(scaler: Object, now: datetime) -> Row:
         f"{_shown_name(scaler)} ({scaler['kind']})",
         str((spec.get("selector") or {}).get("name") or "-"),
         _change(spec),
-        Text(phase, style=state_of(phase, ()).style),
+        Text(phase, style=tone_of(phase, ()).style),
         age_text(scaler["metadata"]["creationTimestamp"], now),
         Text(message, style="yellow"),
     )

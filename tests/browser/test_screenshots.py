@@ -88,7 +88,7 @@ def labels(busy: Environment, chromium: Any, tmp_path_factory: pytest.TempPathFa
     with window(chromium, busy, (1280, 800)) as visitor:
         visitor.page.goto(login_address(busy.rest_url(), busy.api.token))
         _create(busy, example)  # now, because the curve begins when its page is opened
-        visitor.page.get_by_role("link", name=re.compile("JointInferenceService")).first.click()
+        visitor.page.get_by_role("link", name="Jobs", exact=True).click()
         visitor.page.get_by_role("link", name="default/digits").click()
         visitor.page.locator("#metrics dd", has_text="719").first.wait_for(timeout=60_000)
         found = {

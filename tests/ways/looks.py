@@ -107,7 +107,7 @@ def _page_path(object_: Object) -> str:
 
 def _row(text: str, uid: str) -> tuple[str, str]:
     """(why, what to do) of the job's row in the overview."""
-    _, _, rest = text.partition(f'<tr id="job-{uid}">')
+    _, _, rest = text.partition(f'<tr id="job-{uid}"')
     _, _, cell = rest.partition("</tr>")[0].partition('<td data-label="Why">')
     return _split(cell)
 

@@ -16,6 +16,7 @@ from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, State, conditions_of
 from edgeai.faults.faults import Fault
 from edgeai.faults.summary import progress_of
+from edgeai.faults.tones import Tone
 from edgeai.text import printable
 
 MAX_SHOWN: Final = 10  # faults of the page
@@ -129,7 +130,7 @@ def _conditions(conditions: Iterable[Condition], now: datetime) -> Any:
     rows = [
         (
             condition.type,
-            Text(condition.status, style="green" if condition.good else "red"),
+            Text(condition.status, style=(Tone.GOOD if condition.good else Tone.WAITING).style),
             _since(condition.since, now),
             condition.reason,
             condition.message,

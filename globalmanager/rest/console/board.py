@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, Object, ObjectRef, ResourceType
 from edgeai.api.status import mapping
-from edgeai.faults.states import State, contact_of, state_of
 from edgeai.faults.summary import faults_of, in_one_line, normal_waits, phase_of, progress_of
+from edgeai.faults.tones import Tone, contact_of, tone_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.cache.store import controller_of
@@ -82,7 +82,7 @@ class JobRow(NamedTuple):
     uid: str
     created: str
     phase: str
-    state: State
+    tone: Tone
     progress: str
     trouble: str
     remedy: str
@@ -120,13 +120,13 @@ class NodeRow(NamedTuple):
     """The Node; empty where the cluster has none."""
 
     @property
-    def contact(self) -> tuple[str, State]:
+    def contact(self) -> tuple[str, Tone]:
         """In a word."""
         is_expected = self.since is not None or self.is_edge
         return contact_of(is_connected=self.connected, is_expected=is_expected)
 
     @property
-    def state(self) -> State:
+    def tone(self) -> Tone:
         return self.contact[1]
 
 
@@ -358,7 +358,7 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
         uid=metadata.get("uid", ""),
         created=str(metadata.get("creationTimestamp", "")),
         phase=phase[:MAX_PHASE_CHARS],
-        state=state_of(phase, faults),
+        tone=tone_of(phase, faults),
         progress=progress_of(status)[:MAX_MESSAGE_CHARS],
         trouble=shortened(in_one_line(waits), MAX_MESSAGE_CHARS),
         remedy=waits[0].remedy if waits else "",
@@ -369,11 +369,11 @@ def job_row(type_: ResourceType, object_: Object) -> JobRow:
 
 def _names_in(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
     """The objects that a spec names: {"model": {"name": ...}}, {"selector": {"name": ...}}."""
-    items = value[:MAX_LINKS] if isinstance(value, list) else mapping(value).values()
+    items = value if isinstance(value, list) else list(mapping(value).values())
     for key, kind in _NAMED.items():
         name = mapping(mapping(value).get(key)).get("name")
         if isinstance(name, str):
             yield kind, name
     if depth < _NAMED_DEPTH:
-        for item in items:
+        for item in items[:MAX_LINKS]:
             yield from _names_in(item, depth + 1)

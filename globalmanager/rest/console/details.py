@@ -12,8 +12,8 @@ from edgeai.api.pod_state import container_states, telling_states
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping, mappings
 from edgeai.faults.remedies import is_good
-from edgeai.faults.states import State, state_of
 from edgeai.faults.summary import CURVES, conditions_of
+from edgeai.faults.tones import Tone, tone_of
 from globalmanager.rest.console.board import path_of
 from globalmanager.rest.console.recent import Curve
 
@@ -157,7 +157,7 @@ def timeline_of(
 ) -> list[dict[str, Any]]:
     """What happened to a job, the newest first: phases, starts and ends of containers, scalings.
 
-    Returns: the newest MAX_MOMENTS, with `at`, `what`, `state`, `note`, and `path` of a scaler
+    Returns: the newest MAX_MOMENTS, with `at`, `what`, `tone`, `note`, and `path` of a scaler
     """
     status = mapping(job.get("status"))
     moments = [
@@ -173,20 +173,20 @@ def timeline_of(
 
 
 def _moment(
-    at: Any, what: str, state: State = State.DONE, *, note: str = "", path: str = ""
+    at: Any, what: str, tone: Tone = Tone.DONE, *, note: str = "", path: str = ""
 ) -> dict[str, Any]:
-    return {"at": word(at or ""), "what": what, "state": state, "note": note, "path": path}
+    return {"at": word(at or ""), "what": what, "tone": tone, "note": note, "path": path}
 
 
 def _condition_moment(condition: Mapping[str, Any]) -> dict[str, Any]:
     type_, truth = word(condition.get("type") or ""), word(condition.get("status") or "")
     reason, message = word(condition.get("reason") or ""), str(condition.get("message") or "")
-    good = State.GOOD if truth == "True" else State.DONE
+    good = Tone.GOOD if truth == "True" else Tone.DONE
     what = type_ if truth == "True" else f"{type_} {truth}"
     return _moment(
         condition.get("lastTransitionTime"),
         what if reason.endswith(type_) else f"{what}: {reason}",
-        good if is_good(condition) else State.WAITING,
+        good if is_good(condition) else Tone.WAITING,
         note=message[:MAX_NOTE_CHARS],
     )
 
@@ -196,13 +196,11 @@ def _scale_moments(ref: ObjectRef, scaler: Object) -> list[dict[str, Any]]:
     ended = _moment(
         row["ended"],
         f"{name}: {row['phase']}",
-        state_of(row["phase"], ()),
+        tone_of(row["phase"], ()),
         note=row["message"],
         path=row["path"],
     )
-    began = _moment(
-        row["began"], f"{name} {row['change']}".strip(), State.WAITING, path=row["path"]
-    )
+    began = _moment(row["began"], f"{name} {row['change']}".strip(), Tone.WAITING, path=row["path"])
     return [began, ended]
 
 
@@ -213,12 +211,12 @@ def _pod_moments(pod: Object) -> Iterable[dict[str, Any]]:
         for field in ("lastState", "state"):
             state = mapping(container.get(field))
             if start := mapping(state.get("running")).get("startedAt"):
-                yield _moment(start, f"{part} started", State.GOOD)
+                yield _moment(start, f"{part} started", Tone.GOOD)
             if end := mapping(state.get("terminated")):
                 code = end.get("exitCode")
                 reason = word(end.get("reason") or "ended")
                 what = f"{part}: {reason}, exit code {word(code)}"
-                yield _moment(end.get("finishedAt"), what, State.BAD if code else State.DONE)
+                yield _moment(end.get("finishedAt"), what, Tone.BAD if code else Tone.DONE)
 
 
 def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:

@@ -118,9 +118,12 @@ class Logs:
         limit_writes(request, self._limits.write_s)
         with self._counted(visit.caller.tenant):
             await response.prepare(request)
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(for_s), self._read(lines) as queue:
+            try:
+                async with asyncio.timeout(for_s) as end, self._read(lines) as queue:
                     await self._follow(queue, request, response)
+            except (ConnectionError, TimeoutError):
+                if request.transport is not None and not end.expired():
+                    request.transport.abort()
         return response
 
     @contextlib.contextmanager

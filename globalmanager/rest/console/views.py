@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.faults.faults import Fault
-from edgeai.faults.states import State, state_of
 from edgeai.faults.summary import metrics_of, numbers_of, waits_of
+from edgeai.faults.tones import Tone, tone_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
 from globalmanager.rest.console.board import (
@@ -71,19 +71,19 @@ View = Callable[[Board, Sight, PageAddress], Page]
 def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
     """What is wrong, then what runs. Each number stands in one place."""
     rows, nodes = board.jobs(sight), board.nodes(sight)
-    wanting = [row for row in rows if row.state in (State.BAD, State.WAITING)]
+    wanting = [row for row in rows if row.tone in (Tone.BAD, Tone.WAITING)]
     wanting.sort(key=_urgency)
     jobs = [row for row in rows if row.section == "jobs"]
-    at_work = [row for row in jobs if row.state == State.GOOD]
-    lost = [row for row in nodes if row.state == State.BAD]
+    at_work = [row for row in jobs if row.tone == Tone.GOOD]
+    lost = [row for row in nodes if row.tone == Tone.BAD]
     return Page(
         "overview.html",
         "Overview",
         {
             "section": "",
             "jobs_count": len(jobs),
-            "counts": Counter(row.state for row in jobs),
-            "states": tuple(State),
+            "counts": Counter(row.tone for row in jobs),
+            "tones": tuple(Tone),
             "wanting": wanting[:ATTENTION],
             "wanting_more": max(0, len(wanting) - ATTENTION),
             "at_work": heapq.nlargest(AT_WORK, at_work, key=attrgetter("created")),
@@ -91,7 +91,7 @@ def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
             "lost": lost[:ATTENTION],
             "lost_more": max(0, len(lost) - ATTENTION),
             "connected_count": sum(row.connected for row in nodes),
-            "edges_count": sum(row.state != State.DONE for row in nodes),
+            "edges_count": sum(row.tone != Tone.DONE for row in nodes),
         },
     )
 
@@ -109,7 +109,7 @@ def listing(section: str, board: Board, sight: Sight, address: PageAddress) -> P
             "rows": found,
             "kinds": sorted({_kind(row) for row in rows}),
             "phases": sorted({row.phase for row in rows}),
-            "states": tuple(State),
+            "tones": tuple(Tone),
             "filters": filters,
             **_ordered(found, JOB_ORDERS, address),
         },
@@ -124,16 +124,16 @@ def _fits(row: JobRow, filters: Mapping[str, str]) -> bool:
     return (
         filters["kind"] in ("", _kind(row))
         and filters["phase"] in ("", row.phase)
-        and filters["state"] in ("", row.state)
+        and filters["state"] in ("", row.tone)
         and filters["q"].lower() in f"{row.namespace}/{row.name}".lower()
     )
 
 
-_ORDER: Final = {state: place for place, state in enumerate(State)}
+_ORDER: Final = {tone: place for place, tone in enumerate(Tone)}
 
 
 def _urgency(row: JobRow | NodeRow) -> int:
-    return _ORDER[row.state]
+    return _ORDER[row.tone]
 
 
 JOB_ORDERS: Final[Mapping[str, Callable[[JobRow], Any]]] = {
@@ -232,7 +232,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
         {
             "row": row,
             "section": row.section,
-            "state": state_of(row.phase, faults),
+            "tone": tone_of(row.phase, faults),
             "waits": _waits(faults, names),
             "waits_title": _waits_title(row, faults),
             "workers": [_worker(*worker) for worker in workers[:MAX_ROWS]],
@@ -241,7 +241,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
             "pods_more": max(0, len(pods) - MAX_ROWS),
             "restarts": [each for each in restarts_of(status) if each[0] not in names][:MAX_ROWS],
             "size": size_of(status),
-            "moments": timeline_of(object_, pods, scalers),
+            "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
             "links": board.links(sight, ref),
             "round": _round(status.get("round")),
             "rounds": _round(status.get("rounds")),
@@ -255,7 +255,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
 def _waits_title(row: JobRow, faults: Sequence[Fault]) -> str:
     if row.phase == "Failed":
         return "Why it failed"
-    is_wrong = any(fault.remedy for fault in faults) and row.state != State.DONE
+    is_wrong = any(fault.remedy for fault in faults) and row.tone != Tone.DONE
     return "What is wrong" if is_wrong else "What it waits for"
 
 
@@ -349,7 +349,7 @@ def _cut(value: Any, budget: int) -> tuple[Any, int]:
 
 
 def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
-    """The sites with the tones of their nodes, for the map."""
+    """The sites with their nodes, for the map."""
     sites: dict[str, list[NodeRow]] = {}
     for row in rows:
         sites.setdefault(row.site, []).append(row)

@@ -155,7 +155,7 @@ def test_a_timeline_has_phases_restarts_and_scalings_the_newest_first() -> None:
     moments = details.timeline_of(
         job, [pod({"containerStatuses": [state]})], [(ObjectRef(SCALE_OUTS, "a", "more"), scaler)]
     )
-    assert [(moment["at"][14:16], moment["what"], moment["state"]) for moment in moments] == [
+    assert [(moment["at"][14:16], moment["what"], moment["tone"]) for moment in moments] == [
         ("06", "ScaleOut more: ScaleSucceeded", "done"),
         ("05", "ScaleOut more +2", "waiting"),
         ("04", "p, container main started", "good"),

@@ -1,0 +1,67 @@
+"""The tone of a job, and of the contact with a node: one word and one colour for each.
+
+The command line and the web console show the same. Pure.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from edgeai.faults.faults import Fault
+from edgeai.faults.remedies import Cause
+
+
+class Tone(enum.StrEnum):
+    """What a person looks at first comes first."""
+
+    BAD = "bad"
+    WAITING = "waiting"
+    GOOD = "good"
+    DONE = "done"
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self]
+
+    @property
+    def style(self) -> str:
+        """The colour in a terminal. The console has its own shade of it for light and dark."""
+        return _STYLES[self]
+
+
+_WORDS: Final[Mapping[Tone, str]] = {
+    Tone.BAD: "failed",
+    Tone.WAITING: "waiting",
+    Tone.GOOD: "running",
+    Tone.DONE: "ended",
+}
+_STYLES: Final[Mapping[Tone, str]] = {
+    Tone.BAD: "red",
+    Tone.WAITING: "yellow",
+    Tone.GOOD: "green",
+    Tone.DONE: "cyan",
+}
+_OF_PHASE: Final[Mapping[str, Tone]] = {
+    **dict.fromkeys(("Failed", "Invalid", "ScaleFailed"), Tone.BAD),
+    **dict.fromkeys(("Succeeded", "ScaleSucceeded", "Suspended"), Tone.DONE),
+}
+_STARTING: Final = frozenset({"-", "Created", "Pending"})
+_CRASHES: Final = frozenset({Cause.IMAGE, Cause.CRASH})
+
+
+def tone_of(phase: str, faults: Sequence[Fault]) -> Tone:
+    """Args: phase, faults: of one job, as `phase_of` and `faults_of` give them"""
+    if tone := _OF_PHASE.get(phase):
+        return tone
+    if any(fault.cause in _CRASHES for fault in faults):
+        return Tone.BAD  # a crash loop never ends by itself
+    return Tone.WAITING if faults or phase in _STARTING else Tone.GOOD
+
+
+def contact_of(*, is_connected: bool, is_expected: bool) -> tuple[str, Tone]:
+    """The word for the contact with a node. Args: is_expected: the node is at the edge, or has had
+    a session
+    """
+    if is_connected:
+        return "connected", Tone.GOOD
+    return ("no session", Tone.BAD) if is_expected else ("none needed", Tone.DONE)
