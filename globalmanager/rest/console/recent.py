@@ -76,7 +76,8 @@ class Recent:
 
     async def sample(self) -> None:
         """Note the metrics of all jobs, and let other tasks run meanwhile."""
-        now, uids, began_s = self._clock.utcnow().timestamp(), set(), time.perf_counter()
+        now, began_s = self._clock.utcnow().timestamp(), time.perf_counter()
+        uids: set[str] = set()
         for type_ in self._types:
             for job in self._cache.list(type_):
                 uids.add(self._note(job, now))

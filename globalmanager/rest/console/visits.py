@@ -12,6 +12,7 @@ from edgeai.ids import is_subdomain
 from globalmanager.contract import Kind
 from globalmanager.rest.access import Access, Caller, Reading, is_allowed, listable
 from globalmanager.rest.api import Replica, require_populated
+from globalmanager.rest.console.answers import is_stream
 from globalmanager.rest.console.board import Board, Sight
 from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
@@ -80,10 +81,15 @@ class Visits:
         request[CALLER] = caller
         require_populated(self._replica)
         sight = await self._sight(request, caller)
-        everywhere = await self._types(request, caller, "") if sight.namespace else sight.types
-        namespaces = self.board.namespaces(everywhere)
+        namespaces = () if is_stream(request) else await self._namespaces(request, caller, sight)
         request[VISIT] = visit = Visit(caller, session, sight, bool(token), namespaces)
         return visit
+
+    async def _namespaces(
+        self, request: web.Request, caller: Caller, sight: Sight
+    ) -> tuple[str, ...]:
+        everywhere = await self._types(request, caller, "") if sight.namespace else sight.types
+        return self.board.namespaces(everywhere)
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
         """Whether the caller's token may do this. Without a session there is no token."""

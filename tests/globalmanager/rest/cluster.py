@@ -161,7 +161,7 @@ class NoChanges:
     async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
         raise AssertionError(f"events of {uid} are read")
 
-    def log_lines(self, _token: str, pod: ObjectRef, **_choice: Any) -> AsyncGenerator[bytes, None]:
+    def log_lines(self, token: str, pod: ObjectRef, **_: Any) -> AsyncGenerator[bytes, None]:
         raise AssertionError(f"the log of {pod} is read")
 
 
