@@ -198,7 +198,7 @@ def test_filters_and_names_lead_from_page_to_page(visitor: Visitor) -> None:
     page.get_by_role("link", name="Nodes", exact=True).click()
     page.get_by_role("row", name="edge0").get_by_role("link", name="edge0").click()
     page.get_by_text("Holds all that it must").wait_for()
-    page.get_by_label("Namespace").select_option("default")
+    page.locator("#namespace").select_option("default")
     page.wait_for_url("**/?namespace=default")
 
 

@@ -68,13 +68,10 @@ def history(last: Any, round_: int | None, metrics: Iterable[Mapping[str, str]])
 def _points(entry: Mapping[str, Any]) -> dict[int, str]:
     """Round -> value, in the order of the rounds."""
     rounds, values = entry.get("rounds"), entry.get("values")
-    pairs = zip(rounds, values, strict=False) if _are_lists(rounds, values) else ()
+    are_lists = isinstance(rounds, list) and isinstance(values, list)
+    pairs = zip(rounds or (), values or (), strict=False) if are_lists else ()
     points = {number: str(value) for number, value in pairs if type(number) is int}
     return dict(sorted(points.items())[-MAX_POINTS:])
-
-
-def _are_lists(*values: Any) -> bool:
-    return all(isinstance(value, list) for value in values)
 
 
 def _thinned(points: dict[int, str]) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edgeai.api.resources import Object
 from globalmanager.rest.console import recent
 from globalmanager.rest.console.recent import POINTS, SAMPLE_S, Recent
 from tests.globalmanager.rest.cluster import TYPES, JobCache, object_of
@@ -23,7 +24,7 @@ def curves(cluster: JobCache, clock: Clock) -> Recent:
     return Recent(cluster, tuple(map(str, TYPES)), clock=clock)
 
 
-def job(name: str, namespace: str = "a", **numbers: float) -> dict[str, object]:
+def job(name: str, namespace: str = "a", /, **numbers: float) -> Object:
     metrics = [{"key": key, "value": str(value)} for key, value in numbers.items()]
     made = object_of(name, namespace=namespace)
     made["metadata"]["uid"] = f"{namespace}/{name}"

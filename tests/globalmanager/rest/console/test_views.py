@@ -31,7 +31,7 @@ from tests.globalmanager.rest.cluster import (
 JOBS = partial(views.listing, "jobs")
 SIGHT = Sight("", frozenset(TYPES), nodes=True, is_whole=True, pods=True)
 JOB = {"type": f"{JI}.edgeai.io", "namespace": "default", "name": "digits"}
-PAGES = [
+PAGES: list[tuple[views.View, dict[str, str]]] = [
     (views.overview, {}),
     (JOBS, {}),
     (views.job, JOB),
