@@ -4,6 +4,7 @@ Pure and total: a status may be whatever another release, or somebody else, has 
 """
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final
@@ -175,7 +176,10 @@ def timeline_of(
 def _moment(
     at: Any, what: str, tone: Tone = Tone.DONE, *, note: str = "", path: str = ""
 ) -> dict[str, Any]:
-    return {"at": word(at or ""), "what": what, "tone": tone, "note": note, "path": path}
+    # An open page knows a moment again by its key, so that a selection in it stays.
+    key = f"{zlib.crc32(f'{at} {what}'.encode(errors='replace')):08x}"
+    moment = {"at": word(at or ""), "what": what, "tone": tone, "note": note, "path": path}
+    return {**moment, "key": key}
 
 
 def _condition_moment(condition: Mapping[str, Any]) -> dict[str, Any]:
