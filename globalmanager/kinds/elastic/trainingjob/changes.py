@@ -62,13 +62,13 @@ def living_job_changes(
     stages = children.reconcile(observed, desired, OWNS, exempt=_kept_children(job, table) - refs)
     if pod is None or not snapshot.is_worn(job, pod):
         annotations = _nudge(pod, nudge) if pod is not None else ()
-        return children.new_pods_last((*stages, annotations), scaled.others), timers
+        return children.new_pods_last((*stages, annotations), scaled.independent_actions), timers
     # The pod of the launcher's last attempt has the name that the next attempt needs.
     # Without the pause, a launcher that fails at once would use up its limit within seconds.
     wait_s = backoff_left_s(pod, job.restarts, job.now)
     if wait_s <= 0 and not is_being_deleted(pod):
         stages = ((lifecycle.deletion(pod),), *stages)
-    return children.new_pods_last(stages, scaled.others), timers.add(wait_s)
+    return children.new_pods_last(stages, scaled.independent_actions), timers.add(wait_s)
 
 
 def _launcher(

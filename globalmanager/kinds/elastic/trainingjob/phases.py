@@ -34,8 +34,8 @@ def enter(job: ElasticSnapshot, state: JobState, inputs: MachineInputs, table: T
     elif state is JobState.RESTARTING:
         message = f"{job.text} is restarting because {_failure(job, inputs, table)}"
     elif state is JobState.WORKERS_CREATED and job.conditions.is_true(JobState.WORKERS_READY):
-        # A worker was lost before the launcher could start.
-        job.conditions.set(JobState.WORKERS_READY, message, truth=Truth.FALSE, cause="WorkerLost")
+        text = f"{job.text} has lost a worker before its launcher started."
+        job.conditions.set(JobState.WORKERS_READY, text, truth=Truth.FALSE, cause="WorkerLost")
     else:  # a job that restarts goes on with its scaler
         _end_scaling(job)
     job.conditions.set(state, message)

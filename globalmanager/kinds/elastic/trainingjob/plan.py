@@ -2,8 +2,10 @@
 
 `states` has the state machine, `changes` has the changes of the children. A plan first writes its
 decisions into the status: the wanted workers, and how often the launcher was started. Only the next
-plan acts on them. So a GlobalManager that is killed between the two goes on with the same
-decisions. Source of the order of the steps: AliyunContainerService/et-operator,
+plan changes the children. So a GlobalManager that is killed between the two goes on with the same
+decisions. These actions rest on no decision and go out at once: adoptions, new scalers, the status
+of scalers, their scripts, and deletions of pods that give up their names or their room. Source of
+the order of the steps: AliyunContainerService/et-operator,
 pkg/controllers/trainingjob_controller.go.
 """
 
@@ -67,7 +69,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if is_being_deleted(observed.object):
         return Plan()
     state = snapshot.state_of(observed)
-    # A terminal state is absorbing (I4), whatever an edit of the spec asks for.
+    # A terminal state is absorbing, whatever an edit of the spec asks for.
     if state in ENDS:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
@@ -120,25 +122,26 @@ class _Decision(NamedTuple):
 def _living(job: ElasticSnapshot) -> Plan:
     decision = _decision(job)
     replacements, scaling, host_list = decision.replacements, decision.scaling, decision.host_list
-    lives = decision.state not in ENDS
-    # Children change only when the status has the decision, so a GlobalManager that is killed in
-    # between goes on with the same workers. The pods of a job that ends now go in the next plan.
-    acts = lives and _is_written(job, scaling.table, decision.restarts)
-    stages, timers = children.new_pods_last((), scaling.others), Timers()
-    if acts:
+    # The next plan cleans up, and tells scalers and users that the job is not scaled any more.
+    if decision.state in ENDS:
+        job.conditions.events.extend((*replacements.events, *_outside_limits(job, scaling.table)))
+        recorded = status.status_of(job.observed).get("observedReplicas")
+        fields = _fields(job, decision, host_list) | {"observedReplicas": recorded}
+        return written_plan(job.observed, job.conditions, fields, job.now)
+    is_written = _is_written(job, scaling.table, decision.restarts)
+    stages, timers = children.new_pods_last((), scaling.independent_actions), Timers()
+    if is_written:
         host_list = decision.next_hosts
         stages, timers = changes.living_job_changes(
             job, decision.state, scaling, host_list, may_launch=decision.may_launch
         )
-    stall_timers = stall.stall(job, scaling.table, scaling.problem) if lives else Timers()
-    for others in (decision.timers, replacements.timers, scaling.timers, stall_timers):
-        timers = timers.add(*others.waits_s)
-    job.conditions.events.extend((*replacements.events, *(scaling.events if lives else ())))
+    stall_timers = stall.stall(job, scaling.table, scaling.problem)
+    for more in (decision.timers, replacements.timers, scaling.timers, stall_timers):
+        timers = timers.add(*more.waits_s)
+    job.conditions.events.extend((*replacements.events, *scaling.events))
     job.conditions.events.extend(_outside_limits(job, scaling.table))
-    fields = _fields(job, decision, host_list)
+    fields = {**_fields(job, decision, host_list), **scaling.fields}
     plan = written_plan(job.observed, job.conditions, fields, job.now, stages=stages, timers=timers)
-    if not lives:
-        return plan
     # The next step of a scaler rests on the scaler's status. Pods that give up their names or their
     # room go at once: no decision of this plan depends on them.
     before = (*scaling.stages, *((replacements.deletions,) if replacements.deletions else ()))
@@ -146,7 +149,7 @@ def _living(job: ElasticSnapshot) -> Plan:
         plan,
         stages=(*before, *plan.stages),
         executions=scaling.executions,
-        is_decision=not acts,
+        is_decision=not is_written,
     )
 
 
@@ -218,7 +221,6 @@ def _fields(job: ElasticSnapshot, decision: _Decision, host_list: HostList) -> d
         "nextWorkerIndex": scaling.table.next_index,
         "currentScaler": scaling.current or None,
         **decision.replacements.fields,
-        **scaling.fields,
         "currentWorkers": [] if state in changes.BEFORE_LAUNCHER else list(host_list.hosts),
         "replicaStatuses": snapshot.numbers(job.observed, job.pods),
     }
@@ -252,7 +254,9 @@ def _outside_limits(job: ElasticSnapshot, table: Table) -> Iterator[Event]:
 
 
 def _suspended(job: ElasticSnapshot) -> Plan:
-    """The status of a suspended job keeps the wanted workers, so the job resumes in its size."""
+    """The status of a suspended job keeps the wanted workers, so the job resumes in its size. An
+    elastic job resumes with the workers that its launcher needs (`room`).
+    """
     message = f"{job.text} is suspended."
     if job.state is JobState.NEW:
         job.conditions.set(JobState.CREATED, f"{job.text} {phases.MESSAGES[JobState.CREATED]}")

@@ -50,7 +50,7 @@ class Scaling(NamedTuple):
     stages: Stages = ()
     """The status of scalers, and deletions of new workers that have failed. They come before all
     other changes, also when the size has just changed."""
-    others: tuple[Action, ...] = ()
+    independent_actions: tuple[Action, ...] = ()
     """Adoptions and the new scaler. Nothing else of the job waits for these."""
     fields: Mapping[str, Any] = {}
     """Fields of the job's status."""

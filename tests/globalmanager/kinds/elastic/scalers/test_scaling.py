@@ -725,6 +725,15 @@ def test_a_kubectl_scale_of_a_job_that_has_ended_is_told() -> None:
     assert world.scalers == {}
 
 
+def test_a_kubectl_scale_that_comes_with_the_end_of_the_job_makes_no_scaler_and_is_told() -> None:
+    world = scaled(training().pods_become("Succeeded", LAUNCHER), 4)
+    plan = world.plan()
+    assert world.apply(plan).status["phase"] == "Succeeded"
+    assert plan.stages == ()
+    assert "TrainingJobNotScaled" in [event.reason for event in world.plan().events]
+    assert world.settle().scalers == {}
+
+
 def test_another_edit_makes_no_scaler() -> None:
     world = training().change(example(backoffLimit=3)["spec"]).settle()
     assert world.scalers == {}

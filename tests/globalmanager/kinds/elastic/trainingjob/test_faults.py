@@ -181,6 +181,16 @@ def test_a_worker_that_is_lost_before_the_launcher_starts_keeps_its_name() -> No
     assert f"Pod/{worker(1)}" in world.names()
 
 
+def test_a_worker_that_is_lost_before_the_launcher_exists_is_the_reason_not_to_be_ready() -> None:
+    world = created(example(worker={"minReplicas": 2})).pods_become("Running")
+    assert world.apply(world.plan()).status["phase"] == "WorkersReady"
+    world.gone("Pod", LAUNCHER).gone("Pod", worker(1)).settle()
+    assert world.status["phase"] == "WorkersCreated"
+    condition = world.condition("WorkersReady")
+    assert (condition["status"], condition["reason"]) == ("False", "TrainingJobWorkerLost")
+    assert "has lost a worker before its launcher started" in condition["message"]
+
+
 def test_a_worker_whose_node_is_lost_before_the_launcher_starts_is_replaced_in_the_end() -> None:
     world = terminating(created().pods_become("Running"), worker(1)).settle(at(30))
     assert world.status["targetWorkers"] == [worker(0), worker(1)]
