@@ -5,9 +5,11 @@ it decides nothing by contact:
 
 - What the LocalController of a pod's node reports as the pod's end counts, also when the pod's
   status is stale because the kubelet has no contact.
-- A replica is out of contact when neither its kubelet nor the LocalController of its node has
-  contact. For the grace time of the job the replica counts as what it was. Nothing is deleted or
-  made again. The condition EdgeConnected names the replica on an edge node.
+- A replica is out of contact when the LocalController of its node has no contact, and its kubelet
+  is silent too. On a node that had a session since the start of this GlobalManager, a kubelet is
+  also silent when it has not accepted the pod 60 s after its creation. For the grace time of the
+  job the replica counts as what it was. Nothing is deleted or made again. The condition
+  EdgeConnected names the replica on an edge node.
 - After the grace time the replica counts as lost, which is a failure without an exit code. Its pod
   is deleted by force, because no kubelet confirms the deletion and the next pod needs its name. An
   ended job needs no next pod, so its pods wait for their kubelets.
@@ -45,7 +47,7 @@ _END_PHASES: Final = ("Succeeded", "Failed")
 _NODE_LOST: Final = "NodeLost"
 # A pod that no kubelet accepts tolerates the silence of its node, so Kubernetes leaves it there.
 _ACCEPTED_WITHIN_S: Final = 60.0
-# One lost line can cut off a thousand replicas, and a message must stay short (I10).
+# One lost line can cut off a thousand replicas, and a message must stay short.
 _MAX_NAMED: Final = 10
 
 
@@ -107,27 +109,29 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
         if deletions.is_confirmed(pod):  # no kubelet has a say any more
             continue
         word = word_of(observed, pod)
-        is_silent = silent_since(pod) is not None
         # The node saw the processes end. Without the kubelet's contact the API still shows them.
         if word is not None and _outranks(pod, word):
             corrections[ref] = _with_reported_end(pod, word)
-            unconfirmed.update({ref} if is_silent else ())
-        # Lost contact alone changes nothing (I11): the replica counts as what it was.
-        elif (since := _out_since(observed, pod, word, now)) is not None:
-            out[ref.name] = since
-            if observed.spec.policy.suspend:
-                continue
-            # The user's grace time, not the cloud's eviction, says when the job goes on without it.
-            is_overdue = now - since >= grace
-            lost_names.update({ref.name} if is_overdue else ())
-            if _is_leftover(observed, pod, now):
-                leftovers += [Delete(ref, pod["metadata"]["uid"])] if is_overdue else ()
+            if silent_since(pod) is not None:
+                unconfirmed.add(ref)
+            continue
+        since = _out_since(observed, pod, word, now)
+        if since is None:
+            continue
+        # Lost contact alone changes nothing: the replica counts as what it was.
+        out[ref.name] = since
+        if observed.spec.policy.suspend:
+            continue
+        # The user's grace time, not the cloud's eviction, says when the job goes on without it.
+        is_overdue = now - since >= grace
+        if is_overdue:
+            lost_names.add(ref.name)
+            unconfirmed.add(ref)
+        if not _is_leftover(observed, pod, now):
             # The taint manager may have deleted the pod, but no kubelet carries this out.
-            else:
-                corrections[ref] = (
-                    _with_node_lost(pod, since) if is_overdue else _without_deletion(pod)
-                )
-            unconfirmed.update({ref} if is_overdue else ())
+            corrections[ref] = _with_node_lost(pod, since) if is_overdue else _without_deletion(pod)
+        elif is_overdue:
+            leftovers.append(Delete(ref, pod["metadata"]["uid"]))
     corrected = _with_pods(observed, corrections) if corrections else observed
     return _Pods(corrected, out, frozenset(lost_names), frozenset(unconfirmed), tuple(leftovers))
 
@@ -138,7 +142,7 @@ def _is_leftover(observed: Observed, pod: Object, now: datetime) -> bool:
     began = deletions.began(pod)
     if not suspended or began is None:
         return False
-    is_resuming = suspended.get("status") == Truth.TRUE
+    is_resuming = suspended.get("status") == Truth.TRUE  # the plan of this moment resumes the job
     resumed = now if is_resuming else parse_time(status.status_of(observed).get("startTime"))
     return resumed is not None and began <= resumed
 
@@ -188,27 +192,28 @@ def _out_since(
 ) -> datetime | None:
     """Since when the replica is out of contact; None when it is in contact.
 
-    A node whose LocalController has not been heard of since the start of this GlobalManager may
-    connect any moment, so its silence counts from now.
+    A node whose LocalController has reported the pod, but has had no session since the start of
+    this GlobalManager, may connect any moment, so its silence counts from now.
     """
-    silent = silent_since(pod)
     contact = observed.contacts.get(NodeName(node_of(pod)))
     if contact is not None and contact.connected:
         return None
+    silent = silent_since(pod)
     if silent is None and contact is not None:
         silent = _unaccepted_since(pod)
-    # The kubelet still has time to accept the pod.
+    # The kubelet has contact, or still has time to accept the pod.
     if silent is None or silent > now:
         return None
+    # A GlobalManager that restarts goes on with the same time.
     recorded = mapping(status.status_of(observed).get("outOfContact")).get(pod["metadata"]["name"])
-    if (since := parse_time(recorded)) is not None:
-        return max(since, silent)  # a GlobalManager that restarts goes on with the same time
-    if contact is not None:
-        # Until the later of the two times one witness still had contact.
-        return max(silent, contact.since)
-    # Without a session since the start of this GlobalManager. A node that never sent a word has no
-    # LocalController, so only the silence of its kubelet counts.
-    return silent if word is None else now
+    since = parse_time(recorded)
+    if since is None and contact is not None:
+        since = contact.since
+    elif since is None and word is not None:
+        since = now
+    # Until the later of the two times one witness still had contact. A node that never sent a word
+    # has no LocalController, so only the silence of its kubelet counts.
+    return silent if since is None else max(silent, since)
 
 
 def _with_reported_end(pod: Object, word: Word) -> Object:
@@ -253,7 +258,7 @@ def _actions(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterat
         # A usual deletion would wait for the kubelet and keep the name from the replica's next pod.
         elif action.ref in pods.unconfirmed:
             yield Delete(action.ref, action.uid, is_forced=True)
-        # The plan saw this pod without its deletion, and a second one is a write for nothing (I12).
+        # The plan saw this pod without its deletion, and a second one is a write for nothing.
         elif not is_being_deleted(observed.children[action.ref]):
             yield action
 
