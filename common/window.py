@@ -65,11 +65,11 @@ class SendWindow(Generic[K, V]):
 
     def in_flight(self, key: K) -> V | None:
         """The newest sent value of `key`; None: every sent value of `key` is acknowledged."""
-        report = self._in_flight.get(key)
-        return None if report is None else report[max(report)]
+        values = self._in_flight.get(key)
+        return None if values is None else values[max(values)]
 
     def all_in_flight(self) -> Iterator[V]:
-        return (report.value for report in self._unacknowledged.values())
+        return (sent.value for sent in self._unacknowledged.values())
 
     def discard(self, key: K) -> None:
         """Forget the waiting value of `key`. A value that was sent already stays sent."""
@@ -112,14 +112,14 @@ class SendWindow(Generic[K, V]):
         self._in_flight.setdefault(key, {})[seq] = value
         return seq, value
 
-    def acknowledge(self, seq: int) -> Sent[K, V] | None:
+    def on_ack(self, seq: int) -> Sent[K, V] | None:
         """Returns: what was sent with `seq`; None: no frame `seq` waits for an acknowledgement."""
-        report = self._unacknowledged.pop(seq, None)
-        if report is not None:
-            of_key = self._in_flight[report.key]
+        sent = self._unacknowledged.pop(seq, None)
+        if sent is not None:
+            of_key = self._in_flight[sent.key]
             del of_key[seq]
             if not of_key:
-                del self._in_flight[report.key], self._sent_at[report.key]
-                if report.key in self._further:
-                    self._first[report.key] = self._further.pop(report.key)
-        return report
+                del self._in_flight[sent.key], self._sent_at[sent.key]
+                if sent.key in self._further:
+                    self._first[sent.key] = self._further.pop(sent.key)
+        return sent

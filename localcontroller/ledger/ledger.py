@@ -22,7 +22,7 @@ from edgeai import times
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger import attempts
-from localcontroller.ledger.attempts import MaySpeak, WorkerMessage, WorkerRecord, may_always_speak
+from localcontroller.ledger.attempts import MaySpeak, ProcessMessage, WorkerRecord, may_always_speak
 from localcontroller.ledger.file import LedgerFile, random_id
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import (
@@ -167,7 +167,7 @@ class Ledger:
         self,
         uid: Uid,
         name: WorkerName,
-        messages: Sequence[WorkerMessage],
+        messages: Sequence[ProcessMessage],
         *,
         may_speak: MaySpeak = may_always_speak,
     ) -> list[RecordedMessage]:
@@ -248,7 +248,7 @@ def _apply(frames: Sequence[CloudFrame], tables: LedgerTables) -> list[str]:
     refusals = []
     for frame in frames:
         if isinstance(frame, ReportAcked):
-            tables.acknowledge(frame.report)
+            tables.record_ack(frame.report)
             refusals.append("")
         else:
             refusals.append(tables.apply(frame))
@@ -258,7 +258,7 @@ def _apply(frames: Sequence[CloudFrame], tables: LedgerTables) -> list[str]:
 def _record(
     uid: Uid,
     name: WorkerName,
-    messages: Sequence[WorkerMessage],
+    messages: Sequence[ProcessMessage],
     may_speak: MaySpeak,
     observed_at: str,
     tables: LedgerTables,

@@ -433,7 +433,7 @@ class LedgerTables:
             )
         ]
 
-    def acknowledge(self, report: Outgoing) -> None:
+    def record_ack(self, report: Outgoing) -> None:
         """Remove the report from the outbox, unless the worker has a newer report by now."""
         self._execute(
             "UPDATE workers SET acked_revision = revision"

@@ -118,5 +118,5 @@ class EdgeSession(Session):
         return []
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
-        report = self._window.acknowledge(ack.seq)
-        return [] if report is None else [ReportAcked(report.value, ack.refused)]
+        sent = self._window.on_ack(ack.seq)
+        return [] if sent is None else [ReportAcked(sent.value, ack.refused)]

@@ -24,7 +24,7 @@ def test_key_in_flight_waits_for_its_acknowledgement() -> None:
     window.take(0.0)
     window.put("a", 2)
     assert window.take(0.0) == []
-    window.acknowledge(1)
+    window.on_ack(1)
     assert window.take(0.0) == [(2, 2)]
 
 
@@ -35,7 +35,7 @@ def test_newer_values_of_a_key_are_sent_at_once_up_to_the_bound_of_a_key() -> No
         window.take(0.0)
     assert (window.unacknowledged, window.waiting) == (2, 1)
     assert window.in_flight("a") == 2
-    window.acknowledge(1)
+    window.on_ack(1)
     assert window.take(0.0) == [(3, 4)]
 
 
@@ -49,8 +49,8 @@ def test_newer_values_of_a_key_leave_a_gap_apart_until_the_key_is_acknowledged()
     assert (window.take(GAP_S), window.next_at()) == ([(2, 3)], None)
     window.put("a", 4)
     assert (window.take(GAP_S), window.next_at()) == ([], 2 * GAP_S)
-    window.acknowledge(1)
-    window.acknowledge(2)
+    window.on_ack(1)
+    window.on_ack(2)
     assert (window.take(GAP_S), window.next_at()) == ([(3, 4)], None)
 
 
@@ -77,7 +77,7 @@ def test_a_blocked_key_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
 def test_unknown_acknowledgement_is_nothing(seq: int) -> None:
-    assert SendWindow[str, int](SIZE).acknowledge(seq) is None
+    assert SendWindow[str, int](SIZE).on_ack(seq) is None
 
 
 class WindowMachine(RuleBasedStateMachine):
@@ -127,10 +127,10 @@ class WindowMachine(RuleBasedStateMachine):
             # Acknowledgements of one key come in any order; the channel itself keeps the order.
             assert self.per_key > 1 or value > self.peer.get(key, 0), "the peer went back"
             self.peer[key] = max(value, self.peer.get(key, 0))
-            sent = self.window.acknowledge(seq)
+            sent = self.window.on_ack(seq)
             assert sent is not None
             assert (sent.key, sent.value) == (key, value)
-            assert self.window.acknowledge(seq) is None
+            assert self.window.on_ack(seq) is None
 
     @invariant()
     def bounded(self) -> None:
@@ -182,7 +182,7 @@ def test_an_acknowledgement_costs_the_same_whatever_waits() -> None:
     sent = window.take(0.0)
     CountedKey.lookups = 0
     for seq, _ in sent:
-        window.acknowledge(seq)
+        window.on_ack(seq)
         window.take(0.0)
     assert CountedKey.lookups < 20 * len(sent)
 
@@ -194,8 +194,8 @@ def test_a_newer_value_waits_behind_what_was_never_sent() -> None:
     window.put("a", 2)
     window.put("b", 3)
     assert window.waiting == 2
-    window.acknowledge(1)
+    window.on_ack(1)
     assert window.take(0.0) == [(2, 3)]
-    window.acknowledge(2)
+    window.on_ack(2)
     assert window.take(0.0) == [(3, 2)]
     assert window.waiting == 0

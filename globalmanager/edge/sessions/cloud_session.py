@@ -168,7 +168,7 @@ class CloudSession(Session):
         self.task_versions.update(tasks)
 
     def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
-        flight = self._window.acknowledge(ack.seq)
+        flight = self._window.on_ack(ack.seq)
         if flight is None:
             return self._on_synced_ack(ack)
         frame = flight.value
