@@ -35,7 +35,7 @@ from localcontroller.hooks.sources import (
     SourceThreads,
     dataset_format,
 )
-from localcontroller.ledger.attempts import UPDATE_TIME, WorkerMessage
+from localcontroller.ledger.attempts import UPDATE_TIME, ProcessMessage
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from localcontroller.ledger.tables import NotGranted, TaskRow
 
@@ -263,13 +263,13 @@ class HeldDataset:
             raise SourceError("InvalidSpec", f"spec: {error}") from error
         return self._factory.create(body.namespace, spec)
 
-    def message(self) -> WorkerMessage:
+    def message(self) -> ProcessMessage:
         """The last check's result as a message. The ledger ignores a change of updateTime alone."""
         now = times.rfc3339(times.utc_now())
         details = {"generation": str(self._task.task_version.version), UPDATE_TIME: now}
         if self._problem is None:
-            return WorkerMessage(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
-        return WorkerMessage(
+            return ProcessMessage(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
+        return ProcessMessage(
             phase=PHASE,
             status="lost",
             reason=self._problem.message[:MAX_REASON_CHARS],

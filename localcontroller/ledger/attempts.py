@@ -52,7 +52,7 @@ def may_always_speak(_instance: str) -> bool:
     return True
 
 
-class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a worker's process. `counts` are totals since the process started."""
 
     instance: str = ""
@@ -133,7 +133,7 @@ NEW_RECORD: Final = WorkerRecord()
 
 
 def after_message(
-    record: WorkerRecord, message: WorkerMessage, *, may_speak: MaySpeak = may_always_speak
+    record: WorkerRecord, message: ProcessMessage, *, may_speak: MaySpeak = may_always_speak
 ) -> WorkerRecord:
     """The record after `message` of one of the worker's processes.
 
@@ -188,7 +188,7 @@ def after_pod(
 
 
 def _with_new_process(
-    record: WorkerRecord, message: WorkerMessage, may_speak: MaySpeak
+    record: WorkerRecord, message: ProcessMessage, may_speak: MaySpeak
 ) -> WorkerRecord:
     """Add the worker process that sent its first message. This process is now the one that runs.
 
@@ -214,7 +214,7 @@ def _with_new_process(
     )
 
 
-def _disproves_end(record: WorkerRecord, message: WorkerMessage) -> bool:
+def _disproves_end(record: WorkerRecord, message: ProcessMessage) -> bool:
     """Whether `message` shows that the process still runs, although a watch saw its end.
 
     A message without a heartbeat promise proves nothing: the process may have ended after it.
@@ -222,21 +222,21 @@ def _disproves_end(record: WorkerRecord, message: WorkerMessage) -> bool:
     return bool(record.reason) and message.heartbeat_s > 0
 
 
-def _revived(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
+def _revived(record: WorkerRecord, message: ProcessMessage) -> WorkerRecord:
     """Begin a new attempt, because the cloud never changes the final state of an attempt."""
     attempt = record.attempt + 1
     revived = msgspec.structs.replace(_with_counts(record, message, attempt), attempt=attempt)
     return _with_newest_facts(revived, message)
 
 
-def _with_counts(record: WorkerRecord, message: WorkerMessage, attempt: int) -> WorkerRecord:
+def _with_counts(record: WorkerRecord, message: ProcessMessage, attempt: int) -> WorkerRecord:
     process = ProcessRecord(attempt, message.sequence, message.counts)
     return msgspec.structs.replace(
         record, processes={**record.processes, message.instance: process}
     )
 
 
-def _with_newest_facts(record: WorkerRecord, message: WorkerMessage) -> WorkerRecord:
+def _with_newest_facts(record: WorkerRecord, message: ProcessMessage) -> WorkerRecord:
     """The record with the facts of `message`, but with its own counts. The message must be of the
     process that the record says runs now.
     """
@@ -256,14 +256,14 @@ def _is_current(record: WorkerRecord, process: ProcessRecord) -> bool:
     return process.attempt == record.attempt
 
 
-def _is_stale(process: ProcessRecord, message: WorkerMessage) -> bool:
+def _is_stale(process: ProcessRecord, message: ProcessMessage) -> bool:
     """Whether a newer message of the same process came earlier."""
     if process.sequence is None or message.sequence is None:
         return False
     return message.sequence <= process.sequence
 
 
-def _is_unnamed_successor(record: WorkerRecord, message: WorkerMessage) -> bool:
+def _is_unnamed_successor(record: WorkerRecord, message: ProcessMessage) -> bool:
     """Whether a worker that never names its processes has sent `message` from a new process.
 
     The process is new if the message comes after the end of the known process, or if the counts in

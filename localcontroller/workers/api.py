@@ -19,7 +19,7 @@ import msgspec
 from edgeai.errors import EdgeAIError, Overloaded
 from edgeai.ids import Uid, WorkerName, parse_task_key
 from localcontroller.http_server import JSON, Answer, BodyTooLarge, BrokenBody, Request
-from localcontroller.ledger.attempts import TooManyCounts, TooManyProcesses, WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage, TooManyCounts, TooManyProcesses
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant, NotGranted
 from localcontroller.metrics import Metrics
@@ -192,7 +192,7 @@ class WorkerApi:
         except BrokenBody as error:
             raise InvalidMessage(f"body: {error}") from error
 
-    async def _record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> None:
+    async def _record(self, uid: Uid, worker: WorkerName, message: ProcessMessage) -> None:
         recorded = await self._intake.record(uid, worker, message)
         if recorded.worker.is_finished:
             self._heartbeats.forget(uid, worker)

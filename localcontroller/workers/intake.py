@@ -21,7 +21,7 @@ from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import (
     MAX_WORKER_PROCESSES,
     MaySpeak,
-    WorkerMessage,
+    ProcessMessage,
     may_always_speak,
 )
 from localcontroller.ledger.ledger import Ledger, RecordedMessage
@@ -92,7 +92,9 @@ class Intake:
         self._last_s: OrderedDict[WorkerKey, float] = OrderedDict()  # when the last commit began
         self._speakers = Speakers(LoopClock())
 
-    async def record(self, uid: Uid, worker: WorkerName, message: WorkerMessage) -> RecordedMessage:
+    async def record(
+        self, uid: Uid, worker: WorkerName, message: ProcessMessage
+    ) -> RecordedMessage:
         """Commit `message`, or a newer message of the same process that came before the commit.
 
         Raises: NotGranted, Unavailable
@@ -121,7 +123,7 @@ class Intake:
             raise
         batch.outcome.set_result(dict(zip(batch.messages, recorded, strict=True)))
 
-    async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[WorkerMessage]:
+    async def _collect(self, key: WorkerKey, batch: "_Batch") -> list[ProcessMessage]:
         try:
             await self._pause(key, batch)
         finally:
@@ -157,11 +159,11 @@ class _Batch:
 
     def __init__(self) -> None:
         # The newest message of each process, by instance.
-        self.messages: dict[str, WorkerMessage] = {}
+        self.messages: dict[str, ProcessMessage] = {}
         self.has_final = asyncio.Event()
         self.outcome: asyncio.Future[dict[str, RecordedMessage]] = asyncio.Future()
 
-    def add(self, message: WorkerMessage) -> None:
+    def add(self, message: ProcessMessage) -> None:
         """Raises: Overloaded"""
         predecessor = self.messages.get(message.instance)
         if predecessor is None and len(self.messages) >= MAX_WAITING_PROCESSES:
@@ -178,7 +180,7 @@ class _Batch:
         self.outcome.exception()  # without other callers asyncio would log it as never retrieved
 
 
-def _is_newer(message: WorkerMessage, older: WorkerMessage) -> bool:
+def _is_newer(message: ProcessMessage, older: ProcessMessage) -> bool:
     if older.status in TERMINAL:
         return False
     if message.sequence is None or older.sequence is None:

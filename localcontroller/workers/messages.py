@@ -1,4 +1,4 @@
-"""Checks the bodies that workers send and turns each into a WorkerMessage. Pure.
+"""Checks the bodies that workers send and turns each into a ProcessMessage. Pure.
 
 There are two dialects: edgeai's WorkerMessage, and the body that Sedna's worker library posts.
 Unknown fields are ignored. A field of a wrong type or range raises an InvalidMessage that names the
@@ -13,7 +13,7 @@ import msgspec
 from common import wire
 from edgeai.errors import EdgeAIError
 from edgeai.text import printable
-from localcontroller.ledger.attempts import MAX_COUNTS, Number, WorkerMessage
+from localcontroller.ledger.attempts import MAX_COUNTS, Number, ProcessMessage
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # a report has 64 KiB at most, also with totals and reason
 MAX_RESULTS_CHARS: Final = 1024  # for people; a training history may have any length
@@ -73,13 +73,13 @@ _SEDNA_COUNTS: Final = {
 }
 
 
-def parse_edgeai_message(body: bytes) -> WorkerMessage:
+def parse_edgeai_message(body: bytes) -> ProcessMessage:
     """Raises: InvalidMessage"""
     decoded = _decode(_edgeai_decoder, body)
     info = decoded.output.task_info
     counts = _DEFAULT_COUNTS if decoded.output.counts is None else decoded.output.counts
     return _check_size(
-        WorkerMessage(
+        ProcessMessage(
             instance=decoded.instance,
             sequence=decoded.sequence,
             phase=printable(decoded.phase),
@@ -100,14 +100,14 @@ def parse_edgeai_message(body: bytes) -> WorkerMessage:
     )
 
 
-def parse_sedna_message(body: bytes, *, worker: str) -> WorkerMessage:
+def parse_sedna_message(body: bytes, *, worker: str) -> ProcessMessage:
     """Args: worker: the worker name in the URL's path. Raises: InvalidMessage"""
     decoded = _decode(_sedna_decoder, body)
     if decoded.name != worker:
         raise InvalidMessage(f"name: {decoded.name!r} is not the worker in the path, {worker!r}")
     info = decoded.owner_info or {}
     return _check_size(
-        WorkerMessage(
+        ProcessMessage(
             # No instance: `startTime` changes with each round or reporting period, so it does not
             # identify the process.
             phase=printable(decoded.kind),
@@ -183,7 +183,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise InvalidMessage(f"body: {error}") from error
 
 
-def _check_size(message: WorkerMessage) -> WorkerMessage:
+def _check_size(message: ProcessMessage) -> ProcessMessage:
     """Raises: InvalidMessage for a message whose report would not fit into one frame."""
     size = len(wire.pack([message.phase, message.counts, message.numbers, message.details]))
     if size > MAX_REPORT_BYTES:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import aiohttp
 
 from edgeai.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.ledger.ledger import Ledger
 from tests.bench.pace import paced
 from tests.bench.spread import spread
@@ -115,7 +115,7 @@ async def ledger_reports_per_s(directory: Path) -> float:
 
         async def produce(number: int) -> None:
             while time.monotonic() < end_s:
-                message = WorkerMessage(instance="p", counts={"seen": counts[number] + 1})
+                message = ProcessMessage(instance="p", counts={"seen": counts[number] + 1})
                 await ledger.record(Uid(UID), WorkerName(names[number]), [message])
                 counts[number] += 1
 

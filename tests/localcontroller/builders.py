@@ -7,7 +7,7 @@ from common import wire
 from common.session import Timing
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.edge.sessions.cloud_session import Desired
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 
 SECRET = "5" * 64
 UID = Uid("uid-1")
@@ -51,8 +51,8 @@ def desired(*, uid: str = UID, version: int = 1, body_: bytes | None = None) -> 
     return Desired(Uid(uid), version, body() if body_ is None else body_)
 
 
-def worker_message(seen: int = 0, **fields: Any) -> WorkerMessage:
-    return WorkerMessage(**{"instance": "p1", "counts": {"seen": seen}, **fields})
+def worker_message(seen: int = 0, **fields: Any) -> ProcessMessage:
+    return ProcessMessage(**{"instance": "p1", "counts": {"seen": seen}, **fields})
 
 
 def report_of(data: bytes) -> wire.ReportBody:

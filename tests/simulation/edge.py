@@ -9,7 +9,7 @@ from common.session import Timing
 from common.tasks import TaskGroup
 from edgeai.errors import EdgeAIError
 from edgeai.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import Presented
 from localcontroller.link.endpoint import Addresses, Endpoint
@@ -137,7 +137,7 @@ class Controller:
                     yield grant.uid, worker
 
     def post(
-        self, uid: Uid, worker: WorkerName, message: WorkerMessage, on_done: Callable[[], None]
+        self, uid: Uid, worker: WorkerName, message: ProcessMessage, on_done: Callable[[], None]
     ) -> None:
         """Send a worker's message, as the worker API does after it has parsed the body."""
         intake = self.intake

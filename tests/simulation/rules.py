@@ -8,7 +8,7 @@ import msgspec
 
 from common import wire
 from edgeai.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 from tests.simulation.cloud import SimulatedManager
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.edge import Controller
@@ -184,7 +184,7 @@ class Rules:
         sequence = self._sequence[known] = self._sequence.get(known, 0) + 1
         seen = truth.sent[known].get(instance, 0) + self._random.randint(0, 3)
         truth.sent[known][instance] = seen
-        message = WorkerMessage(
+        message = ProcessMessage(
             instance=instance,
             sequence=sequence,
             phase="inference",

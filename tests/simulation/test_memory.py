@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from globalmanager.cache.texts import SharedTexts
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.driver import quiet_python
@@ -71,7 +71,7 @@ class Life:
         controller = self.cluster.controllers[node]
         for uid, worker in controller.granted():
             if worker == f"{name}-edge":
-                message = WorkerMessage(
+                message = ProcessMessage(
                     instance="process",
                     sequence=sequence,
                     phase="inference",

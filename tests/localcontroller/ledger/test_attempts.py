@@ -9,9 +9,9 @@ from localcontroller.ledger.attempts import (
     MAX_COUNTS,
     MAX_WORKER_PROCESSES,
     NEW_RECORD,
+    ProcessMessage,
     TooManyCounts,
     TooManyProcesses,
-    WorkerMessage,
     WorkerRecord,
     after_message,
     after_observation,
@@ -19,12 +19,12 @@ from localcontroller.ledger.attempts import (
 from tests.localcontroller.builders import worker_message
 
 
-def after(*events: WorkerMessage | tuple[WorkerStatus, str]) -> WorkerRecord:
+def after(*events: ProcessMessage | tuple[WorkerStatus, str]) -> WorkerRecord:
     worker = NEW_RECORD
     for event in events:
         worker = (
             after_message(worker, event)
-            if isinstance(event, WorkerMessage)
+            if isinstance(event, ProcessMessage)
             else after_observation(worker, *event)
         )
     return worker
@@ -86,7 +86,7 @@ def test_an_older_process_still_counts_but_no_longer_sets_the_status() -> None:
     assert (worker.status, worker.totals, worker.attempt) == ("running", {"seen": 10}, 2)
 
 
-STALE: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+STALE: dict[str, tuple[ProcessMessage, ProcessMessage]] = {
     "older": (worker_message(10, sequence=5), worker_message(9, sequence=4)),
     "the same again": (worker_message(10, sequence=5), worker_message(9, sequence=5)),
 }
@@ -158,7 +158,7 @@ def test_a_message_with_heartbeats_disproves_an_observed_end() -> None:
     assert (worker.attempt, worker.totals) == (2, {"seen": 5})
 
 
-LATE: dict[str, WorkerMessage] = {
+LATE: dict[str, ProcessMessage] = {
     "sent before its end was seen": worker_message(3, sequence=1, heartbeat_s=10.0),
     "that promises no other": worker_message(4, sequence=2),
 }
@@ -194,7 +194,7 @@ def test_a_process_without_a_name_is_new_after_the_one_before_was_observed_dead(
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
 
-RESTARTED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+RESTARTED: dict[str, tuple[ProcessMessage, ProcessMessage]] = {
     "a count fell": (worker_message(5, instance=""), worker_message(2, instance="")),
     "it runs after its end": (
         worker_message(5, instance="", status="completed"),
@@ -209,7 +209,7 @@ def test_messages_that_show_a_new_process_without_a_name(case: str) -> None:
     assert (worker.attempt, worker.status, worker.totals) == (2, "running", {"seen": 7})
 
 
-CONTINUED: dict[str, tuple[WorkerMessage, WorkerMessage]] = {
+CONTINUED: dict[str, tuple[ProcessMessage, ProcessMessage]] = {
     "more was counted": (worker_message(5, instance=""), worker_message(7, instance="")),
     "a count is not told": (worker_message(7, instance=""), worker_message(instance="", counts={})),
     "it was overtaken": (

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from common import wire
 from edgeai.ids import Uid, WorkerName
-from localcontroller.ledger.attempts import WorkerMessage
+from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
 from localcontroller.ledger.tables import NotGranted
@@ -130,18 +130,18 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), worker=WORKERS, message=MESSAGES)
-    def record(self, data: st.DataObject, worker: str, message: WorkerMessage) -> None:
+    def record(self, data: st.DataObject, worker: str, message: ProcessMessage) -> None:
         uid, _ = self.tasks[data.draw(st.sampled_from(sorted(self.tasks)))]
         self.run(self.ledger.record(Uid(uid), WorkerName(worker), [message]))
         self.hear(self.workers.setdefault((uid, worker), {"processes": {}}), message)
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), worker=WORKERS, messages=st.lists(MESSAGES, min_size=2, max_size=6))
-    def record_many(self, data: st.DataObject, worker: str, messages: list[WorkerMessage]) -> None:
+    def record_many(self, data: st.DataObject, worker: str, messages: list[ProcessMessage]) -> None:
         for message in messages:
             self.record(data, worker, message)
 
-    def hear(self, worker: dict[str, Any], message: WorkerMessage) -> None:
+    def hear(self, worker: dict[str, Any], message: ProcessMessage) -> None:
         before = dict(worker, processes=dict(worker["processes"]))
         processes = worker["processes"]
         known = processes.get(message.instance)
