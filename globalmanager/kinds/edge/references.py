@@ -26,7 +26,7 @@ UNRESOLVED: Final = Finding(
 )
 
 
-class Missing(msgspec.Struct, frozen=True):
+class Obstacle(msgspec.Struct, frozen=True):
     """One thing that a job waits for. `message` names the thing, the field that wants the thing,
     and a remedy.
     """
@@ -101,18 +101,18 @@ def named(
     )
 
 
-def missing_model(observed: Observed, name: str, path: str) -> Missing | None:
-    return _missing_data(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+def model_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
+    return _data_obstacle(observed, model_ref(observed.type, observed.ref.namespace, name), path)
 
 
-def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> Missing | None:
+def dataset_obstacle(observed: Observed, name: str, path: str, *, node: str) -> Obstacle | None:
     """The reason why a worker cannot use the Dataset; None when it can.
 
     Args: node: node of the worker that reads the Dataset; "" when the worker runs on the
         Dataset's node
     """
     ref = dataset_ref(observed.type, observed.ref.namespace, name)
-    obstacle = _missing_data(observed, ref, path)
+    obstacle = _data_obstacle(observed, ref, path)
     if obstacle:
         return obstacle
     # For a path, a worker on another node would read other data, or wait for the directory for
@@ -124,16 +124,16 @@ def missing_dataset(observed: Observed, name: str, path: str, *, node: str) -> M
     if node == elsewhere:
         return None
     text = f"{subject} is on node {elsewhere}, its worker on {node}"
-    return Missing("DatasetElsewhere", f"{text}: give both the same node")
+    return Obstacle("DatasetElsewhere", f"{text}: give both the same node")
 
 
-def _unfit(dataset: Object, node: str, subject: str) -> Missing | None:
+def _unfit(dataset: Object, node: str, subject: str) -> Obstacle | None:
     """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
     exists.
     """
     # Without a node in its pod, a trainer would start anywhere, away from its data.
     if not is_subdomain(node):
-        return Missing("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
+        return Obstacle("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
     # Kubernetes deletes a pod on a node that does not exist, and the plan would create it again and
     # again.
     condition = condition_of(dataset, RESOLVED_REFS)
@@ -141,46 +141,46 @@ def _unfit(dataset: Object, node: str, subject: str) -> Missing | None:
     # now.
     is_current = condition.get("observedGeneration") == dataset["metadata"].get("generation")
     if condition.get("status") == Truth.FALSE and is_current:
-        return Missing(str(condition.get("reason")), f"{subject}: {condition.get('message')}")
+        return Obstacle(str(condition.get("reason")), f"{subject}: {condition.get('message')}")
     return None
 
 
-def _missing_data(observed: Observed, ref: ObjectRef, path: str) -> Missing | None:
+def _data_obstacle(observed: Observed, ref: ObjectRef, path: str) -> Obstacle | None:
     data = observed.references.get(ref)
     subject = f"{ref.type.kind} {ref.namespace}/{ref.name} ({path})"
     if data is None:
         text = f"{subject} does not exist in group {ref.type.group}: create it"
-        return Missing(f"{ref.type.kind}NotFound", text)
+        return Obstacle(f"{ref.type.kind}NotFound", text)
     try:
         url = _data_of(data).url
     except InvalidSpec as error:
-        return Missing(f"{ref.type.kind}Invalid", f"{subject}: {error}")
+        return Obstacle(f"{ref.type.kind}Invalid", f"{subject}: {error}")
     try:
         # The plan checks the place, because the prefixes are settings of the GlobalManager, which
         # `read` of a Model does not have.
         storage.check_place(url, observed.settings)
     except InvalidSpec as error:
-        return Missing("PathNotAllowed", f"{subject}: {error}")
+        return Obstacle("PathNotAllowed", f"{subject}: {error}")
     # A pod without the Secret could not read the bucket.
     for name in storage.secrets([_source(data)]):
-        return missing_secret(observed, name, f"credentialName of {subject}")
+        return secret_obstacle(observed, name, f"credentialName of {subject}")
     return None
 
 
-def missing_secret(observed: Observed, name: str, path: str) -> Missing | None:
+def secret_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
     """Why no worker can use a bucket with the Secret; None when workers can."""
     secret = observed.references.get(secret_ref(observed.ref.namespace, name))
     subject = (
         f"Secret {observed.ref.namespace}/{name if is_subdomain(name) else shown(name)} ({path})"
     )
     if secret is None:
-        return Missing("SecretNotFound", f"{subject} does not exist: create it or correct this")
+        return Obstacle("SecretNotFound", f"{subject} does not exist: create it or correct this")
     try:
         # A worker with a wrong server would ask another store for the data, and fail far from the
         # cause.
         storage.endpoint(secret)
     except InvalidSpec as error:
-        return Missing("SecretInvalid", f"{subject}: {error}")
+        return Obstacle("SecretInvalid", f"{subject}: {error}")
     return None
 
 
@@ -191,7 +191,7 @@ def bucket_endpoint(observed: Observed, secret: str) -> str:
     object_ = observed.references.get(secret_ref(observed.ref.namespace, secret))
     try:
         return "" if object_ is None else storage.endpoint(object_)
-    # `missing_secret` has named the fault. Nothing is created until it is corrected.
+    # `secret_obstacle` has named the fault. Nothing is created until it is corrected.
     except InvalidSpec:
         return ""
 
@@ -243,33 +243,33 @@ def _data_of(object_: Object) -> DataSpec:
     return data
 
 
-def missing_node(observed: Observed, name: str, path: str) -> Missing | None:
+def node_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
     # Kubernetes chooses the node of a worker that names none.
     if not name or node_ref(name) in observed.references:
         return None
-    return Missing("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
+    return Obstacle("NodeNotFound", f"Node {name} ({path}) does not exist: join it or correct this")
 
 
-def missing_for_worker(observed: Observed, form: WorkerForm, path: str) -> Iterable[Missing | None]:
+def worker_obstacles(observed: Observed, form: WorkerForm, path: str) -> Iterable[Obstacle | None]:
     """The node and the image that the worker needs, if they are missing, and a directory of scripts
     that the worker may not have.
     """
-    yield missing_node(observed, fixed_node(form), f"{path}.nodeName")
+    yield node_obstacle(observed, fixed_node(form), f"{path}.nodeName")
     # A template brings its image, and its hostPath is a matter of the Pod Security Standard.
     if form.worker_spec is not None:
-        yield _missing_image(observed, framework(form.worker_spec), f"{path}.workerSpec")
+        yield _image_obstacle(observed, framework(form.worker_spec), f"{path}.workerSpec")
         yield _forbidden_scripts(observed, form.worker_spec.script_dir, f"{path}.workerSpec")
 
 
-def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Missing | None:
+def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Obstacle | None:
     try:
         storage.check_directory(directory, observed.settings, f"{path}.scriptDir")
     except InvalidSpec as error:
-        return Missing("PathNotAllowed", str(error))
+        return Obstacle("PathNotAllowed", str(error))
     return None
 
 
-def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
+def _image_obstacle(observed: Observed, key: str, path: str) -> Obstacle | None:
     images = observed.settings.framework_images
     # Sedna's older API names a framework and no image. An administrator says which image that is.
     if key in images:
@@ -279,10 +279,10 @@ def _missing_image(observed: Observed, key: str, path: str) -> Missing | None:
     text = (
         f"no image is configured for framework {key} ({path}; configured: {configured}): {remedy}"
     )
-    return Missing("FrameworkImageNotConfigured", text)
+    return Obstacle("FrameworkImageNotConfigured", text)
 
 
-def resolved(obstacles: Iterable[Missing]) -> Finding:
+def resolved(obstacles: Iterable[Obstacle]) -> Finding:
     """The condition ResolvedRefs for these missing references."""
     # One message names all of them, so a user can create the missing objects at once.
     faults = tuple(obstacles)

@@ -1,7 +1,7 @@
 """spec.transport: how the edge workers of a job reach the job's Service in the cloud.
 
 With `auto` nothing is added to the environment: the SDK finds the proxy by LC_SERVER, and decides
-at the worker's start.
+at the worker's start. `direct` adds only TRANSPORT, `relay` also the variables of the proxy.
 """
 
 from collections.abc import Iterable

@@ -60,7 +60,7 @@ def _findings(observed: Observed) -> tuple[Finding, ...]:
     if fault is not None:
         return status.rejected(fault), refs.UNRESOLVED
     spec: DatasetSpec = observed.spec
-    obstacle = refs.missing_node(observed, spec.node_name, "spec.nodeName")
+    obstacle = refs.node_obstacle(observed, spec.node_name, "spec.nodeName")
     resolved = refs.resolved([obstacle] if obstacle else [])
     return status.accepted(), resolved, _counted(observed, spec.node_name)
 

@@ -66,14 +66,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
-    # The end is final (I4): a later edit of the spec, or a Model that is deleted afterwards, starts
+    # The end is final: a later edit of the spec, or a Model that is deleted afterwards, starts
     # no worker again.
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
     # Missing objects matter for a job that runs, too: a lost pod cannot be made again without its
     # inputs.
-    obstacles = types.missing(observed, spec) if spec else ()
+    obstacles = types.obstacles(observed, spec) if spec else ()
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:

@@ -88,29 +88,31 @@ def references(job: Job) -> frozenset[ObjectRef]:
     )
 
 
-def missing(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Missing, ...]:
+def obstacles(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Obstacle, ...]:
     """What the job waits for: missing objects and images. When none is missing: Secrets that
     clash.
     """
-    obstacles = tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    missing = tuple(entry for entry in _missing_objects(observed, spec) if entry is not None)
     # The keys of a Model that is missing are not known, so clashes come second.
-    return obstacles or tuple(_clashing_keys(observed, spec))
+    return missing or tuple(_clashing_keys(observed, spec))
 
 
-def _missing(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing | None]:
+def _missing_objects(
+    observed: Observed, spec: FederatedLearningJobSpec
+) -> Iterator[refs.Obstacle | None]:
     aggregation = spec.aggregation_worker
-    yield refs.missing_model(observed, aggregation.model.name, f"{AGGREGATION_PATH}.model.name")
+    yield refs.model_obstacle(observed, aggregation.model.name, f"{AGGREGATION_PATH}.model.name")
     if spec.pretrained_model:
-        yield refs.missing_model(observed, spec.pretrained_model.name, f"{PRETRAINED_PATH}.name")
+        yield refs.model_obstacle(observed, spec.pretrained_model.name, f"{PRETRAINED_PATH}.name")
     for index, worker in enumerate(spec.training_workers):
-        yield refs.missing_dataset(
+        yield refs.dataset_obstacle(
             observed, worker.dataset.name, dataset_path(index), node=fixed_node(worker)
         )
     if keys := _transmitter_secret(spec):
-        yield refs.missing_secret(observed, keys, "spec.transmitter.s3.credentialName")
-    yield from refs.missing_for_worker(observed, aggregation, AGGREGATION_PATH)
+        yield refs.secret_obstacle(observed, keys, "spec.transmitter.s3.credentialName")
+    yield from refs.worker_obstacles(observed, aggregation, AGGREGATION_PATH)
     for index, worker in enumerate(spec.training_workers):
-        yield from refs.missing_for_worker(observed, worker, training_path(index))
+        yield from refs.worker_obstacles(observed, worker, training_path(index))
 
 
 def _transmitter_secret(spec: FederatedLearningJobSpec) -> str:
@@ -119,7 +121,7 @@ def _transmitter_secret(spec: FederatedLearningJobSpec) -> str:
     return s3.credential_name if s3 else ""
 
 
-def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Missing]:
+def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Obstacle]:
     """Trainers whose container would need the keys of two Secrets. A container can use one Secret
     only.
     """
@@ -140,7 +142,7 @@ def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterat
         for names in (secrets(outputs), secrets(inputs)):
             if len(names) > 1:
                 text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
-                yield refs.Missing("CredentialsDiffer", f"{text}: put them into one Secret")
+                yield refs.Obstacle("CredentialsDiffer", f"{text}: put them into one Secret")
 
 
 def shared_dataset(spec: FederatedLearningJobSpec) -> str:

@@ -1,7 +1,7 @@
 """Condition Running, the phase and the numbers of a JointInferenceService.
 
-This module reads the objects that exist and never the spec. So the status of running workers is
-right also while the spec is wrong.
+This module reads the objects that exist and the reports in the status, and never the spec. So the
+status of running workers is right also while the spec is wrong.
 """
 
 from collections.abc import Mapping
@@ -39,21 +39,21 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
     # When an edge node has no contact to Kubernetes, the node controller marks its pods as not
     # ready, although they may serve. The LocalController of the node has its own session.
     silent_pods = _silent_pods(observed)
-    edge_pods = [pod for pod in silent_pods if _runs_at_edge(observed, pod)]
+    serving_pods = [pod for pod in silent_pods if _runs_at_edge(observed, pod)]
     faults = {role: fault for role in (CLOUD, EDGE) if (fault := _fault(observed, role, now))}
     absent = [role for role in (CLOUD, EDGE) if not is_available(observed, role)]
-    if edge_pods:
+    if serving_pods:
         absent = [role for role in absent if role != EDGE]
     if not absent:
         message = "both workers are available"
         # A rollout that is stuck leaves the old workers available. The service runs, and the update
         # does not.
         message += f"; but {_faults_text(faults)}" if faults else ""
-        message += _edge_note(edge_pods[0]) if edge_pods else ""
+        message += _edge_note(serving_pods[0]) if serving_pods else ""
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
     culprits = {role: faults[role] for role in absent if role in faults}
     # The node is silent and no fault says that the worker has failed: what the LocalController
-    # reports decides (I11).
+    # reports decides.
     if absent == [EDGE] and silent_pods and not culprits:
         return _silent_node_finding(observed, silent_pods[0]), Phase.PENDING
     if not culprits:

@@ -1,7 +1,8 @@
 """Plans what a JointInferenceService needs next.
 
 The engine plans again when the service has changed, or its workers, their pods, the Models and
-Nodes that the service refers to, or the contact to its edge. Pure and total.
+Nodes that the service refers to, or the contact to its edge. Pure and total. The conditions and
+their order are in edgeai/api/jointinferenceservice.py.
 """
 
 from datetime import datetime
@@ -37,7 +38,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
         return _conclude(observed, now, findings=findings)
     spec: JointInferenceServiceSpec = observed.spec
-    obstacles = types.missing(observed, spec)
+    obstacles = types.obstacles(observed, spec)
     # While a reference is missing, the plan has no stages at all. An empty desired set would delete
     # the workers of a running service when somebody deletes its Model.
     desired = () if obstacles else workers.desired(observed, spec)
@@ -81,11 +82,11 @@ def _running(
     observed: Observed, findings: tuple[Finding, Finding], now: datetime
 ) -> tuple[Finding, Phase]:
     """The condition Running. Without workers, the condition says why there are none yet."""
-    # Where workers run, their state counts: the obstacle of an edit has a condition of its own.
-    obstacle = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
-    if obstacle is None or health.has_workers(observed):
+    # Where workers run, their state counts: the fault of an edit has a condition of its own.
+    cause = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
+    if cause is None or health.has_workers(observed):
         return health.running(observed, now)
-    message = f"no worker was created: see condition {obstacle.type}"
+    message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
 
 

@@ -51,12 +51,12 @@ def references(job: Job) -> frozenset[ObjectRef]:
     return refs.named(job, models=[form.model.name for form in forms], forms=forms)
 
 
-def missing(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Missing, ...]:
+def obstacles(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Obstacle, ...]:
     """What the service waits for: first models, then nodes and images."""
-    obstacles: list[refs.Missing | None] = [
-        refs.missing_model(observed, worker.model.name, f"{worker_path(role)}.model.name")
+    entries: list[refs.Obstacle | None] = [
+        refs.model_obstacle(observed, worker.model.name, f"{worker_path(role)}.model.name")
         for role, worker in workers(spec)
     ]
     for role, worker in workers(spec):
-        obstacles += refs.missing_for_worker(observed, worker, worker_path(role))
-    return tuple(entry for entry in obstacles if entry is not None)
+        entries += refs.worker_obstacles(observed, worker, worker_path(role))
+    return tuple(entry for entry in entries if entry is not None)
