@@ -1,7 +1,9 @@
 """Folds the reports of edges into .status.workers, within bounds that the reporters cannot exceed.
 
 A count never falls, whatever a LocalController says. A stale report changes nothing. Nothing here
-reads a clock. When only a time has changed, nothing is written.
+reads a clock. When only a time has changed, nothing is written. A new `revision` is written even
+when nothing else has changed: it fences off an older report that comes late through another
+replica of the GlobalManager, and says something else.
 """
 
 from collections import Counter
@@ -49,7 +51,7 @@ def total(status: Mapping[str, Any], count: str) -> int | None:
     has told the count.
     """
     infos = (info for entry in worker_entries(status).values() for info in _infos(entry))
-    # The sum of entries and not of reports: a report that comes twice counts once (I3).
+    # The sum of entries and not of reports: a report that comes twice counts once.
     numbers = [_count(info[count]) for info in infos if _is_number(info.get(count))]
     return min(sum(numbers), _MAX_COUNT) if numbers else None
 
@@ -114,7 +116,7 @@ class WorkerFold:
         """Raises: ReportRefused when .status.workers has no room for the report"""
         entry = self.entries.get(report.worker, {})
         # An LC sends a report again until it has an acknowledgement. A repeated or delayed report
-        # must not count twice (I3) or undo a newer one (I4).
+        # must not count twice or undo a newer one.
         if self.is_stale(entry, report):
             return
         # The limit holds for new workers only: a worker that has an entry can always report its
@@ -122,7 +124,8 @@ class WorkerFold:
         if report.worker not in self.entries and len(self.entries) >= self.max_workers:
             raise ReportRefused(f"status.workers has {len(self.entries)} workers, no more are kept")
         desired = self.entry(entry, report)
-        # A report whose only news is its time causes no write (I12).
+        # A report whose only news is its time causes no write. Reports of training pods and of old
+        # LCs can be like that: their entries have no revision.
         if _without_clocks(desired) == _without_clocks(entry):
             return
         bounded = self.bounded(report, desired)
@@ -310,7 +313,7 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
 def worker_entry(report: WorkerReport, other_counts: OtherCounts) -> dict[str, Any]:
     """All fields of .status.workers.<worker> that a report fills, with bounded sizes.
 
-    The field observedAt is only for display.
+    The field observedAt is only for display, and `revision` is only for `is_stale`.
     """
     body = report.body
     counts = _numbers(body.task_info)
@@ -349,7 +352,7 @@ def _bounded(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
 
 
 def _without_clocks(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry without the times that change with every report."""
+    """The entry without the times, which decide nothing."""
     details = {k: v for k, v in mapping(entry.get("details")).items() if k != "updateTime"}
     rest = {key: value for key, value in entry.items() if key not in ("observedAt", "details")}
     return {**rest, "details": details}

@@ -159,6 +159,11 @@ def test_a_stale_or_repeated_report_changes_nothing(
     assert not patch_of(WorkerFold(folded({}, known)), late)
 
 
+def test_a_report_with_the_same_words_shuts_out_a_late_one_of_another_replica() -> None:
+    known = folded({}, report(revision=5), report(revision=7))
+    assert not patch_of(WorkerFold(known), report(revision=6, status="lost"))
+
+
 @pytest.mark.parametrize(
     ("reports", "status_", "counts"),
     [
