@@ -1,7 +1,8 @@
 """The reports of the ledger that wait for the cloud, and the result of sending one.
 
-The ledger gives its unacknowledged reports as Outgoing. link sends the reports, and gives each
-result back to the ledger as ReportAcked. This module only defines types; it does no I/O.
+A report waits while its row has a revision above the acknowledged one. The ledger gives these
+reports as Outgoing. link sends them, and gives each result back to the ledger as ReportAcked, also
+a refusal. This module only defines types; it does no I/O.
 """
 
 from typing import NamedTuple

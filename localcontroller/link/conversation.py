@@ -3,7 +3,8 @@
 The link creates a Conversation for each connection. A Conversation moves frames between the socket,
 the session (the protocol) and the ledger (the durable state). It makes no decision about tasks or
 workers, and acknowledges a frame after its commit. While the ledger cannot commit, the frames wait
-in their order, it tries the commit again, and the GlobalManager waits for the acknowledgement.
+in their order, it tries the commit again, and the GlobalManager waits for the acknowledgement. A
+new view of the ledger wakes it to send reports (docs/architecture.md, "The way of a status").
 """
 
 import asyncio

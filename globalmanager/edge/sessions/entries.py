@@ -45,7 +45,7 @@ class Sender(Protocol):
         """End the session. The node sends again what was not acknowledged."""
 
 
-class WorkerKey(NamedTuple):
+class ReportKey(NamedTuple):
     """Identifies a worker of a task on one node. A newer report with the same key replaces an older
     report. A worker that moves may run on two nodes for a while.
     """
@@ -64,7 +64,7 @@ class Receipt(NamedTuple):
 
 class Entry(NamedTuple):
     """The newest report of a worker, and the receipts of this report and of the older reports that
-    it replaced.
+    it replaced. Receipts of sessions that have ended may be missing.
     """
 
     task: TaskKey
@@ -90,10 +90,10 @@ class Mailbox:
     def __init__(self, uid: Uid, task: TaskKey) -> None:
         self.uid = uid
         self.task = task
-        self.waiting: dict[WorkerKey, Entry] = {}
-        self.active: dict[WorkerKey, Entry] = {}
+        self.waiting: dict[ReportKey, Entry] = {}
+        self.active: dict[ReportKey, Entry] = {}
         """A writer works on these reports."""
-        self.deferred: dict[WorkerKey, Entry] = {}
+        self.deferred: dict[ReportKey, Entry] = {}
         """Each of these reports could not be written, although others could."""
         self.backoff: Backoff | None = None
         self.retry_at_s = 0.0
@@ -107,7 +107,7 @@ class Mailbox:
     def entries(self) -> Iterator[Entry]:
         return chain(self.waiting.values(), self.active.values(), self.deferred.values())
 
-    def put(self, key: WorkerKey, entry: Entry) -> None:
+    def put(self, key: ReportKey, entry: Entry) -> None:
         self.waiting[key] = entry
         self.is_urgent |= entry.is_terminal
 
@@ -130,7 +130,7 @@ class Mailbox:
             self.active[key] = self.waiting.pop(key)
         self.is_urgent = any(entry.is_terminal for entry in self.waiting.values())
 
-    def release(self) -> dict[WorkerKey, Entry]:
+    def release(self) -> dict[ReportKey, Entry]:
         """End the write. Returns: the reports that it was about"""
         active, self.active = self.active, {}
         return active
@@ -138,7 +138,8 @@ class Mailbox:
 
 def is_stale_after(older: WorkerReport, newer: WorkerReport) -> bool:
     """Whether `newer` would change nothing after `older`. `worker_status.is_stale` has the same
-    rule for the status."""
+    rule for the status; training kinds compare the age of the pods before (`ReplicaFold`).
+    """
     if older.ledger_id != newer.ledger_id:
         return False
     if older.attempt == newer.attempt:

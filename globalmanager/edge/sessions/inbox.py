@@ -1,11 +1,12 @@
 """The inbox: takes reports from the sessions and writes them into the status of their objects.
 
-Sessions `offer` reports. Of each worker only the newest report waits; its acknowledgement also
-covers the older reports. One writer at a time takes all reports that wait for a job, passes them to
-the report writer, and then acknowledges them: a thousand workers of one job cost one write, and not
-a thousand. The ends of workers go first. A report changes nothing when its worker is not bound to
-the sending node. The writer checks the binding again before each write. The inbox touches no socket
-and writes nothing itself.
+Sessions `offer` reports. Of each worker only the newest report waits, with a receipt for each older
+report that it replaced. One writer at a time takes all reports that wait for a job, passes them to
+the report writer, and then acknowledges each receipt: a thousand workers of one job cost one write,
+and not a thousand. The ends of workers go first. A report changes nothing when its worker is not
+bound to the sending node. The writer checks the binding again before each write. The inbox touches
+no socket and writes nothing itself: `registry` offers the reports, `report_writer` writes them
+(docs/architecture.md, "The way of a status").
 
 A thousand jobs whose workers report ten times a second would keep the API server busy with values
 that nobody has read yet. So a job is written at most once in a pause, and then with the newest
@@ -43,8 +44,8 @@ from globalmanager.edge.sessions.entries import (
     Lane,
     Mailbox,
     Receipt,
+    ReportKey,
     Sender,
-    WorkerKey,
     is_stale_after,
 )
 from globalmanager.traces import NO_TRACES, TaskTraces
@@ -190,7 +191,7 @@ class Inbox:
         Returns: False when there is no room for another report. The caller must not read more
             reports from this sender until `resume` is called
         """
-        key = WorkerKey(report.uid, report.worker, sender.node)
+        key = ReportKey(report.uid, report.worker, sender.node)
         binding = self._bound(key)
         if binding is None:
             self._refuse_foreign(sender, report)
@@ -238,7 +239,7 @@ class Inbox:
         """
         self._paused.pop(sender, None)
 
-    def _bound(self, key: WorkerKey) -> Binding | None:
+    def _bound(self, key: ReportKey) -> Binding | None:
         """The binding of the worker to its node; None when the node may not report for the
         worker.
         """
@@ -247,7 +248,7 @@ class Inbox:
 
     # ---- reports that wait ----
 
-    def _put(self, key: WorkerKey, entry: Entry) -> None:
+    def _put(self, key: ReportKey, entry: Entry) -> None:
         self._count(entry)
         mailbox = self._mailboxes.get(key.uid)
         if mailbox is None:
@@ -259,7 +260,7 @@ class Inbox:
         mailbox.put(key, entry if before is None else self._merge(before, entry))
         self._schedule(mailbox)
 
-    def _put_back(self, mailbox: Mailbox, key: WorkerKey, entry: Entry) -> None:
+    def _put_back(self, mailbox: Mailbox, key: ReportKey, entry: Entry) -> None:
         """Let a report that was not written wait again. It stayed in the counts meanwhile."""
         newer = mailbox.waiting.get(key)
         mailbox.put(key, entry if newer is None else self._merge(entry, newer))
@@ -357,10 +358,10 @@ class Inbox:
             self._schedule(mailbox)
             self._resume_paused()
 
-    async def _attempt(self, mailbox: Mailbox) -> dict[WorkerKey, Outcome]:
+    async def _attempt(self, mailbox: Mailbox) -> dict[ReportKey, Outcome]:
         """Raises: EdgeAIError, TimeoutError when no report could be written"""
-        outcomes: dict[WorkerKey, Outcome] = {}
-        reports: dict[WorkerKey, WorkerReport] = {}
+        outcomes: dict[ReportKey, Outcome] = {}
+        reports: dict[ReportKey, WorkerReport] = {}
         for key, entry in mailbox.active.items():
             if binding := self._bound(key):
                 reports[key] = msgspec.structs.replace(
@@ -378,7 +379,7 @@ class Inbox:
             outcomes.update(zip(keys, written, strict=True))
         return outcomes
 
-    def _finish(self, mailbox: Mailbox, outcomes: Mapping[WorkerKey, Outcome]) -> None:
+    def _finish(self, mailbox: Mailbox, outcomes: Mapping[ReportKey, Outcome]) -> None:
         mailbox.backoff = None
         for key, entry in mailbox.release().items():
             outcome = outcomes[key]
@@ -387,7 +388,7 @@ class Inbox:
             else:
                 self._conclude(key, entry, outcome)
 
-    def _defer(self, mailbox: Mailbox, key: WorkerKey, entry: Entry, outcome: Retry) -> None:
+    def _defer(self, mailbox: Mailbox, key: ReportKey, entry: Entry, outcome: Retry) -> None:
         """Let a report that alone could not be written wait apart from the reports of others."""
         newer = mailbox.waiting.pop(key, None)
         mailbox.deferred[key] = entry if newer is None else self._merge(entry, newer)
@@ -396,7 +397,7 @@ class Inbox:
         delay_s = max(outcome.after_s, self._limits.backoff_max_s)
         asyncio.get_running_loop().call_later(delay_s, self._try_again, mailbox, key)
 
-    def _try_again(self, mailbox: Mailbox, key: WorkerKey) -> None:
+    def _try_again(self, mailbox: Mailbox, key: ReportKey) -> None:
         self._put_back(mailbox, key, mailbox.deferred.pop(key))
         self._schedule(mailbox)
 
@@ -415,7 +416,7 @@ class Inbox:
         delay_s = mailbox.backoff.next_s(at_least_s=getattr(error, "retry_after_s", 0.0))
         mailbox.retry_at_s = loop_time() + delay_s
 
-    def _conclude(self, key: WorkerKey, entry: Entry, outcome: Done | Refused | Dropped) -> None:
+    def _conclude(self, key: ReportKey, entry: Entry, outcome: Done | Refused | Dropped) -> None:
         self._count(entry, -1)
         name = type(outcome).__name__.lower()
         reason = "" if isinstance(outcome, Done) else outcome.reason
@@ -431,7 +432,7 @@ class Inbox:
             else:
                 sender.acknowledge(seq, refusal=reason)
 
-    def _trace_written(self, key: WorkerKey, entry: Entry) -> None:
+    def _trace_written(self, key: ReportKey, entry: Entry) -> None:
         binding = self._bound(key)
         if binding is not None:
             way = Version(binding.key, key.uid, binding.version)

@@ -2,7 +2,8 @@
 
 `fold` of the job's kind computes the patch of .status. This module decides what each failure of the
 write means for the senders of the reports. The edge side imports neither the engine nor the
-Kubernetes client, so Protocols stand here for the parts of the engine.
+Kubernetes client, so Protocols stand here for the parts of the engine: `engine/status.py` is the
+StatusWriter.
 
 A report without room in the job is refused at once, because the same report would fail again. An
 Event tells the user of the job, at most once in TELL_EVERY_S.
@@ -91,9 +92,10 @@ class JobReportWriter:
             return [Refused(GONE)] * len(reports)
         batch = _Batch(job, reports)
         try:
-            # `update` calls `patch_of` with the .status to which it writes. This .status may be
-            # newer than the .status in the cache. If the spec is newer, too, a worker may belong to
-            # another node. The reports then wait until the assignments are computed again.
+            # `update` calls `patch_of` with the .status to which it writes, and again after each
+            # conflict. This .status may be newer than the .status in the cache. If the spec is
+            # newer, too, a worker may belong to another node. The reports then wait until the
+            # assignments are computed again.
             await self._writer.update(job.ref, uid, batch.patch_of, generation=reports[0].version)
         except Gone:
             return [Refused(GONE)] * len(reports)
