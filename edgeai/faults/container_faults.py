@@ -115,7 +115,7 @@ def _crash(
     reason = str(end.get("reason") or "Error")
     policy = mapping(pod.get("spec")).get("restartPolicy", "Always")
     # One word for the pause and for the moments after it: with two, the condition would change with
-    # each restart (I12).
+    # each restart.
     if reason == "Error" and phase_of(pod) != "Failed" and policy != "Never":
         reason = CRASH_LOOP
     name = _name(container)

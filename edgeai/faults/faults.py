@@ -65,7 +65,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The message with the number of restarts."""
         # The number grows with each restart. In a message it would cost a write of the status each
-        # time (I12), so only what people read at once has it.
+        # time, so only what people read at once has it.
         times = "once" if self.restarts == 1 else f"{self.restarts} times"
         return f"{self.message} (started again {times})" if self.restarts else self.message
 
@@ -119,7 +119,7 @@ def stalled_finding(last: Mapping[str, Any], faults: Sequence[Fault]) -> Finding
         return None
     reason, message = faults[0].reason, str(last.get("message", ""))
     # A scheduler's numbers change with other pods. The old message stays, so a full cluster costs
-    # one write and not many (I12).
+    # one write and not many.
     is_same = last.get("reason") == reason and is_same_summary(message, faults)
     return Finding(STALLED, Truth.TRUE, reason, message if is_same else summary(faults))
 

@@ -51,7 +51,7 @@ def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
     Args: now: UTC. None: only what the pods themselves call a fault, however long they wait
     """
     # Sorted by pod and then by cause, which keeps the order of pods. The same pods in another order
-    # give the same message (I12).
+    # give the same message.
     faults = in_order(fault for pod in sorted(pods, key=_rank) for fault in _faults(pod, now))
     times_s = (time_s for fault in faults for time_s in (fault.begins_in_s, fault.ends_in_s))
     return Examination(

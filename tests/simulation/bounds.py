@@ -1,4 +1,4 @@
-"""What a stranger may make grow, and how far (DESIGN, promise I10)."""
+"""What a stranger may make grow, and how far (`oracle`, promise I10)."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a replica publishes of its sessions becomes what it serves (DESIGN, promise I13)."""
+"""What a replica publishes of its sessions becomes what it serves (`oracle`, promise I13)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The end of a run without a fault, to compare a run with crashes with (DESIGN, promise I14).
+"""The end of a run without a fault, to compare a run with crashes with (`oracle`, promise I14).
 
 The reference begins with the jobs as their users have left them, of the same uid and generation,
 and nothing else: no status, no child, no task at any node. What cloud and edge make of them must be

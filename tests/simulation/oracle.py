@@ -1,4 +1,19 @@
-"""What edgeai promises (DESIGN, promises I1 to I14), checked against what a run shows.
+"""What edgeai promises, checked against what a run shows.
+
+- I1: when faults are over, each node holds exactly what the API binds to it
+- I2: a node never goes back to an older version of a task
+- I3: every acknowledged report takes effect exactly once
+- I4: a status never goes back, and an end is final
+- I5: what is acknowledged survives a kill and a power cut, on both sides
+- I6: no worker is created twice
+- I7: none is left behind
+- I8: one session of a node, and one leader, take effect
+- I9: a node changes only what is bound to it
+- I10: queues, outbox and sessions are bounded under any input
+- I11: nothing is done only because contact was lost
+- I12: when nothing changes, nothing is written
+- I13: a job says within the grace time that contact was lost
+- I14: any schedule of crashes ends where one without crashes ends
 
 The oracle sees both ends of every connection, every write of the API and the ledgers after every
 step. It has its own idea of what is true: what workers have sent, what was acknowledged, what the

@@ -1,7 +1,7 @@
 """A GlobalManager and a node, both real processes, around one API; tests put faults into them.
 
 The test is the worker of every job, and knows what it was told is kept.
-`ManagerAndNode.is_settled` checks the promises (DESIGN: I1, I3, I6, I7).
+`ManagerAndNode.is_settled` checks the promises (oracle: I1, I3, I6, I7).
 """
 
 import asyncio

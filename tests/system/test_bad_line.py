@@ -1,4 +1,4 @@
-"""A node behind a bad line loses nothing, and gets what it must hold (DESIGN: I1, I3, I6, I11)."""
+"""A node behind a bad line loses nothing, and gets what it must hold (oracle: I1, I3, I6, I11)."""
 
 from pathlib import Path
 from typing import Final

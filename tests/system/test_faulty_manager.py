@@ -2,7 +2,7 @@
 
 One process after the other reconciles jobs on the same API, until the fault hits it at the next
 point; its successor finds what the fault has left. The LocalController is a real process and goes
-on. The promises (DESIGN: I1, I3, I6, I7, I11) are checked after each end and at the last.
+on. The promises (oracle: I1, I3, I6, I7, I11) are checked after each end and at the last.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 One process after the other works on the same ledger, until the fault hits it at a later point than
 the process before. Its cloud is scripted, and runs the GlobalManager's end of the session. The
-promises (DESIGN: I1, I2, I4, I5) are checked at each start and at the end.
+promises (oracle: I1, I2, I4, I5) are checked at each start and at the end.
 """
 
 import asyncio

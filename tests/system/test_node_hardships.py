@@ -1,6 +1,6 @@
 """A LocalController whose disk fails, whose clock jumps, or whose workers storm.
 
-The process goes on: nothing ends it but a kill of the test (DESIGN: I3, I5, I10).
+The process goes on: nothing ends it but a kill of the test (oracle: I3, I5, I10).
 """
 
 import asyncio

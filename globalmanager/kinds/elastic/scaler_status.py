@@ -113,7 +113,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
 def waiting_or_refused(observed: Observed, now: datetime) -> Plan:
     """Refuses a scaler with a wrong spec, and says what each other one waits for."""
     scaler, kind, name = observed.object, observed.type.kind, observed.ref.name
-    # The end of a scaler is final (I4), whatever happens to its job.
+    # The end of a scaler is final, whatever happens to its job.
     if is_being_deleted(scaler) or has_ended(scaler):
         return Plan()
     stranger = _stranger(observed)
@@ -178,7 +178,7 @@ def waits(scaler: Object, message: str, now: datetime) -> dict[str, Any]:
 
 def _waiting(scaler: Object, reason: str, message: str) -> Plan:
     text = message[:MAX_MESSAGE_CHARS]
-    # The same words are no news (I12).
+    # The same words are no news.
     if mapping(scaler.get("status")).get("message") == text:
         return Plan()
     return Plan(status={"message": text}, events=(Event(Severity.NORMAL, reason, text),))

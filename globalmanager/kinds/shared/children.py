@@ -277,7 +277,7 @@ def _changes(observed: Observed, creates: Iterator[Create], rule: UpdateRule) ->
         # Most fields of a pod are immutable. The plan after the deletion creates the new pod.
         elif rule is UpdateRule.RECREATE and not _has_hash_of(existing, create.object):
             yield Delete(ref_of(create.type, existing), existing["metadata"]["uid"])
-        # A child that is as desired needs no action: nothing changes, so nothing is written (I12).
+        # A child that is as desired needs no action: nothing changes, so nothing is written.
         elif rule is UpdateRule.REPLACE and not _is_as_desired(existing, create.object):
             yield _replacement(create, existing)
 

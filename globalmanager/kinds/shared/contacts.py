@@ -63,7 +63,7 @@ def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
     if condition.get("status") != Truth.UNKNOWN:
         return now
     # The status has the beginning of the wait. A GlobalManager that restarts again and again would
-    # otherwise never tell that a node is lost (I13).
+    # otherwise never tell that a node is lost.
     return parse_time(condition.get("lastTransitionTime")) or now
 
 

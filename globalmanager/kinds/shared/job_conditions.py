@@ -99,7 +99,7 @@ class Conditions:
         message = printable(message)[:MAX_MESSAGE_CHARS]
         reason = f"{self._kind}{cause or state}"
         previous = dict(self.get(state))
-        # An end is final (I4), and a condition that says the same costs no write and no event.
+        # An end is final, and a condition that says the same costs no write and no event.
         if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
         # The API conventions: the time of a transition moves with the status and not with the
@@ -143,7 +143,7 @@ class Conditions:
         update = parse_time(last.get("lastUpdateTime"))
         is_ahead = update is not None and update > self._now + _SKEW  # written by another clock
         # The numbers of a scheduler and the delays of a kubelet change all the time. A message that
-        # names the same faults stays, so that a stall costs one write (I12).
+        # names the same faults stays, so that a stall costs one write.
         is_same = last_message == message or is_same_summary(last_message, faults)
         if not is_ahead and last.get("reason") == reason and is_same:
             self.entries = [dict(last), *self.entries]
@@ -164,7 +164,7 @@ class Conditions:
         entry = self._entry(
             msgspec.structs.replace(finding, message=message), previous.get("lastTransitionTime")
         )
-        # The same words keep the whole entry with its times, so the status does not change (I12).
+        # The same words keep the whole entry with its times, so the status does not change.
         is_same = all(previous.get(key) == entry[key] for key in ("reason", "message"))
         self.entries = [dict(previous) if is_same else entry, *self.entries]
 

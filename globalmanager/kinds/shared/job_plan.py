@@ -46,7 +46,7 @@ def written_plan(
         **fields,
     }
     patch = status.replacing_subtree(observed, desired)
-    # The time alone is no news. With it in the comparison, every plan would write (I12).
+    # The time alone is no news. With it in the comparison, every plan would write.
     if patch is not None:
         patch = {**patch, "lastReconcileTime": rfc3339(now)}
     return Plan(

@@ -100,7 +100,7 @@ def finished(observed: Observed, *, among: Collection[str] | None = None) -> lis
     ]
     # The status alone is not enough: a pod that has succeeded since the last write counts at once.
     workers = {*names[:MAX_FINISHED], *succeeded}
-    # Sorted, because the list goes into the status: another order would be a write (I12).
+    # Sorted, because the list goes into the status: another order would be a write.
     return sorted(workers if among is None else workers.intersection(among))
 
 
@@ -201,7 +201,7 @@ def conclude(
     last_stall = status.condition(observed, STALLED)
     # A job that has ended waits for nothing.
     stall = faults.stalled_finding(last_stall, examination.faults) if end is None else None
-    # Always this order: the lists are compared, and another order would be a write (I12).
+    # Always this order: the lists are compared, and another order would be a write.
     others = (connected, overridden.finding(observed, stages), stall, end)
     conditions = [*findings, *(finding for finding in others if finding is not None)]
     is_accepted = findings[0].truth is Truth.TRUE

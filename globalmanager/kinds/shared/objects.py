@@ -46,8 +46,8 @@ def selector(observed: Observed, role: str) -> dict[str, str]:
 
 
 def owner_reference(observed: Observed) -> dict[str, Any]:
-    # The garbage collector deletes a child when its owner is gone, so no child outlives its job
-    # (I7). Labels prove nothing: anybody who may create pods can copy them.
+    # The garbage collector deletes a child when its owner is gone, so no child outlives its job.
+    # Labels prove nothing: anybody who may create pods can copy them.
     return {
         "apiVersion": observed.type.api_version,
         "kind": observed.type.kind,
@@ -83,7 +83,7 @@ def child(
         annotations = {SPEC_HASH: content_hash([marks, hashed])}
     metadata = {
         # A fixed name, and no generateName: a retry after a lost answer meets the child that the
-        # first try has made (I6).
+        # first try has made.
         "name": name,
         "namespace": observed.ref.namespace,
         "labels": marks,

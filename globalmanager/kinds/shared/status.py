@@ -1,7 +1,8 @@
 """Rules for the fields of .status that plans write: conditions, and the events of conditions.
 
-Two writers share .status: the reports of edges fill `workers` and sums over them (see
-worker_status), and plans write the other fields and remove workers that are gone. Nothing here
+Two writers share .status. The folds of reports write `workers` and what follows from it at once:
+sums, and the fallbacks in a row of a JointInferenceService. Plans write the other fields, correct
+the sums, and in training jobs and FederatedLearningJobs remove workers that are gone. Nothing here
 reads a clock. When only a time has changed, nothing is written.
 """
 

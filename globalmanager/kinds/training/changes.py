@@ -25,14 +25,14 @@ OWNS: Final = {**gangs.OWNS, **replicas.OWNS}
 """Type of the children of all training kinds -> what a plan does with a child that differs."""
 FOLLOWS: Final = {**gangs.FOLLOWS, **replicas.FOLLOWS}
 """Type -> label selectors of the children that the Kubeflow operators made."""
-_RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}
+_RULES: Final = {AUTOSCALERS: UpdateRule.REPLACE, **OWNS}  # autoscalers of `companions`
 _DISRUPTED_S: Final = 10.0
 """Least age of a pod that has lost its room and is made again."""
 
 
 def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
-    """The changes towards one pod and one Service of each replica, with the PodGroup and the
-    framework's own children, and the waits until further changes.
+    """The changes towards one Service of each replica, one pod of each replica that has not
+    finished, the PodGroup and the framework's own children, and the waits until further changes.
     """
     observed, spec, history = job.observed, job.spec, job.history
     members = list(replicas.names(observed.ref.name, spec))

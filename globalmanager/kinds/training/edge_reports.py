@@ -36,7 +36,7 @@ from globalmanager.kinds.training.framework import KubeflowJob
 
 MAX_WORKERS_BYTES: Final = 512 * 1024
 """Of .status.workers in JSON. Kubernetes stores objects of at most 1.5 MiB."""
-# Reports come from nodes, and one node must not fill the object of a job (I10).
+# Reports come from nodes, and one node must not fill the object of a job.
 _MAX_REASON_BYTES: Final = 256
 _MAX_DETAIL_BYTES: Final = {POD_UID: 64, POD_CREATED_AT: 40, EXIT_CODES: 512}
 _MAX_ID_CHARS: Final = 64
@@ -110,7 +110,7 @@ class ReplicaFold(worker_status.WorkerFold):
 
     def is_stale(self, entry: Mapping[str, Any], report: WorkerReport) -> bool:
         """Whether the entry already says more: about a younger pod, or about the end of the same
-        pod. Reports may arrive twice and out of order, and the status never goes back (I4).
+        pod. Reports may arrive twice and out of order, and the status never goes back.
         """
         before, new = mapping(entry.get("details")), report.body.details
         if before.get(POD_UID) == new.get(POD_UID):

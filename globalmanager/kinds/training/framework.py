@@ -1,7 +1,8 @@
-"""What distinguishes one training framework, and one API version, from another: a value.
+"""What distinguishes one training framework, and one API version, from another: values.
 
-The kinds tfjob and pytorchjob make these values. `plan` and the other modules of this folder get
-the value with each job, so none of their rules asks for a kind or a version.
+The kinds tfjob and pytorchjob make a Framework for each API version, and their readers of specs
+turn the rest of the differences into fields of KubeflowJob. `plan` and the other modules of this
+folder get both with each job, so none of their rules asks for a kind or a version.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -25,7 +25,7 @@ from globalmanager.kinds.training.framework import KubeflowJob, Replicas
 VOLCANO: Final = "volcano"
 OF_VOLCANO: Final = ResourceType("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 OF_PLUGINS: Final = ResourceType("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
-# The operator writes its PodGroup in each reconcile. REPLACE writes only a difference (I12).
+# The operator writes its PodGroup in each reconcile. REPLACE writes only a difference.
 OWNS: Final = {OF_VOLCANO: UpdateRule.REPLACE, OF_PLUGINS: UpdateRule.REPLACE}
 # A job of the operator whose pod is lost would wait for a PodGroup that nobody sees.
 FOLLOWS: Final = dict.fromkeys(OWNS, (NOT_MANAGED,))

@@ -136,7 +136,7 @@ def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Fa
         _failure(spec.framework, name, replica, pods[name])
         for name, replica, _ in replicas.names(observed.ref.name, spec)
         if name in pods
-        # A replica that is done stays done, whatever becomes of its pod (I4).
+        # A replica that is done stays done, whatever becomes of its pod.
         and name not in history.finished
         and phase_of(pods[name]) == "Failed"
         # A drain must not fail a job whose policy is Never.
@@ -185,7 +185,7 @@ def _container_restarts(observed: Observed) -> dict[str, int]:
         uid = pod["metadata"]["uid"]
         containers = mappings(mapping(pod.get("status")).get("containerStatuses"))
         number = sum(_count(container.get("restartCount")) for container in containers)
-        # A cache that is older than the status must not take a restart back (I4).
+        # A cache that is older than the status must not take a restart back.
         present[uid] = max(recorded.pop(uid, 0), number)
     # A sum above MAX_RESTARTS would be read back as 0.
     present[_EARLIER] = min(earlier + sum(recorded.values()), MAX_RESTARTS)

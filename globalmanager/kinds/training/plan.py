@@ -1,7 +1,7 @@
 """plan of a training job: its replicas run until the job succeeds or fails; then its pods go.
 
-`present` has what a plan reads from the job, `changes` has the changes of pods and Services. Source
-of the order of the rules: kubeflow/training-operator 1.9, pkg/controller.v1/common/job.go.
+`snapshot` has what a plan reads from the job, `changes` has the changes of pods and Services.
+Source of the order of the rules: kubeflow/training-operator 1.9, pkg/controller.v1/common/job.go.
 docs/kinds has the differences.
 """
 
@@ -36,7 +36,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # As with the training operator, a job with a foreign manager gets no pods and no status.
     if not is_ours(observed):
         return Plan()
-    # A terminal state is absorbing (I4): only the cleanup and the time to live are left.
+    # A terminal state is absorbing: only the cleanup and the time to live are left.
     if lifecycle.has_ended(observed, ENDS):
         return _after_the_end(observed, now)
     kind = observed.type.kind

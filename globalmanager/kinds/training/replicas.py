@@ -172,7 +172,7 @@ def pod(
     template = {
         "metadata": {
             "labels": marks,
-            # No part of the name, so two pods of one replica cannot exist at the same time (I6).
+            # No part of the name, so two pods of one replica cannot exist at the same time.
             "annotations": {**(metadata.get("annotations") or {}), ATTEMPT: str(attempt)},
         },
         "spec": {

@@ -92,7 +92,7 @@ def counts(job: Snapshot) -> dict[str, Counts]:
                 and has_quota(job.observed, pod, is_suspended=bool(job.spec.policy.suspend))
                 for pod in present
             ),
-            # Pods of finished replicas disappear, so only the history knows them all (I4).
+            # Pods of finished replicas disappear, so only the history knows them all.
             succeeded=sum(name in job.history.finished for name in names),
             failed=sum(phase_of(pod) == "Failed" for pod in present),
         )

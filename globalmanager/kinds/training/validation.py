@@ -49,7 +49,7 @@ def replica_constraints(path: str, types: Sequence[str], container: str) -> tupl
             field=path,
             rule=f"a map with at least one of {', '.join(types)}, and nothing else",
             schema={"minProperties": 1, "maxProperties": len(types)},
-            # A type that `defaults` does not know would silently get no pods.
+            # A type that the framework does not know would silently get no pods.
             check=lambda job: _check_types(job, types, path),
         ),
         # 0 is a job that is scaled down: it waits, and the operator ends it with success.

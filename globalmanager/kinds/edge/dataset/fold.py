@@ -23,7 +23,7 @@ class DatasetFold(WorkerFold):
         for worker in patch.get("workers", ()):
             entry = self.entries[worker]
             number = mapping(entry.get("taskInfo")).get(SAMPLES)
-            # The time of an unchanged number is no news (I12).
+            # The time of an unchanged number is no news.
             if number is not None and max(int(number), 0) != self.status.get(SAMPLES):
                 patch |= {SAMPLES: max(int(number), 0), "updateTime": _counted_at(entry)}
         return patch

@@ -23,7 +23,7 @@ from globalmanager.kinds.shared.secrets import secret_hash
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each trainer that may run on the node."""
-    # The nodes drop the task of a job that is going (I1).
+    # The nodes drop the task of a job that is going.
     if is_being_deleted(observed.object):
         return {}
     reporting = _reporting(observed)

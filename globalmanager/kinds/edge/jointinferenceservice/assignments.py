@@ -25,7 +25,7 @@ from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """Node -> assignment, with a grant for each worker that may run on the node."""
-    # The nodes drop the task of a job that is going (I1).
+    # The nodes drop the task of a job that is going.
     if is_being_deleted(observed.object):
         return {}
     # A wrong edit keeps the grants: the workers of the last valid spec still report.

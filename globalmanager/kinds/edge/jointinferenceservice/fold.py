@@ -28,7 +28,7 @@ class ServiceFold(WorkerFold):
         if not patch:
             return {}
         # The sums are those of the status after the reports, so the plan that follows finds nothing
-        # to write (I12).
+        # to write.
         return {
             **patch,
             **totals.status_fields(self.after, self._group),

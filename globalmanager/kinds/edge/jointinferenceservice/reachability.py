@@ -35,7 +35,8 @@ class Reachability(NamedTuple):
     findings: tuple[Finding, ...]
     """The condition; nothing while no worker has told how its hard examples were answered."""
     fields: dict[str, Any]
-    """The fields of .status that the reconciler writes."""
+    """The fields of .status that the plan writes. The fold writes the count itself, see
+    `counted`."""
     check_in_s: float | None
     """Seconds until the condition may change without a report."""
 
@@ -46,12 +47,12 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     Args: before, after: .status without and with a report
     """
     count = _in_a_row(before)
-    # Differences of sums, so a report that comes twice adds nothing (I3).
+    # Differences of sums, so a report that comes twice adds nothing.
     more = _total(after, "fallbacks") - _total(before, "fallbacks")
     # One answer ends the row, because the cloud was reachable within the time of this report.
     is_answered = _total(after, _ANSWERS) > _total(before, _ANSWERS)
     total = 0 if is_answered else min(count + max(more, 0), _MAX_COUNT)
-    # None removes the field, and the same number writes nothing (I12).
+    # None removes the field, and the same number writes nothing.
     return {} if total == count else {_IN_A_ROW: total or None}
 
 

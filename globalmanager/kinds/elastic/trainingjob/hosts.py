@@ -165,7 +165,7 @@ def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
     content = {"data": files.file_contents(hosts.hosts, spec.slots)}
     name = config_name(observed.ref.name)
     child = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)
-    # In the ConfigMap itself, so one write changes the list and its times (I14).
+    # In the ConfigMap itself, so one write changes the list and its times.
     times = {_CAME: hosts.came, _WENT: hosts.went}
     # Whole seconds would let a change come up to one second before the list has surely been read.
     marks = {key: rfc3339(time, "milliseconds") for key, time in times.items() if time is not None}

@@ -1,8 +1,8 @@
 """A TrainingJob whose spec cannot be read.
 
 A job that never started has failed. A job that an edit made wrong stays as it is until the spec is
-corrected, and the condition Stalled tells the fault. Its launcher works on, and the job ends when
-the launcher ends.
+corrected or the job is suspended, and the condition Stalled tells the fault. Its launcher works on,
+and the job ends when the launcher ends.
 """
 
 from datetime import datetime

@@ -154,7 +154,10 @@ def _living(job: ElasticSnapshot) -> Plan:
 
 
 def _decision(job: ElasticSnapshot) -> _Decision:
-    """One rule after the other. Each takes the table of workers that the one before has left."""
+    """One rule after the other: `replacement` (with `room`) and `scalers` change the table of
+    workers, `states` changes the phase and the restarts, `hosts` the launcher's list. Each rule
+    takes the table that the one before has left.
+    """
     observed = job.observed
     start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.

@@ -62,6 +62,10 @@ def resize(job: ElasticSnapshot, table: Table, lost_count: int) -> Sizing:
     """The size that follows from the room that the workers have now. A job whose limits are wrong
     keeps its number of workers.
 
+    1. `_least` is the number that the launcher needs, `_number` the one for which there is room.
+    2. `_resized` adds workers, or takes waiting ones away, to reach this number.
+    3. While the launcher has no room, `_launcher_first` pauses the workers that it does not need.
+
     Args:
         table: the workers without those that are lost
         lost_count: how many workers are lost
@@ -130,8 +134,10 @@ def _least(job: ElasticSnapshot, terminal_count: int, *, is_placed: bool) -> int
 def _number(job: ElasticSnapshot, number: int, queue: Sequence[Worker], *, is_placed: bool) -> int:
     """The number of workers within the limit that follows from the room.
 
-    Workers whose node does not start them leave their place in the queue to others, at most as many
-    as the queue has places. When their nodes start them after all, nobody is taken back.
+    The queue has maxQueued places: so many workers wait beside those that have room. Workers whose
+    node does not start them leave their place to others, at most as many as the queue has places.
+    When their nodes start them after all, nobody is taken back. So the number changes only when
+    fewer workers wait than the first number below, or more than two queues.
 
     Args:
         number: how many workers the job has

@@ -20,7 +20,7 @@ from globalmanager.kinds.elastic.trainingjob.scaling_step import (
 from globalmanager.kinds.elastic.trainingjob.table import WorkerState
 from globalmanager.kinds.shared.lifecycle import Timers
 
-# A ScaleIn may name a thousand workers, and a message must stay short (I10).
+# A ScaleIn may name a thousand workers, and a message must stay short.
 _MAX_SHOWN: Final = 5
 
 
@@ -49,7 +49,7 @@ def _release(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) 
     if not frozenset(inputs.hosts).isdisjoint(names):
         if current.give_up_in_s(inputs.job.now) <= 0:
             return _failed(inputs, f"{inputs.job.text} has no other worker that runs")
-        return Step(draining, timers=inputs.hope(current))
+        return Step(draining, timers=inputs.give_up_timer(current))
     if not current.has_run_script:
         text = f"the list of hosts has {_shown(names)} no more"
         return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
@@ -119,7 +119,7 @@ def _run_script(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...
         problem = "no launcher could run the script in time"
     if problem:
         return _failed(inputs, problem)
-    return Step(inputs.table, executions=run.executions, timers=inputs.hope(current))
+    return Step(inputs.table, executions=run.executions, timers=inputs.give_up_timer(current))
 
 
 def _idle(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:

@@ -124,12 +124,12 @@ def _await_workers(inputs: StepInputs, current: ActiveScaler, names: tuple[str, 
         if run.is_done:
             text = f"the script has run for {', '.join(names)}"
             return Step(table, ScalerState.SCRIPT_EXECUTED, text)
-        return Step(table, executions=run.executions, timers=inputs.hope(current))
+        return Step(table, executions=run.executions, timers=inputs.give_up_timer(current))
     if not new:
         text = f"{inputs.job.text} has {len(table.workers)} workers"
         return Step(table, ScalerState.SUCCEEDED, text)
     # Nothing is hidden from now on: the list of hosts gets the new workers.
-    return Step(inputs.table, timers=inputs.hope(current))
+    return Step(inputs.table, timers=inputs.give_up_timer(current))
 
 
 def _late_workers(inputs: StepInputs, names: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ from globalmanager.kinds.shared.replication import index_of
 
 _GIVE_UP_S: Final = 60.0
 """After its two timeouts (start and script) a scaler that cannot go on ends this much later."""
-# A script may write lines of any length, and the message goes into a status (I10).
+# A script may write lines of any length, and the message goes into a status.
 _MAX_LINE_CHARS: Final = 400
 """Of a script's output in a message."""
 
@@ -64,7 +64,7 @@ class StepInputs(NamedTuple):
         indices = [index_of(job, WORKER, name) for name in names]
         return bool(indices) and self.next_index > max(index or 0 for index in indices)
 
-    def hope(self, current: "ActiveScaler") -> Timers:
+    def give_up_timer(self, current: "ActiveScaler") -> Timers:
         """The wait until the scaler gives up."""
         return Timers().add(current.give_up_in_s(self.job.now))
 

@@ -101,7 +101,7 @@ def launcher_of(job: ElasticSnapshot) -> Launcher:
         return Launcher.ABSENT
     if is_being_deleted(pod):  # its processes end because of the deletion, with any exit code
         return Launcher.PENDING if job.state in _HAVE_LAUNCHER else Launcher.ABSENT
-    # A launcher on a node without contact may still run, so Unknown is no end (I11).
+    # A launcher on a node without contact may still run, so Unknown is no end.
     return _PHASES.get(phase_of(pod), Launcher.PENDING)
 
 

@@ -49,7 +49,8 @@ class MachineInputs(NamedTuple):
     are_enough_ready: bool = False
     """Enough workers are ready for the launcher to start."""
     cannot_start: bool = False
-    """Too many workers have failed for good before the launcher could start."""
+    """Too many workers have failed for good, and the launcher is not there: it cannot start, or not
+    start again."""
     launcher: Launcher = Launcher.ABSENT
     may_restart: bool = False
     """The policy allows one more start of the launcher."""
@@ -97,7 +98,8 @@ def _after_workers_created(inputs: MachineInputs) -> JobState | None:
 def _after_workers_ready(inputs: MachineInputs) -> JobState | None:
     if inputs.launcher is not Launcher.ABSENT:
         return JobState.LAUNCHER_CREATED
-    # horovodrun waits for its workers only for a limited time, so the job waits first.
+    # horovodrun waits for its workers only for a limited time, so the job waits first. The way back
+    # deletes the list of hosts and the launcher's rights, which no launcher has read or used.
     return None if inputs.are_enough_ready else JobState.WORKERS_CREATED
 
 
@@ -107,8 +109,8 @@ def _after_launcher_created(inputs: MachineInputs) -> JobState | None:
     return _after_failure(inputs)
 
 
-# As in the et-operator, the launcher alone decides about success and failure: elastic training
-# survives the loss of workers.
+# As in the et-operator, a launcher that is there alone decides about success and failure: elastic
+# training survives the loss of workers.
 def _after_running(inputs: MachineInputs) -> JobState | None:
     if inputs.launcher is Launcher.SUCCEEDED:
         return JobState.SUCCEEDED
@@ -126,7 +128,8 @@ def _after_restarting(inputs: MachineInputs) -> JobState | None:
     if inputs.launcher in _HAS_RUN:
         return JobState.RUNNING
     if inputs.launcher is Launcher.ABSENT:
-        # A launcher of this attempt that is gone before it ran is made again.
+        # A launcher of this attempt that is gone before it ran is made again, and nobody replaces
+        # workers that have failed for good.
         return JobState.FAILED if inputs.cannot_start else None
     return _after_failure(inputs)
 

@@ -163,7 +163,7 @@ def recorded(observed: Observed, spec: TrainingJob) -> Table:
         at_start = 0 if spec.is_elastic else spec.replicas  # `room` adds the first ones
         return Table({name: Worker(name) for name in _names(observed, range(at_start))}, at_start)
     indices = {index_of(job, WORKER, name) for name in names if isinstance(name, str)}
-    # Anybody may write a status, and a plan must not make more workers than a job can have (I10).
+    # Anybody may write a status, and a plan must not make more workers than a job can have.
     valid_indices = sorted(index for index in indices if index is not None)[:MAX_REPLICAS]
     next_index = status.status_of(observed).get("nextWorkerIndex")
     least = valid_indices[-1] + 1 if valid_indices else 0

@@ -114,7 +114,7 @@ def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
     job = observed.ref.name
     for name in names:
         index = index_of(job, WORKER, name)
-        assert index is not None  # the size has only names of workers
+        assert index is not None  # the table has only names of workers
         # The et-operator selects by the same labels, so each of the two can go on with the other's
         # Services and pods.
         selector = {**labels(job, WORKER), LABEL_INDEX: str(index)}
@@ -138,7 +138,7 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
     """The pod of one worker. Args: scale_out: the name of the ScaleOut that adds the worker"""
     job = observed.ref.name
     index = index_of(job, WORKER, name)
-    assert index is not None  # the size has only names of workers
+    assert index is not None  # the table has only names of workers
     template = pods.build(
         observed,
         _with_command(spec),
