@@ -162,9 +162,9 @@ def _decision(job: ElasticSnapshot) -> _Decision:
     start = job.conditions.resume(job.text)
     # The list of hosts of an earlier launcher does not hold for a launcher that is still to come.
     # After a suspension that was taken back at once, the launcher still runs, and has its list.
-    is_new = job.state is JobState.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
+    is_before_launcher = job.state is JobState.SUSPENDED or job.state in changes.BEFORE_LAUNCHER
     launcher = snapshot.launcher_pod(observed)
-    has_list = not is_new or (launcher is not None and pod_state.is_active(launcher))
+    has_list = not is_before_launcher or (launcher is not None and pod_state.is_active(launcher))
     host_list = hosts.current_hosts(observed) if has_list else HostList()
     unfinished = scalers.unfinished(observed, start)
     table = observe(job, host_list.present_and_former, scalers.reserved(observed, unfinished))
@@ -180,12 +180,12 @@ def _decision(job: ElasticSnapshot) -> _Decision:
     for state in states_ahead(job.state, inputs):
         restarts += state is JobState.RESTARTING
         phases.enter(job, state, inputs, table)
-    workers = table.workers.values()
+    rows = table.workers.values()
     # Horovod hangs after some changes of its hosts, so the list may follow the workers later.
     following = next_list(
         host_list,
-        desired=[worker.name for worker in workers if worker.is_host],
-        ready=[worker.name for worker in workers if worker.is_new_host],
+        desired=[row.name for row in rows if row.is_host],
+        ready=[row.name for row in rows if row.is_new_host],
         has_launcher=launcher is not None,
         now=job.now,
     )
@@ -198,14 +198,14 @@ def _decision(job: ElasticSnapshot) -> _Decision:
 
 
 def _machine_inputs(job: ElasticSnapshot, table: Table, *, is_scaling: bool) -> MachineInputs:
-    workers, enough = table.workers.values(), table.enough(job.spec)
-    rows_with_pod = [row for row in workers if row.pod is not None and not row.is_being_deleted]
+    rows, enough = table.workers.values(), table.enough(job.spec)
+    rows_with_pod = [row for row in rows if row.pod is not None and not row.is_being_deleted]
     # The cluster may refuse the pods that an elastic job does not need for its start.
-    enough_pods = enough if job.spec.is_elastic else len(workers)
+    enough_pods = enough if job.spec.is_elastic else len(rows)
     return MachineInputs(
         are_workers_created=len(rows_with_pod) >= enough_pods,
-        are_enough_ready=sum(row.is_ready for row in workers) >= enough,
-        cannot_start=len(workers) - len(table.bucket(WorkerState.TERMINAL)) < enough,
+        are_enough_ready=sum(row.is_ready for row in rows) >= enough,
+        cannot_start=len(rows) - len(table.bucket(WorkerState.TERMINAL)) < enough,
         launcher=snapshot.launcher_of(job),
         may_restart=job.restarts < job.spec.restarts,
         is_scaling=is_scaling,
