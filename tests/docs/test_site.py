@@ -124,7 +124,7 @@ FOUND: Final = {
     "resume a job": "cli.html#suspend-and-resume-a-job",
     "GPU": "gpus.html",
     "CrashLoopBackOff": "troubleshooting.html#a-job-does-not-run",
-    "python function": "tutorials/your-own-model.html",
+    "python function": "tutorials/your-own-functions.html",
     "pod": "kubernetes-in-short.html",
     "namespace": "kubernetes-in-short.html",
     "kubectl": "kubernetes-in-short.html",

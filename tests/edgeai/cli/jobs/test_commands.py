@@ -314,7 +314,7 @@ async def test_the_status_comes_from_the_api_where_there_is_no_rest(
     await client.kube.create(NODES, {"metadata": {"name": "cloud0"}})
     lines = [line.split() for line in (await run("status")).out.splitlines()]
     assert ["edge0", "no", "session", "-", "?/?", "-"] in lines
-    assert ["cloud0", "-", "-", "?/?", "-"] in lines
+    assert ["cloud0", "none", "needed", "-", "?/?", "-"] in lines
     row = ["jis", "default/digits", "Pending"]
     assert [line[:3] for line in lines if "default/digits" in line] == [row]
     assert "digits" in (await run("status", "-n", "default")).out
