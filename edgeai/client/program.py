@@ -23,7 +23,7 @@ from edgeai.errors import EdgeAIError
 PROGRAM: Final = "EDGEAI_PROGRAM"
 REQUIREMENTS: Final = "EDGEAI_REQUIREMENTS"
 IMAGE_PYTHON: Final = "python3"
-MAX_CHARS: Final = 100_000
+MAX_BYTES: Final = 100_000
 """Of a program. Linux gives at most 128 KiB in one variable to a process."""
 _START: Final = f"""\
 import json, os, runpy, subprocess, sys, tempfile
@@ -76,8 +76,9 @@ class Part(msgspec.Struct, frozen=True):
             raise NotShippable(function, "has arguments without names", "name them in `partial`")
         if not isinstance(function, FunctionType | type):
             raise NotShippable(function, "is no function and no class", "pass what `def` has made")
-        tree = _definition(function)
-        _check_names(function, tree)
+        own = _own_function(function)
+        tree = _definition(function, own.__code__)
+        _check_names(function, tree, own.__globals__)
         try:
             inspect.signature(function).bind(*[None] * positional, **arguments)
             values = json.dumps(arguments, allow_nan=False)
@@ -111,8 +112,8 @@ def program(parts: Iterable[Part], call: str) -> str:
             raise NotShippable(part.name, problem, "give each a name of its own")
     head = "from __future__ import annotations\n\nimport functools\nimport json"
     text = "\n\n\n".join([head, *definitions.values(), f"if __name__ == '__main__':\n    {call}\n"])
-    if len(text) > MAX_CHARS:
-        problem = f"has {len(text)} characters, and {MAX_CHARS} can travel to a pod"
+    if (size := len(text.encode())) > MAX_BYTES:
+        problem = f"has {size} bytes, and {MAX_BYTES} can travel to a pod"
         names = ", ".join(definitions)
         raise NotShippable(names, problem, "put a part of it into a package or an image")
     return text
@@ -121,21 +122,23 @@ def program(parts: Iterable[Part], call: str) -> str:
 _Definition = ast.FunctionDef | ast.ClassDef
 
 
-def _definition(function: FunctionType | type) -> _Definition:
+def _definition(function: FunctionType | type, code: CodeType) -> _Definition:
     """By the lines of the code: `inspect` finds no class that a notebook has defined.
 
     Raises: NotShippable
     """
-    is_class = isinstance(function, type)
-    members = vars(function).values() if is_class else [inspect.unwrap(function)]
-    code = next((one.__code__ for one in members if isinstance(one, FunctionType)), None)
     linecache.checkcache()
-    if code is None or not (lines := linecache.getlines(code.co_filename)):
+    if not (lines := linecache.getlines(code.co_filename)):
         problem, remedy = "its source cannot be read", "write it into a file or a notebook"
         raise NotShippable(function, problem, remedy)
+    try:
+        module = ast.parse("".join(lines), code.co_filename)
+    except SyntaxError as error:
+        problem = f"its file has an error: {error.msg} ({code.co_filename}, line {error.lineno})"
+        raise NotShippable(function, problem, "correct the file") from error
     trees = [
         tree
-        for tree in ast.walk(ast.parse("".join(lines)))
+        for tree in ast.walk(module)
         if isinstance(tree, _Definition) and tree.name == function.__name__
         if _first_line(tree) <= code.co_firstlineno <= (tree.end_lineno or 0)
     ]
@@ -146,19 +149,39 @@ def _definition(function: FunctionType | type) -> _Definition:
     return trees[-1]
 
 
+def _own_function(function: FunctionType | type) -> FunctionType:
+    """The function itself, or the first that the class defines. Raises: NotShippable"""
+    if isinstance(function, FunctionType):
+        own: FunctionType = inspect.unwrap(function)
+        return own
+    members = map(inspect.unwrap, vars(function).values())
+    for one in (member for member in members if isinstance(member, FunctionType)):
+        if one.__qualname__.rpartition(".")[0] == function.__qualname__:
+            return one
+    problem, remedy = "has no method of its own", "define one without a decorator"
+    raise NotShippable(function, problem, remedy)
+
+
 def _first_line(tree: _Definition) -> int:
     return min(one.lineno for one in (tree, *tree.decorator_list))
 
 
-def _check_names(function: FunctionType | type, tree: _Definition) -> None:
-    """Raises: NotShippable for a name that is defined outside of the function"""
+def _check_names(
+    function: FunctionType | type, tree: _Definition, variables: Mapping[str, object]
+) -> None:
+    """Args: variables: of the module
+
+    Raises: NotShippable for a name that is defined outside of the function
+    """
     if isinstance(function, FunctionType) and function.__code__.co_freevars:
         name = function.__code__.co_freevars[0]
         raise NotShippable(function, f"uses {name!r} of the function around it", _PASS_IT)
     # Compiled alone: what comes from outside is a global name then, also a default or a base.
     text = f"from __future__ import annotations\n{ast.unparse(tree)}"
     for name in sorted(_global_names(compile(text, "<function>", "exec"))):
-        if not hasattr(builtins, name) and name not in (function.__name__, "__annotations__"):
+        # A variable of the module may hide a builtin. Each module has names such as __name__.
+        is_builtin = hasattr(builtins, name) and (name not in variables or name.startswith("__"))
+        if not is_builtin and name not in (function.__name__, "__annotations__"):
             raise NotShippable(function, f"uses {name!r} from outside of it", _PASS_IT)
 
 

@@ -1,5 +1,6 @@
 """A function of a user becomes a program, or the reason why not is named."""
 
+import importlib
 import linecache
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgeai.client.program import (
-    MAX_CHARS,
+    MAX_BYTES,
     NotShippable,
     Part,
     container,
@@ -110,13 +111,62 @@ def test_a_program_has_several_parts_with_their_arguments(tmp_path: Path) -> Non
     assert run_program(text, directory=tmp_path).stdout == "['2m', '4m']\n"
 
 
-def test_a_class_of_a_notebook_travels() -> None:
+def from_notebook(source: str, name: str = "Cell") -> Any:
     """Its module has no file, so that Python itself finds no source."""
-    source = "class Cell:\n\n    def predict(self, batch):\n        return batch\n"
     names: dict[str, Any] = {"__name__": "__main__"}
     linecache.cache["<cell>"] = (len(source), None, source.splitlines(keepends=True), "<cell>")
     exec(compile(source, "<cell>", "exec"), names)
-    assert Part.of(names["Cell"]).definition == source.strip()
+    return names[name]
+
+
+@pytest.mark.parametrize(
+    "head", ["def predict(self, batch)", "@staticmethod\n    def predict(batch)"]
+)
+def test_a_class_of_a_notebook_travels(head: str) -> None:
+    source = f"class Cell:\n\n    {head}:\n        return batch\n"
+    assert Part.of(from_notebook(source)).definition == source.strip()
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (
+            "from math import fsum as sum\ndef Cell():\n    return sum([1])",
+            "uses 'sum' from outside",
+        ),
+        (
+            "from math import fsum as sum\nclass Cell:\n    def predict(self):\n        sum([1])",
+            "uses 'sum' from outside",
+        ),
+        (
+            "def borrow(self):\n    pass\nclass Cell:\n    predict = borrow",
+            "has no method of its own; define one without a decorator",
+        ),
+        (
+            "def wrap(function):\n    return lambda self: function(self)\n"
+            "class Cell:\n    @wrap\n    def predict(self):\n        pass",
+            "has no method of its own",
+        ),
+        (
+            "def borrow(self):\n    pass\n"
+            "class Cell:\n    load = borrow\n    def predict(self):\n        pass",
+            "uses 'borrow' from outside",
+        ),
+    ],
+)
+def test_a_cell_that_cannot_travel_is_refused(source: str, problem: str) -> None:
+    with pytest.raises(NotShippable, match=f"function Cell: {problem}"):
+        Part.of(from_notebook(source))
+
+
+def test_a_file_that_is_broken_now_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "broken_now.py"
+    path.write_text("def answer():\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = importlib.import_module("broken_now").answer
+    path.write_text("def answer(:\n    pass # more\n")
+    with pytest.raises(NotShippable, match=r"answer: its file has an error: .*now\.py, line 1"):
+        Part.of(answer)
 
 
 class Empty:
@@ -144,7 +194,7 @@ def wrapped() -> None:
 @pytest.mark.parametrize(
     ("part", "problem"),
     [
-        (Empty, "function Empty: its source cannot be read"),
+        (Empty, "function Empty: has no method of its own"),
         (partial(Scale, 2), "function Scale: has arguments without names; name them in `partial`"),
         (Scale, "function Scale: args: missing a required argument: 'factor'"),
         (Derived, "function Derived: uses 'Scale' from outside of it"),
@@ -231,10 +281,16 @@ def test_a_function_that_cannot_travel_is_refused(function: Any, problem: str) -
         ({"epochs": 1, "speed": 2}, "args: got an unexpected keyword argument 'speed'"),
         ({"epochs": object()}, "args: Object of type object is not JSON serializable"),
         ({"epochs": float("nan")}, "args: Out of range float values"),
-        ({"epochs": "x" * MAX_CHARS}, "can travel to a pod"),
+        ({"epochs": "x" * MAX_BYTES}, "can travel to a pod"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(NotShippable) as refused:
         program_of(trained, arguments)
     assert problem in str(refused.value)
+
+
+def test_a_program_is_measured_in_bytes() -> None:
+    cell = from_notebook(f"def Cell():\n    return '{'漢' * (MAX_BYTES // 3)}'")
+    with pytest.raises(NotShippable, match=f"bytes, and {MAX_BYTES} can travel to a pod"):
+        program_of(cell, {})
