@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from edgeai.client.curves import curves, points_of
 
 
@@ -28,3 +30,23 @@ def test_a_curve_for_each_metric_goes_from_left_to_right_and_up_to_the_largest()
 def test_without_points_there_is_no_curve() -> None:
     assert curves([]) == ""
     assert curves([{"round": 1}]) == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ('{"event": "metrics", "round": 1}', '{"event": "metrics", "loss": 2}'),
+        ('{"event": "metrics", "round": 1, "a": 1}', '{"event": "metrics", "loss": 2}'),
+        (f'{{"event": "metrics", "round": 1, "loss": 1{"0" * 400}}}',),
+        (
+            '{"event": "metrics", "round": -1e308, "loss": 1e308}',
+            '{"event": "metrics", "round": 1e308, "loss": -1e308}',
+        ),
+        (
+            '{"event": "metrics", "round": 1, "loss": 0}',
+            '{"event": "metrics", "round": 2, "loss": 5e-324}',
+        ),
+    ],
+)
+def test_any_points_can_be_drawn(lines: tuple[str, ...]) -> None:
+    assert re.search("nan|inf", curves(points_of(lines))) is None
