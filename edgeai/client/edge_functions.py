@@ -7,7 +7,8 @@ job = federate(fit, {"edge0": "/data/own.csv", "edge1": "/data/own.csv"}, model=
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, Literal, NamedTuple
+from operator import index
+from typing import Any, Final, Literal, NamedTuple, SupportsIndex, get_args
 
 from edgeai.api.jointinferenceservice import PARAMETERS
 from edgeai.api.resources import Object
@@ -17,6 +18,7 @@ from edgeai.client.objects import Dataset, FederatedLearningJob, JointInferenceS
 from edgeai.client.program import IMAGE_PYTHON, NotShippable, Part, container, program
 from edgeai.client.submission import Submission, check, node_affinity, placement
 
+Aggregation = Literal["FedAvg", "FedAvgM", "TrimmedMean"]
 Criterion = str | tuple[str, Mapping[str, Any]] | Callable[[Any], bool]
 _NO_FILE: Final = "/mnt"
 """A Model needs a place. Each node has this directory, and it is empty."""
@@ -102,8 +104,8 @@ def federate(
     model: str,
     args: Mapping[str, Any] | None = None,
     load: Callable[[str], Any] | None = None,
-    rounds: int = 10,
-    aggregation: Literal["FedAvg", "FedAvgM", "TrimmedMean"] = "FedAvg",
+    rounds: SupportsIndex = 10,
+    aggregation: Aggregation = "FedAvg",
     image: str = "",
     name: str = "",
     namespace: str = "",
@@ -130,16 +132,20 @@ def federate(
         _optional(load, positional=1),
     )
     has_data = bool(datasets) and not isinstance(datasets, str)
+    is_number = isinstance(rounds, SupportsIndex) and index(rounds) > 0
+    algorithms = get_args(Aggregation)
+    remedy = f"use {', '.join(algorithms)}"
     rows = [
         ("datasets", not has_data, f"{datasets!r} has none", "use {node: path}, or a list"),
         ("model", not model.startswith("/"), f"{model!r} is no path", "begin it with /"),
-        ("rounds", rounds < 1, f"{rounds} is less than 1", "use 1 or more"),
+        ("rounds", not is_number, f"{rounds!r} is no whole number above 0", "use 1 or more"),
+        ("aggregation", aggregation not in algorithms, f"{aggregation!r} is unknown", remedy),
     ]
     check("federate", rows)
     submission = Submission.open("federate", function, name, namespace, client)
     pods = _Pods(submission.local_python, image)
     trainer = pods.template("train", functions)
-    aggregator = pods.template("aggregate", [rounds, aggregation], **_IN_CLOUD)
+    aggregator = pods.template("aggregate", [index(rounds), str(aggregation)], **_IN_CLOUD)
     places = datasets if isinstance(datasets, Mapping) else {}
     submission.check_nodes(places)
     made = [

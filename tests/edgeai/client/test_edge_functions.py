@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgeai.api.resources import NODES
@@ -30,6 +31,8 @@ from tests.globalmanager.cluster import LocalApi
 OUTSIDE = 3
 PATHS = {"edge0": "/data/a.csv", "edge1": "/data/b.csv"}
 RESULT = "/data/line.npz"
+HALF: Any = 2.5
+LOWER_CASE: Any = "fedavg"
 
 
 def small(batch: Any) -> Any:
@@ -112,8 +115,12 @@ async def test_a_federation_has_a_trainer_for_each_dataset(
     blocking: Client, client: AsyncClient
 ) -> None:
     job = await asyncio.to_thread(
-        federate, fit, PATHS, model=RESULT, args={"rate": 0.5}, name="line", client=blocking
+        partial(federate, fit, PATHS, model=RESULT, args={"rate": 0.5}, rounds=np.int64(3)),
+        name="line",
+        client=blocking,
     )
+    (worker,) = job.resource.object["spec"]["aggregationWorker"]["template"]["spec"]["containers"]
+    assert "functions.aggregate(3, 'FedAvg')" in worker["env"][0]["value"]
     spec = federations.read(job.resource.object)
     assert [worker.dataset.name for worker in spec.training_workers] == ["line-0", "line-1"]
     datasets = await client.list(Dataset)
@@ -161,7 +168,13 @@ REFUSED: list[tuple[Callable[..., Any], type[Exception], str]] = [
     ),
     (partial(federate, fit, {}, model=RESULT), InvalidObject, "federate: datasets {} has none"),
     (partial(federate, fit, PATHS, model="s3://a/b"), InvalidObject, "model 's3://a/b' is no path"),
-    (partial(federate, fit, PATHS, model=RESULT, rounds=0), InvalidObject, "rounds 0 is less"),
+    (partial(federate, fit, PATHS, model=RESULT, rounds=0), InvalidObject, "rounds 0 is no whole"),
+    (partial(federate, fit, PATHS, model=RESULT, rounds=HALF), InvalidObject, "rounds 2.5 is no"),
+    (
+        partial(federate, fit, PATHS, model=RESULT, aggregation=LOWER_CASE),
+        InvalidObject,
+        "federate: aggregation 'fedavg' is unknown; use FedAvg, FedAvgM, TrimmedMean",
+    ),
     (partial(train, small, args={"batch": 1}, on=["edge9"]), InvalidObject, "train: node 'edge9'"),
 ]
 
