@@ -120,7 +120,7 @@ def federate(
     Args:
         datasets: node -> path or URL of its data; or names of Datasets
         model: path of the result on each node, a NumPy archive
-        args: more arguments of the function, as JSON has them
+        args: more arguments of the function, as of `train`
         load: from the path to the data, the length of which is the number of samples. None: for CSV
             files of numbers with a header, which become arrays (samples, columns)
         aggregation: what makes one model of those of the nodes

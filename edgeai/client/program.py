@@ -25,6 +25,8 @@ REQUIREMENTS: Final = "EDGEAI_REQUIREMENTS"
 IMAGE_PYTHON: Final = "python3"
 MAX_BYTES: Final = 100_000
 """Of a program. Linux gives at most 128 KiB in one variable to a process."""
+_NAMES: Final = frozenset({"functions", "functools", "json"})
+"""What a program imports beside its parts."""
 _START: Final = f"""\
 import json, os, runpy, subprocess, sys, tempfile
 
@@ -65,7 +67,7 @@ class Part(msgspec.Struct, frozen=True):
     def of(cls, function: Callable[..., object], *, positional: int = 0) -> Self:
         """Args:
             function: that `def` has made, a class, or a `functools.partial` of one with keyword
-                arguments, as JSON has them
+                arguments, as JSON has them: keys are strings, and a tuple arrives as a list
             positional: number of arguments of a call beside these
         Raises: NotShippable
         """
@@ -81,20 +83,33 @@ class Part(msgspec.Struct, frozen=True):
         _check_names(function, tree, own.__globals__)
         try:
             inspect.signature(function).bind(*[None] * positional, **arguments)
-            values = json.dumps(arguments, allow_nan=False)
         except TypeError as error:
             raise NotShippable(function, f"args: {error}", "pass what its signature has") from error
-        except ValueError as error:
+        try:
+            values = json.dumps(arguments, allow_nan=False)
+            _check_keys(arguments)
+        except (TypeError, ValueError) as error:
             raise NotShippable(function, f"args: {error}", "pass what JSON has") from error
         name = function.__name__
         value = f"functools.partial({name}, **json.loads({values!r}))" if arguments else name
         return cls(name, ast.unparse(tree), value)
 
 
+def _check_keys(value: object) -> None:
+    """Raises: ValueError for a key that is no string: JSON makes a string of a number"""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"{key!r} is a key and no string")
+        value = list(value.values())
+    for one in value if isinstance(value, list | tuple) else ():
+        _check_keys(one)
+
+
 def program_of(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
     """A program that calls the function with these keyword arguments.
 
-    Args: arguments: as JSON has them
+    Args: arguments: as of `Part.of`
     Raises: NotShippable
     """
     if not isinstance(function, FunctionType):
@@ -107,6 +122,9 @@ def program(parts: Iterable[Part], call: str) -> str:
     """A program that defines the parts, and makes the call. Raises: NotShippable"""
     definitions: dict[str, str] = {}
     for part in parts:
+        if part.name in _NAMES:
+            problem = "has a name of the program around it"
+            raise NotShippable(part.name, problem, "give it another name")
         if definitions.setdefault(part.name, part.definition) != part.definition:
             problem = "has the name of another one"
             raise NotShippable(part.name, problem, "give each a name of its own")

@@ -55,7 +55,8 @@ def train(
     `torch.distributed.init_process_group()`, or TF_CONFIG for TensorFlow.
 
     Args:
-        args: keyword arguments of the function, as JSON has them
+        args: keyword arguments of the function, as JSON has them: keys are strings, and a tuple
+            arrives as a list
         workers: number of processes
         elastic: (least, most) workers; the job goes on while at least so many run. PyTorch only
         gpus: of each worker

@@ -169,6 +169,13 @@ def test_a_file_that_is_broken_now_is_named(tmp_path: Path, monkeypatch: Any) ->
         Part.of(answer)
 
 
+@pytest.mark.parametrize("name", ["json", "functools", "functions"])
+def test_a_name_of_the_program_itself_is_refused(name: str) -> None:
+    part = Part.of(from_notebook(f"def {name}():\n    pass", name))
+    with pytest.raises(NotShippable, match=f"function {name}: .*; give it another name"):
+        program([part], "pass")
+
+
 class Empty:
     pass
 
@@ -279,9 +286,11 @@ def test_a_function_that_cannot_travel_is_refused(function: Any, problem: str) -
     [
         ({}, "args: missing a required argument: 'epochs'"),
         ({"epochs": 1, "speed": 2}, "args: got an unexpected keyword argument 'speed'"),
-        ({"epochs": object()}, "args: Object of type object is not JSON serializable"),
+        ({"epochs": object()}, "Object of type object is not JSON serializable; pass what JSON"),
         ({"epochs": float("nan")}, "args: Out of range float values"),
         ({"epochs": "x" * MAX_BYTES}, "can travel to a pod"),
+        ({"epochs": [{"a": {1: "x"}}]}, "args: 1 is a key and no string; pass what JSON has"),
+        ({"epochs": ({True: "x"},)}, "args: True is a key and no string"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], problem: str) -> None:
