@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,7 +24,11 @@ _NODES_SHOWN: Final = 20
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that one call of a user creates: all of them or none."""
+    """The objects that one call of a user creates: all of them or none.
+
+    One case leaves the main object, without its parts: Ctrl-C, or a broken connection, after the
+    API server has stored it and before the answer has come.
+    """
 
     call: str
     """The function that the user has called, for errors."""
@@ -44,7 +49,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         client: Client | None,
     ) -> Self:
         """Args: as of `train`. Raises: InvalidObject, ApiError"""
-        name = name or _unique_name(function)
+        name = name or _unique_name(function, call)
         is_wrong, remedy = not is_subdomain(name), "use lower-case letters, digits, '-' and '.'"
         check(call, [("name", is_wrong, f"{name!r} is no name", remedy)])
         if client is None:
@@ -110,9 +115,9 @@ def check(call: str, rows: Iterable[tuple[str, bool, str, str]]) -> None:
             raise InvalidObject(call, field, problem, remedy)
 
 
-def _unique_name(function: Callable[..., object]) -> str:
-    words = getattr(function, "func", function).__name__.lower().strip("_").replace("_", "-")
-    return f"{words[:_MAX_NAME_CHARS].strip('-')}-{secrets.token_hex(2)}"
+def _unique_name(function: Callable[..., object], call: str) -> str:
+    words = re.sub("[^a-z0-9]+", "-", getattr(function, "func", function).__name__.lower())
+    return f"{words[:_MAX_NAME_CHARS].strip('-') or call}-{secrets.token_hex(2)}"
 
 
 def placement(nodes: Sequence[str]) -> Object:

@@ -122,6 +122,22 @@ async def test_the_local_cluster_runs_the_function_with_this_python(
     assert (await client.get(TFJob, "other")).uid == other.resource.uid
 
 
+def _() -> None:
+    pass
+
+
+def größe() -> None:
+    pass
+
+
+@pytest.mark.parametrize(("function", "name"), [(_, "train-"), (größe, "gr-e-")])
+async def test_each_name_of_a_function_makes_a_name_of_a_job(
+    blocking: Client, function: Any, name: str
+) -> None:
+    job = await asyncio.to_thread(train, function, client=blocking)
+    assert job.name.startswith(name)
+
+
 async def test_a_job_is_changed_by_its_handle(blocking: Client, client: AsyncClient) -> None:
     job = await asyncio.to_thread(train, fit, workers=2, client=blocking)
     await asyncio.to_thread(job.suspend)
