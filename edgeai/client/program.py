@@ -185,7 +185,7 @@ def _first_line(tree: _Definition) -> int:
 
 
 def _check_names(
-    function: FunctionType | type, tree: _Definition, variables: Mapping[str, object]
+    function: FunctionType | type, tree: _Definition, variables: Mapping[str, Any]
 ) -> None:
     """Args: variables: of the module
 
@@ -197,10 +197,15 @@ def _check_names(
     # Compiled alone: what comes from outside is a global name then, also a default or a base.
     text = f"from __future__ import annotations\n{ast.unparse(tree)}"
     for name in sorted(_global_names(compile(text, "<function>", "exec"))):
-        # A variable of the module may hide a builtin. Each module has names such as __name__.
-        is_builtin = hasattr(builtins, name) and (name not in variables or name.startswith("__"))
-        if not is_builtin and name not in (function.__name__, "__annotations__"):
+        if name not in (function.__name__, "__annotations__") and not _is_builtin(name, variables):
             raise NotShippable(function, f"uses {name!r} from outside of it", _PASS_IT)
+
+
+def _is_builtin(name: str, variables: Mapping[str, Any]) -> bool:
+    """A variable of the module may hide a builtin. The `open` of IPython only wraps it."""
+    is_own = name in variables and not name.startswith("__")  # each module has a __name__
+    builtin = getattr(builtins, name, None)
+    return hasattr(builtins, name) and (not is_own or inspect.unwrap(variables[name]) is builtin)
 
 
 _PASS_IT: Final = "import or define it inside the function, or pass it as an argument"

@@ -127,6 +127,13 @@ def test_a_class_of_a_notebook_travels(head: str) -> None:
     assert Part.of(from_notebook(source)).definition == source.strip()
 
 
+def test_open_of_a_notebook_is_the_builtin() -> None:
+    """IPython wraps it."""
+    wrapping = "import functools\nopen = functools.wraps(open)(lambda *args: None)"
+    source = "def Cell():\n    return open('/data')"
+    assert Part.of(from_notebook(f"{wrapping}\n{source}")).definition == source
+
+
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
