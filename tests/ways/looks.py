@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from edgeai.cli.api import Object, collection_of
 from edgeai.cli.main import app
+from globalmanager.rest.console.board import section_of
 from tests.support.waiting import PATIENCE_S
 from tests.ways.drafts import Draft
 from tests.ways.table import Way
@@ -49,12 +50,13 @@ class Looks(NamedTuple):
 
 
 def look(site: Site, draft: Draft, *, is_calm: bool = False) -> Looks:
-    """Args: is_calm: the row is that of the list of all jobs, not of those that need attention
+    """Args: is_calm: the row is that of the list of its kind, not of those that need attention
 
     Raises: ApiError; OSError when the console does not answer"""
     object_ = site.get(path_of(draft))
     description = _description(site, draft)
-    rows = _get(site, f"/{'jobs' if is_calm else ''}?namespace={draft.namespace}")
+    section = section_of(object_["kind"]) if is_calm else ""
+    rows = _get(site, f"/{section}?namespace={draft.namespace}")
     page = _get(site, _page_path(object_))
     overview, to_do = _row(rows, object_["metadata"]["uid"])
     advice, page_to_do = _advice(page)
