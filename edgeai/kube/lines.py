@@ -16,6 +16,7 @@ from edgeai.kube.sender import ApiRequest
 
 MAX_LINE_BYTES: Final = MAX_OBJECT_BYTES + 1024  # an object and the event that wraps it
 MAX_LOG_LINE_BYTES: Final = 64 * 1024
+SKIPPED_BYTES_PER_S: Final = 1024 * 1024  # of a log
 
 
 class LineSplitter:
@@ -81,5 +82,9 @@ async def log_lines(
                 data = await response.content.readany()
         except TimeoutError as error:
             raise request.failed(errors.Silent, f"nothing came for {silence_s:g} s") from error
+        skipped = len(data)
         for line in splitter.feed(data or b"\n"):
+            skipped -= len(line)
             yield line
+        # A reader holds back lines, and would read without pause what gives none.
+        await asyncio.sleep(max(0, skipped) / SKIPPED_BYTES_PER_S)
