@@ -4,7 +4,7 @@ Total: a report may contain anything.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -47,20 +47,23 @@ def status_fields(trainers: Entries, counts: Mapping[str, int]) -> dict[str, Any
     }
 
 
-def history(last: Any, round_: int | None, metrics: Iterable[Mapping[str, str]]) -> list[Object]:
+def history(last: Any, round_: int | None, metrics: Sequence[Mapping[str, str]]) -> list[Object]:
     """The field history of .status: the metrics after each round.
 
     Args: last: the field as it is; what is no history counts as none
     """
     series = {str(entry.get("key")): _points(entry) for entry in mappings(last)[:CURVES]}
+    present = {metric["key"] for metric in metrics}
     # A job that was made to begin again forgets the rounds that it runs once more.
     for metric in metrics if round_ else ():
         points = series.get(metric["key"], {})
         earlier = {number: value for number, value in points.items() if number < (round_ or 0)}
         series[metric["key"]] = {**earlier, (round_ or 0): metric["value"]}
+    # Whoever writes other names into the status takes no room from the job's own metrics.
+    keys = sorted(sorted(series, key=lambda key: (key not in present, key))[:CURVES])
     return [
         {"key": key, "rounds": list(points), "values": list(points.values())}
-        for key, points in ((key, _thinned(series[key])) for key in sorted(series)[:CURVES])
+        for key, points in ((key, _thinned(series[key])) for key in keys)
         if points
     ]
 
@@ -75,10 +78,13 @@ def _points(entry: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _thinned(points: dict[int, str]) -> dict[int, str]:
-    """Every second point when there are too many, and the newest one."""
-    if len(points) <= MAX_POINTS:
-        return points
-    return dict(list(points.items())[::-2][::-1])
+    """The first point of each step, so many that they fit, and the newest one."""
+    numbers, step = list(points), 1
+    while len(numbers) > MAX_POINTS:
+        step *= 2
+        firsts = {number // step: number for number in reversed(numbers)}
+        numbers = sorted({*firsts.values(), numbers[-1]})
+    return {number: points[number] for number in numbers}
 
 
 def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """FederatedLearningJob: the end of a job, and the trainers' reports in its status."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -238,16 +239,19 @@ def test_a_round_that_is_run_again_replaces_the_later_ones() -> None:
     assert history(world) == {"loss": {1: "1", 2: "4"}}
 
 
-def test_the_history_of_a_long_job_has_a_bound() -> None:
+@pytest.mark.parametrize("step", [1, 2, 7])
+def test_the_history_of_a_long_job_has_a_bound(step: int) -> None:
+    """A job may report only some of its rounds."""
     last: list[dict[str, Any]] = []
-    for round_ in range(1, 1001):
+    for round_ in range(1, 1000 * step + 1, step):
         metrics = [{"key": f"m{number}", "value": str(round_)} for number in range(20)]
         last = progress.history(last, round_, metrics)
     assert len(last) == CURVES
     for entry in last:
         assert len(entry["rounds"]) == len(entry["values"]) <= progress.MAX_POINTS
-        assert entry["rounds"][-1] == 1000
-        assert entry["rounds"] == sorted(entry["rounds"])
+        assert (entry["rounds"][0], entry["rounds"][-1]) == (1, 999 * step + 1)
+        gaps = [after - before for before, after in pairwise(entry["rounds"])]
+        assert 0 < min(gaps) <= max(gaps) <= 32 * step
     assert len(msgspec.json.encode(last)) < 10_000
 
 
@@ -257,6 +261,14 @@ def test_the_history_of_a_long_job_has_a_bound() -> None:
 def test_a_history_that_somebody_else_wrote_is_no_history(last: Any) -> None:
     metrics = [{"key": "loss", "value": "1"}]
     assert progress.history(last, 3, metrics) == [{"key": "loss", "rounds": [3], "values": ["1"]}]
+
+
+def test_names_that_somebody_else_wrote_leave_room_for_the_metrics_of_the_job() -> None:
+    last = [{"key": f"a{number}", "rounds": [1], "values": ["1"]} for number in range(9)]
+    for round_ in (2, 3):
+        last = progress.history(last, round_, [{"key": "loss", "value": "1"}])
+    assert len(last) == CURVES
+    assert last[-1] == {"key": "loss", "rounds": [2, 3], "values": ["1", "1"]}
 
 
 def test_the_status_of_the_model_has_round_and_metrics() -> None:
