@@ -1,8 +1,8 @@
 """The curves of jobs since this GlobalManager knows them, in memory.
 
 A curve has a bounded number of points: when it is full, every second one goes, and the next ones
-come half as often. The number of curves is bounded, too: the namespace with most jobs loses its
-oldest one.
+come half as often. The number of curves is bounded, too: a new one takes the place of one of the
+namespace that has most, or of an ended job of its own namespace. Else the job has no curve.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object
-from edgeai.faults.summary import CURVES, numbers_of
+from edgeai.faults.summary import CURVES, numbers_of, phase_of
 from globalmanager.rest.console.board import SLICE_S, JobCache
 
 SAMPLE_S: Final = 5.0
@@ -25,10 +25,10 @@ POINTS: Final = 120
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """Points of a job's metrics. All series have the same times, Unix seconds, or rounds."""
+    """Points of a job's metrics. All series have the same times, in seconds, or rounds."""
 
     now: float
-    """By the clock of this process, because the browser's may differ."""
+    """By the clock of the times, because the browser's may differ."""
     note: str = ""
     times: list[float] = []
     series: dict[str, list[float | None]] = {}
@@ -40,17 +40,24 @@ class _Trace:
         self.namespace = namespace
         self.times = array("d")
         self.series: dict[str, array[float]] = {}
+        self.has_ended = False
         self._step_s = SAMPLE_S
 
-    def add(self, now: float, numbers: dict[str, float]) -> None:
-        if self.times and now < self.times[-1] + self._step_s:
+    def add(self, now: float, numbers: dict[str, float], *, has_ended: bool) -> None:
+        """Args: has_ended: the job has; the first of these points is the last of the curve"""
+        is_early = not has_ended and bool(self.times) and now < self.times[-1] + self._step_s
+        if is_early or (self.has_ended and has_ended):
             return
+        self.has_ended = has_ended
         if len(self.times) >= POINTS:
             self._step_s *= 2
             self.times = self.times[::2]
             self.series = {key: values[::2] for key, values in self.series.items()}
-        for key in sorted(numbers):
-            if len(self.series) < CURVES and key not in self.series:
+        for key in sorted(numbers.keys() - self.series.keys()):
+            gone = self.series.keys() - numbers.keys()
+            if len(self.series) >= CURVES and gone:
+                del self.series[min(gone)]
+            if len(self.series) < CURVES:
                 self.series[key] = array("d", [math.nan] * len(self.times))
         self.times.append(now)
         for key, values in self.series.items():
@@ -67,6 +74,7 @@ class Recent:
         self._types = types
         self._clock = clock
         self._traces: dict[str, _Trace] = {}  # uid of a job -> its trace
+        self._full: set[str] = set()  # namespaces without room for a new trace in this sample
 
     async def run(self) -> None:
         """Take samples until this task is cancelled."""
@@ -76,8 +84,9 @@ class Recent:
 
     async def sample(self) -> None:
         """Note the metrics of all jobs, and let other tasks run meanwhile."""
-        now, began_s = self._clock.utcnow().timestamp(), time.perf_counter()
+        now, began_s = self._clock.elapsed(), time.perf_counter()
         uids: set[str] = set()
+        self._full.clear()
         for type_ in self._types:
             for job in self._cache.list(type_):
                 uids.add(self._note(job, now))
@@ -88,7 +97,7 @@ class Recent:
 
     def curve(self, job: Object) -> Curve:
         """The metrics of the job so far."""
-        now = self._clock.utcnow().timestamp()
+        now = self._clock.elapsed()
         trace = self._traces.get(_uid(job))
         if trace is None:
             return Curve(now=now)
@@ -100,23 +109,33 @@ class Recent:
 
     def _note(self, job: Object, now: float) -> str:
         uid, numbers = _uid(job), numbers_of(job.get("status"))
-        if not numbers:
-            return uid
-        trace = self._traces.get(uid)
-        if trace is None:
-            if len(self._traces) >= JOBS:
-                self._forget_one()
-            trace = self._traces[uid] = _Trace(str(job["metadata"].get("namespace", "")))
-        trace.add(now, numbers)
+        has_ended = phase_of(job.get("status")) in ("Succeeded", "Failed")
+        namespace = str(job["metadata"].get("namespace", ""))
+        if numbers and not has_ended and uid not in self._traces and self._has_room(namespace):
+            self._traces[uid] = _Trace(namespace)
+        if numbers and uid in self._traces:
+            self._traces[uid].add(now, numbers, has_ended=has_ended)
         return uid
 
-    def _forget_one(self) -> None:
-        """The oldest trace of the namespace that has most."""
+    def _has_room(self, namespace: str) -> bool:
+        """Whether a job of the namespace may have a new trace; another one makes room for it."""
+        if len(self._traces) < JOBS or namespace in self._full:
+            return namespace not in self._full
         counts = Counter(trace.namespace for trace in self._traces.values())
-        [(most, _)] = counts.most_common(1)
-        del self._traces[
-            next(uid for uid, trace in self._traces.items() if trace.namespace == most)
-        ]
+        [(most, count)] = counts.most_common(1)
+        # With a difference of one, two namespaces would take the place from each other for ever.
+        is_small = counts[namespace] + 1 < count
+        has_ended = {
+            uid: trace.has_ended
+            for uid, trace in self._traces.items()
+            if trace.namespace == (most if is_small else namespace)
+            and (is_small or trace.has_ended)
+        }
+        if not has_ended:
+            self._full.add(namespace)
+            return False
+        del self._traces[max(has_ended, key=has_ended.__getitem__)]  # the oldest one of the ended
+        return True
 
 
 def _uid(job: Any) -> str:

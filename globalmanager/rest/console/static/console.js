@@ -78,7 +78,7 @@
     if (isOther || section !== place) { forget(); place = section; }
     if (drawnUid === "") remember(section.dataset.past);
     drawnUid = job.dataset.uid;
-    const told = values(), round = Number(document.getElementById("metrics").dataset.round);
+    const told = values(), { round: text, ended } = document.getElementById("metrics").dataset, round = Number(text);
     const x = round || Date.now() / 1000;
     for (const key of [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, MAX_CURVES)) {
       let curve = curves.get(key) || begin(key);
@@ -88,7 +88,8 @@
         curve = begin(key);
       }
       const isNumber = !isStale && Math.abs(told[key]) < LARGEST; // while stale, nobody knows them
-      if (x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
+      const isOver = ended !== undefined && (told[key] == null || told[key] === curve.y.at(-1)); // the last point is there
+      if (!isOver && x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
       curve.box.dataset.newest = number(curve.y.at(-1));
       if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, round > 0);
       else if (curve.plot) curve.plot.setData([curve.x, curve.y]);
