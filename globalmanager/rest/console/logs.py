@@ -7,6 +7,7 @@ slowly, so a stream takes a bounded part of the memory and of the event loop.
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -29,6 +30,7 @@ from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
 from globalmanager.rest.streams import limit_writes
 
+_STYLES: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 END: Final = event("end", "-")
 MAX_CONTAINERS: Final = 50  # of one pod
 
@@ -155,10 +157,9 @@ class Logs:
             try:
                 async with aclosing(lines):
                     async for line in lines:
-                        text = line[: 4 * self._limits.line_chars].decode(errors="replace")
-                        await queue.put(event("line", printable(text)[: self._limits.line_chars]))
+                        await queue.put(event("line", _shown(line, self._limits.line_chars)))
             except RequestError as error:
-                note = _told(error)
+                note = _note(error)
             await queue.put(event("note", note) + END)
 
         task = asyncio.create_task(fill(), name="log of a page")
@@ -188,7 +189,16 @@ class Logs:
             await asyncio.sleep(self._limits.pause_s)
 
 
-def _told(error: RequestError) -> str:
+def _shown(line: bytes, chars: int) -> str:
+    """What a terminal shows of a line at last, without its colours."""
+    at, _, text = line.partition(b" ")
+    shown = at + b" " + _STYLES.sub(b"", text).rpartition(b"\r")[2]
+    return printable(shown[: 4 * chars].decode(errors="replace"))[:chars]
+
+
+def _note(error: RequestError) -> str:
+    if error.status == HTTPStatus.UNAUTHORIZED:  # the message is about a kubeconfig
+        return "Your token is no longer valid: log in again."
     if error.status == HTTPStatus.FORBIDDEN:
         return "You may not read this log: ask for the right get pods/log in this namespace."
     return f"The log cannot be read: {error.message}"

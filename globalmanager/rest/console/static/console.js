@@ -79,7 +79,7 @@
     if (drawnUid === "") remember(section.dataset.past);
     drawnUid = job.dataset.uid;
     const told = values(), { round: text, ended } = document.getElementById("metrics").dataset, round = Number(text);
-    const x = round || Date.now() / 1000;
+    const byRound = round > 0 || Boolean(past.is_by_round), x = round || Date.now() / 1000;
     for (const key of [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, MAX_CURVES)) {
       let curve = curves.get(key) || begin(key);
       if (x < (curve.x.at(-1) ?? x) - (round ? 0 : 60)) { // the clock was set back, or the job begins again
@@ -89,9 +89,9 @@
       }
       const isNumber = !isStale && Math.abs(told[key]) < LARGEST; // while stale, nobody knows them
       const isOver = ended !== undefined && (told[key] == null || told[key] === curve.y.at(-1)); // the last point is there
-      if (!isOver && x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
+      if (!isOver && byRound === round > 0 && x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
       curve.box.dataset.newest = number(curve.y.at(-1));
-      if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, round > 0);
+      if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, byRound);
       else if (curve.plot) curve.plot.setData([curve.x, curve.y]);
       curve.box.hidden = !curve.plot;
       curve.box.dataset.points = curve.x.length;
@@ -104,7 +104,7 @@
       if (answer.ok && !answer.redirected) {
         const told = await answer.json();
         const shift = told.is_by_round ? 0 : Date.now() / 1000 - told.now;
-        past = { times: told.times.map((each) => each + shift), series: told.series };
+        past = { ...told, times: told.times.map((each) => each + shift) };
         note = told.note;
       }
     } catch { /* the note says so */ }
@@ -134,10 +134,11 @@
       const time = Object.assign(document.createElement("time"), { dateTime: at, textContent: at.slice(11, 19), title: at });
       append(time, at ? "  " + text : text);
     });
+    lines.addEventListener("page", () => location.reload()); // the session is over: to the login
     lines.addEventListener("note", ({ data }) => note(data));
     lines.addEventListener("end", () => lines.close());
     lines.onerror = () => {
-      if (lines.readyState === EventSource.CLOSED) note("The log is not to be had now: load this page again.");
+      if (lines.readyState === EventSource.CLOSED) note("The log is not to be had now, perhaps because too many logs are open: close some, wait a minute, and load this page again.");
     };
   };
 

@@ -145,6 +145,29 @@ async def test_who_may_not_read_a_log_is_told_so_and_sees_none(
     assert len(log_api.asked) == 1
 
 
+async def test_who_has_a_token_that_the_cluster_no_longer_accepts_is_told_to_log_in(
+    browser: Browser, log_api: LogApi
+) -> None:
+    log_api.status = 401
+    await browser.log_in("ann's")
+    text = await events_of(browser, f"{LOG}?pod=digits-0", "event: end")
+    assert "Your token is no longer valid: log in again." in text
+    assert "kubeconfig" not in text
+
+
+async def test_a_line_is_shown_as_a_terminal_shows_it_at_last(
+    browser: Browser, log_api: LogApi
+) -> None:
+    await browser.log_in("ann's")
+    bar = "\r".join(f"{number:3}% {'#' * number}" for number in range(101))
+    put(log_api, bar, f"{bar}\x1b[K\r", "\x1b[1;31mred\x1b[0m [31m]", "")
+    log_api.lines.put_nowait(b"")
+    text = await events_of(browser, f"{LOG}?pod=digits-0", "event: end")
+    assert text.count(f"data: 2026-01-02T03:04:05Z 100% {'#' * 100}\n") == 2
+    assert "Z red [31m]\n" in text
+    assert " 99%" not in text
+
+
 @pytest.mark.parametrize("name", ["", "other", "../secrets/x", "digits-0/log?x="])
 async def test_only_pods_of_the_job_have_a_log_there(
     browser: Browser, log_api: LogApi, name: str
