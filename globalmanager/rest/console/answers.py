@@ -27,6 +27,12 @@ def scope(sight: Sight, *, done: str = "") -> str:
     return f"?{text}" if text else ""
 
 
+def done_action(request: web.Request) -> str:
+    """The action that led to the page; "" where a page of another site leads there."""
+    is_own = request.headers.get("Referer", "").split("/")[2:3] == [request.host]
+    return request.query.get(DONE, "") if is_own else ""
+
+
 def is_stream(request: web.Request) -> bool:
     return request.method == "GET" and "text/event-stream" in request.headers.get("Accept", "")
 

@@ -16,7 +16,7 @@ from edgeai.faults.remedies import is_good
 from edgeai.faults.summary import CURVES, conditions_of
 from edgeai.faults.tones import Tone, tone_of
 from globalmanager.rest.console.board import path_of
-from globalmanager.rest.console.recent import Curve
+from globalmanager.rest.console.recent import POINTS, Curve
 
 MAX_WORD_CHARS: Final = 253  # a name of Kubernetes
 MAX_MESSAGE_CHARS: Final = 300
@@ -104,9 +104,12 @@ def curve_by_round(job: Object) -> Curve | None:
     for entry in history:
         rounds, values = entry.get("rounds"), entry.get("values")
         if isinstance(rounds, list) and isinstance(values, list):
-            pairs = zip(rounds, map(_number, values), strict=False)
-            points = {number: value for number, value in pairs if type(number) is int}
-            series[word(entry.get("key"))] = points
+            pairs = list(zip(rounds, values, strict=False))[-POINTS:]
+            series[word(entry.get("key"))] = {
+                number: _number(value)
+                for number, value in pairs
+                if type(number) is int and abs(number) <= 2**53
+            }
     times = sorted({number for points in series.values() for number in points})
     if not times:
         return None
@@ -119,7 +122,7 @@ def curve_by_round(job: Object) -> Curve | None:
 def _number(text: Any) -> float | None:
     try:
         value = float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
 
@@ -168,7 +171,7 @@ def timeline_of(
     ]
     if all(moment["what"] != "Created" for moment in moments):
         moments.append(_moment(job["metadata"].get("creationTimestamp"), "Created"))
-    dated = [moment for moment in moments if moment["at"]]
+    dated = list({moment["key"]: moment for moment in moments if moment["at"]}.values())
     dated.sort(key=itemgetter("at"), reverse=True)
     return dated[:MAX_MOMENTS]
 

@@ -31,6 +31,7 @@ from globalmanager.rest.console.actions import (
 from globalmanager.rest.console.answers import (
     DONE,
     LOGIN,
+    done_action,
     is_part,
     is_stream,
     job_path,
@@ -156,7 +157,7 @@ class Console:
             "sight": None,
             "form_key": "",
             "live": "",
-            "message": MESSAGES.get(request.query.get(DONE, ""), ""),
+            "message": MESSAGES.get(done_action(request), ""),
         }
         text = theme().page(template, **{**context, "version": self._version, **values})
         return web.Response(text=text, status=status, content_type="text/html")

@@ -25,6 +25,7 @@ from globalmanager.rest.console.board import (
     job_row,
 )
 from globalmanager.rest.console.details import (
+    curve_by_round,
     node_facts,
     pod_row,
     restarts_of,
@@ -246,6 +247,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
             "round": _round(status.get("round")),
             "rounds": _round(status.get("rounds")),
             "metrics": [(word(key), word(value)) for key, value in metrics_of(status)[:MAX_ROWS]],
+            "has_rounds": curve_by_round(object_) is not None,
             "numbers": {word(key): value for key, value in numbers_of(status).items()},
             "yaml": _yaml(object_),
         },

@@ -89,7 +89,8 @@ class Visits:
         self, request: web.Request, caller: Caller, sight: Sight
     ) -> tuple[str, ...]:
         everywhere = await self._types(request, caller, "") if sight.namespace else sight.types
-        return self.board.namespaces(everywhere)
+        names = self.board.namespaces(everywhere)
+        return tuple(sorted({*names, sight.namespace} - {""})) if names else ()
 
     async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
         """Whether the caller's token may do this. Without a session there is no token."""

@@ -81,10 +81,12 @@ async def test_a_change_is_a_request_with_the_callers_own_token(
     form = await form_of(browser)
     answer = await browser.post(f"{DIGITS}/{action}", **form, **fields)
     assert (answer.status, answer.headers["Location"]) == (303, f"{DIGITS}?done={action}")
-    assert (
-        f'<p class="notice good" role="status">{MESSAGES[action]}'
-        in (await browser.get(answer.headers["Location"])).text
-    )
+    texts = [
+        (await browser.get(answer.headers["Location"], Referer=f"{site}/jobs")).text
+        for site in (browser.world.url, "https://evil.example")
+    ]
+    notice = f'<p class="notice good" role="status">{MESSAGES[action]}'
+    assert [notice in text for text in texts] == [True, False]
     whole = {**patch, "metadata": {"uid": "u1"}}
     assert changes(scripted) == [("PATCH", API_PATH, "Bearer owner's", whole)]
 

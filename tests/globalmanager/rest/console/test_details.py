@@ -7,6 +7,7 @@ import pytest
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef, ResourceType
 from globalmanager.rest.console import details
+from globalmanager.rest.console.recent import POINTS
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import JI, TYPES, RestSide
 from tests.globalmanager.rest.console.conftest import Browser
@@ -176,6 +177,21 @@ def test_a_finished_federation_has_a_curve_over_its_rounds() -> None:
     assert (curve.is_by_round, curve.times) == (True, [1.0, 2.0, 4.0])
     assert curve.series == {"accuracy": [0.5, 0.75, None], "loss": [None, 1.0, None]}
     assert details.curve_by_round({"status": {"history": [{"rounds": [True]}]}}) is None
+
+
+def test_a_curve_over_rounds_has_a_bound_whoever_wrote_the_history() -> None:
+    numbers = [10**400, *range(1000)]
+    history = [{"key": "loss", "rounds": numbers, "values": [*numbers[1:], 10**400]}]
+    curve = details.curve_by_round({"status": {"history": history}})
+    assert curve is not None
+    assert curve.times == [float(number) for number in range(1000 - POINTS, 1000)]
+    assert curve.series["loss"] == [*(float(number) for number in range(1001 - POINTS, 1000)), None]
+
+
+def test_a_moment_of_the_timeline_has_a_key_of_its_own() -> None:
+    condition = {"type": "Running", "reason": "Running", "lastTransitionTime": "2026-01-01"}
+    job = {"metadata": {"name": "digits"}, "status": {"conditions": [condition] * 2}}
+    assert [moment["what"] for moment in details.timeline_of(job, [], [])] == ["Running "]
 
 
 async def test_the_page_shows_pods_restarts_and_scalers(

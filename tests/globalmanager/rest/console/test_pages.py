@@ -344,6 +344,13 @@ async def test_namespaces_are_offered_to_who_may_list_jobs_in_all_of_them(
         assert ('<select id="namespace"' in text, 'value="b"' in text) == (False, True)
 
 
+async def test_a_namespace_without_jobs_is_offered_where_it_is_chosen(browser: Browser) -> None:
+    await browser.log_in("ann's")
+    text = (await browser.get("/nodes?namespace=zzz")).text
+    assert "<option selected>zzz</option>" in text
+    assert 'class="namespace" action="/nodes"' in text
+
+
 @pytest.mark.parametrize("path", ["/no/such", f"{JOB}x", "/nodes/no-such", "/jobs?namespace=A"])
 async def test_an_error_is_a_page_with_the_navigation(browser: Browser, path: str) -> None:
     await browser.log_in("ann's")

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -95,6 +96,10 @@ ANYTHING = st.recursive(
     ),
     max_leaves=25,
 )
+NUMBERS = LEAVES | st.just(10**400)
+HISTORIES = st.fixed_dictionaries(
+    {"key": LEAVES, "rounds": st.lists(NUMBERS), "values": st.lists(NUMBERS)}
+)
 MAPS = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=8)
 
 
@@ -109,7 +114,11 @@ def rendered(board: Board, view: views.View, path: dict[str, str]) -> str:
     return theme().block(page.template, "live", **page.values, sight=SIGHT, scope="")
 
 
-@given(status=MAPS | ANYTHING, metadata=MAPS, spec=ANYTHING)
+@given(
+    status=MAPS | ANYTHING | st.fixed_dictionaries({"history": st.lists(HISTORIES)}),
+    metadata=MAPS,
+    spec=ANYTHING,
+)
 def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: Any) -> None:
     """The Kubernetes API promises the identity of an object, and nothing else."""
     usual = object_of("digits")
@@ -120,6 +129,7 @@ def test_no_object_breaks_a_page(status: Any, metadata: dict[str, Any], spec: An
         text = rendered(board, view, path)
         assert view in (views.nodes, views.node) or "digits" in text or view is views.overview
     assert "default/other" in rendered(board, JOBS, {})
+    assert msgspec.json.encode(details.curve_by_round(object_))
 
 
 @given(status=MAPS | ANYTHING, spec=ANYTHING, labels=MAPS | ANYTHING)
@@ -260,6 +270,15 @@ def test_what_is_no_number_is_no_point_of_a_curve(value: str) -> None:
     assert views.job(board, SIGHT, views.PageAddress(JOB, {})).values["numbers"] == {
         "accuracy": 0.5
     }
+
+
+def test_the_curves_of_a_federation_are_there_while_it_has_no_metrics() -> None:
+    history = [{"key": "loss", "rounds": [1], "values": ["1"]}]
+    texts = [
+        rendered(board_with({**object_of("digits"), "status": status}), views.job, JOB)
+        for status in ({"history": history}, {})
+    ]
+    assert ['id="curves"' in text for text in texts] == [True, False]
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
