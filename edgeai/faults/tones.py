@@ -24,6 +24,11 @@ class Tone(enum.StrEnum):
         return _WORDS[self]
 
     @property
+    def urgency(self) -> int:
+        """0 is looked at first."""
+        return tuple(Tone).index(self)
+
+    @property
     def style(self) -> str:
         """The colour in a terminal. The console has its own shade of it for light and dark."""
         return _STYLES[self]

@@ -61,7 +61,7 @@ def _why(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> 
             return f"{reason}, exit code {code}" if type(code) is int else reason
     if status.get("phase") in ("Running", "Succeeded"):
         return ""
-    cause = next((each for each in conditions_of(status) if each.get("status") == "False"), {})
+    cause = next((one for one in conditions_of(status) if one.get("status") == "False"), {})
     return word(status.get("reason") or cause.get("reason") or "")
 
 
@@ -77,11 +77,14 @@ def node_facts(node: Object) -> list[tuple[str, str]]:
         if name in rooms and (name in _RESOURCES or "/" in name)
     ]
     facts += [
-        (word(each.get("type") or ""), f"{word(each.get('status'))}, {word(each.get('reason'))}")
-        for each in conditions_of(status)[:MAX_ENTRIES]
-        if (each.get("type") == "Ready") != (each.get("status") == "True")
+        (
+            word(condition.get("type") or ""),
+            f"{word(condition.get('status'))}, {word(condition.get('reason'))}",
+        )
+        for condition in conditions_of(status)[:MAX_ENTRIES]
+        if (condition.get("type") == "Ready") != (condition.get("status") == "True")
     ]
-    return [(what, value) for what, value in facts if value]
+    return [(label, value) for label, value in facts if value]
 
 
 def _room(usable: Any, whole: Any) -> str:
@@ -136,8 +139,8 @@ def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
         "the launcher": _count(status.get("restartCount")),
         "lost workers, replaced": _count(status.get("replacedWorkers")),
     }
-    each = {word(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
-    return [(label, count) for label, count in {**whole, **each}.items() if count]
+    by_name = {word(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
+    return [(label, count) for label, count in {**whole, **by_name}.items() if count]
 
 
 def size_of(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,11 +180,11 @@ def timeline_of(
 
 
 def _moment(
-    at: Any, what: str, tone: Tone = Tone.DONE, *, note: str = "", path: str = ""
+    at: Any, text: str, tone: Tone = Tone.DONE, *, note: str = "", path: str = ""
 ) -> dict[str, Any]:
     # An open page knows a moment again by its key, so that a selection in it stays.
-    key = f"{zlib.crc32(f'{at} {what}'.encode(errors='replace')):08x}"
-    moment = {"at": word(at or ""), "what": what, "tone": tone, "note": note, "path": path}
+    key = f"{zlib.crc32(f'{at} {text}'.encode(errors='replace')):08x}"
+    moment = {"at": word(at or ""), "what": text, "tone": tone, "note": note, "path": path}
     return {**moment, "key": key}
 
 
@@ -189,10 +192,10 @@ def _condition_moment(condition: Mapping[str, Any]) -> dict[str, Any]:
     type_, truth = word(condition.get("type") or ""), word(condition.get("status") or "")
     reason, message = word(condition.get("reason") or ""), str(condition.get("message") or "")
     good = Tone.GOOD if truth == "True" else Tone.DONE
-    what = type_ if truth == "True" else f"{type_} {truth}"
+    text = type_ if truth == "True" else f"{type_} {truth}"
     return _moment(
         condition.get("lastTransitionTime"),
-        what if reason.endswith(type_) else f"{what}: {reason}",
+        text if reason.endswith(type_) else f"{text}: {reason}",
         good if is_good(condition) else Tone.WAITING,
         note=message[:MAX_NOTE_CHARS],
     )
@@ -200,15 +203,15 @@ def _condition_moment(condition: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scale_moments(ref: ObjectRef, scaler: Object) -> list[dict[str, Any]]:
     row, name = scale_row(ref, scaler), f"{ref.type.kind} {ref.name}"
-    ended = _moment(
+    end = _moment(
         row["ended"],
         f"{name}: {row['phase']}",
         tone_of(row["phase"], ()),
         note=row["message"],
         path=row["path"],
     )
-    began = _moment(row["began"], f"{name} {row['change']}".strip(), Tone.WAITING, path=row["path"])
-    return [began, ended]
+    start = _moment(row["began"], f"{name} {row['change']}".strip(), Tone.WAITING, path=row["path"])
+    return [start, end]
 
 
 def _pod_moments(pod: Object) -> Iterable[dict[str, Any]]:
@@ -222,8 +225,8 @@ def _pod_moments(pod: Object) -> Iterable[dict[str, Any]]:
             if end := mapping(state.get("terminated")):
                 code = end.get("exitCode")
                 reason = word(end.get("reason") or "ended")
-                what = f"{part}: {reason}, exit code {word(code)}"
-                yield _moment(end.get("finishedAt"), what, Tone.BAD if code else Tone.DONE)
+                text = f"{part}: {reason}, exit code {word(code)}"
+                yield _moment(end.get("finishedAt"), text, Tone.BAD if code else Tone.DONE)
 
 
 def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:

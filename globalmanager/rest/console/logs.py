@@ -192,8 +192,8 @@ class Logs:
 def _shown(line: bytes, chars: int) -> str:
     """What a terminal shows of a line at last, without its colours."""
     at, _, text = line.partition(b" ")
-    shown = at + b" " + _STYLES.sub(b"", text).rpartition(b"\r")[2]
-    return printable(shown[: 4 * chars].decode(errors="replace"))[:chars]
+    visible = at + b" " + _STYLES.sub(b"", text).rpartition(b"\r")[2]
+    return printable(visible[: 4 * chars].decode(errors="replace"))[:chars]
 
 
 def _note(error: RequestError) -> str:

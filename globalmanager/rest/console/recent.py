@@ -54,9 +54,9 @@ class _Trace:
             self.times = self.times[::2]
             self.series = {key: values[::2] for key, values in self.series.items()}
         for key in sorted(numbers.keys() - self.series.keys()):
-            gone = self.series.keys() - numbers.keys()
-            if len(self.series) >= CURVES and gone:
-                del self.series[min(gone)]
+            absent = self.series.keys() - numbers.keys()
+            if len(self.series) >= CURVES and absent:
+                del self.series[min(absent)]
             if len(self.series) < CURVES:
                 self.series[key] = array("d", [math.nan] * len(self.times))
         self.times.append(now)

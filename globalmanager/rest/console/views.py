@@ -73,10 +73,10 @@ def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
     """What is wrong, then what runs. Each number stands in one place."""
     rows, nodes = board.jobs(sight), board.nodes(sight)
     wanting = [row for row in rows if row.tone in (Tone.BAD, Tone.WAITING)]
-    wanting.sort(key=_urgency)
+    wanting.sort(key=attrgetter("tone.urgency"))
     jobs = [row for row in rows if row.section == "jobs"]
     at_work = [row for row in jobs if row.tone == Tone.GOOD]
-    lost = [row for row in nodes if row.tone == Tone.BAD]
+    lost_nodes = [row for row in nodes if row.tone == Tone.BAD]
     return Page(
         "overview.html",
         "Overview",
@@ -89,8 +89,8 @@ def overview(board: Board, sight: Sight, _address: PageAddress) -> Page:
             "wanting_more": max(0, len(wanting) - ATTENTION),
             "at_work": heapq.nlargest(AT_WORK, at_work, key=attrgetter("created")),
             "at_work_more": max(0, len(at_work) - AT_WORK),
-            "lost": lost[:ATTENTION],
-            "lost_more": max(0, len(lost) - ATTENTION),
+            "lost": lost_nodes[:ATTENTION],
+            "lost_more": max(0, len(lost_nodes) - ATTENTION),
             "connected_count": sum(row.connected for row in nodes),
             "edges_count": sum(row.tone != Tone.DONE for row in nodes),
         },
@@ -101,18 +101,18 @@ def listing(section: str, board: Board, sight: Sight, address: PageAddress) -> P
     """The rows of one section, as the filters and the order in the address say."""
     rows = [row for row in board.jobs(sight) if row.section == section]
     filters = {name: address.query.get(name, "") for name in ("kind", "phase", "q", "state")}
-    found = [row for row in rows if _fits(row, filters)]
+    matches = [row for row in rows if _fits(row, filters)]
     return Page(
         "jobs.html",
         section.capitalize(),
         {
             "section": section,
-            "rows": found,
+            "rows": matches,
             "kinds": sorted({_kind(row) for row in rows}),
             "phases": sorted({row.phase for row in rows}),
             "tones": tuple(Tone),
             "filters": filters,
-            **_ordered(found, JOB_ORDERS, address),
+            **_ordered(matches, JOB_ORDERS, address),
         },
     )
 
@@ -130,31 +130,24 @@ def _fits(row: JobRow, filters: Mapping[str, str]) -> bool:
     )
 
 
-_ORDER: Final = {tone: place for place, tone in enumerate(Tone)}
-
-
-def _urgency(row: JobRow | NodeRow) -> int:
-    return _ORDER[row.tone]
-
-
 JOB_ORDERS: Final[Mapping[str, Callable[[JobRow], Any]]] = {
     "Name": attrgetter("namespace", "name", "type.kind"),
     "Kind": attrgetter("type.kind", "namespace", "name"),
-    "Phase": lambda row: (_urgency(row), row.phase, row.namespace, row.name),
+    "Phase": attrgetter("tone.urgency", "phase", "namespace", "name"),
     "Age": attrgetter("created", "namespace", "name"),
 }
 """Heading of a column -> key by which its heading sorts."""
 NODE_ORDERS: Final[Mapping[str, Callable[[NodeRow], Any]]] = {
     "Site": attrgetter("site", "name"),
     "Node": attrgetter("name"),
-    "Contact": lambda row: (_urgency(row), row.name),
+    "Contact": attrgetter("tone.urgency", "name"),
 }
 
 
 def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
     rows = board.nodes(sight)
     state, text = address.query.get("state", ""), address.query.get("q", "")
-    found = [
+    matches = [
         row
         for row in rows
         if state in ("", "connected" if row.connected else "away") and text.lower() in row.name
@@ -164,10 +157,10 @@ def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
         "Nodes",
         {
             "section": "nodes",
-            "rows": found,
+            "rows": matches,
             "sites": _sites(rows),
             "filters": {"state": state, "q": text},
-            **_ordered(found, NODE_ORDERS, address),
+            **_ordered(matches, NODE_ORDERS, address),
         },
     )
 
@@ -240,7 +233,9 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
             "workers_more": max(0, len(workers) - MAX_ROWS),
             "pods": rows,
             "pods_more": max(0, len(pods) - MAX_ROWS),
-            "restarts": [each for each in restarts_of(status) if each[0] not in names][:MAX_ROWS],
+            "restarts": [entry for entry in restarts_of(status) if entry[0] not in names][
+                :MAX_ROWS
+            ],
             "size": size_of(status),
             "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
             "links": board.links(sight, ref),
@@ -266,15 +261,15 @@ def _waits(faults: Sequence[Fault], pods: Collection[str]) -> list[dict[str, Any
 
     Args: pods: names of the pods whose logs the page offers
     """
-    shown = faults[:MAX_WAITS]
+    first = faults[:MAX_WAITS]
     lines = [
         {
             "text": shortened(fault.text, MAX_MESSAGE_CHARS),
-            "remedy": "" if fault.remedy in [each.remedy for each in rest[:1]] else fault.remedy,
+            "remedy": "" if fault.remedy in [other.remedy for other in rest[:1]] else fault.remedy,
             "pod": fault.worker if fault.worker in pods else "",
             "is_previous": fault.is_previous,
         }
-        for fault, rest in ((fault, shown[n + 1 :]) for n, fault in enumerate(shown))
+        for fault, rest in ((fault, first[n + 1 :]) for n, fault in enumerate(first))
     ]
     more = len(faults) - len(lines)
     last = {"text": f"and {more} more", "remedy": "", "pod": "", "is_previous": False}
@@ -319,10 +314,10 @@ def _yaml(object_: Object) -> str:
     """
     import yaml  # here, because yaml takes 1 MiB, and only a page of one object needs it
 
-    content, left = _cut(object_view(object_), MAX_YAML_CHARS)
+    content, budget = _cut(object_view(object_), MAX_YAML_CHARS)
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast
     text = yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
-    return text if left > 0 else f"{text}# (cut)\n"
+    return text if budget > 0 else f"{text}# (cut)\n"
 
 
 def _cut(value: Any, budget: int) -> tuple[Any, int]:
@@ -334,17 +329,17 @@ def _cut(value: Any, budget: int) -> tuple[Any, int]:
     budget -= _EACH
     if isinstance(value, dict):
         content: dict[str, Any] = {}
-        for key, each in value.items():
+        for key, item in value.items():
             if budget <= 0:
                 break
-            content[key[:budget]], budget = _cut(each, budget - len(key))
+            content[key[:budget]], budget = _cut(item, budget - len(key))
         return content, budget
     if isinstance(value, list):
         items = []
-        for each in value:
+        for part in value:
             if budget <= 0:
                 break
-            item, budget = _cut(each, budget)
+            item, budget = _cut(part, budget)
             items.append(item)
         return items, budget
     return value, budget
@@ -356,9 +351,9 @@ def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
     for row in rows:
         sites.setdefault(row.site, []).append(row)
     selection = list(sites.items())[:MAX_SITES]
-    each = MAX_CELLS // max(1, len(selection))
+    cells = MAX_CELLS // max(1, len(selection))
     return [
-        {"name": name, "count": len(all_), "rows": all_[:each], "more": max(0, len(all_) - each)}
+        {"name": name, "count": len(all_), "rows": all_[:cells], "more": max(0, len(all_) - cells)}
         for name, all_ in selection
     ]
 
@@ -375,8 +370,8 @@ def _ordered(
     number = min(max(1, address.number("page", 1)), last)
 
     def link(page: int, sort: str = sort) -> str:
-        kept = {name: address.query.get(name, "") for name in _IN_LINKS}
-        query = {**kept, "sort": sort, "page": "" if page == 1 else str(page)}
+        parameters = {name: address.query.get(name, "") for name in _IN_LINKS}
+        query = {**parameters, "sort": sort, "page": "" if page == 1 else str(page)}
         return "?" + urlencode({key: value for key, value in query.items() if value})
 
     return {

@@ -60,7 +60,8 @@ def history(last: Any, round_: int | None, metrics: Sequence[Mapping[str, str]])
         earlier = {number: value for number, value in points.items() if number < (round_ or 0)}
         series[metric["key"]] = {**earlier, (round_ or 0): metric["value"]}
     # Whoever writes other names into the status takes no room from the job's own metrics.
-    keys = sorted(sorted(series, key=lambda key: (key not in present, key))[:CURVES])
+    others = series.keys() - present
+    keys = sorted([*sorted(series.keys() & present), *sorted(others)][:CURVES])
     return [
         {"key": key, "rounds": list(points), "values": list(points.values())}
         for key, points in ((key, _thinned(series[key])) for key in keys)
