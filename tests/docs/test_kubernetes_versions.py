@@ -4,11 +4,15 @@ import re
 
 import pytest
 
-from tests.cluster.binaries import minors
+from tests.cluster.binaries import minors, release
 from tests.cluster.matrix import PAGE, WHOLE
 
 ROW = re.compile(r"^\| (\d[\d.]+) \| (.+) \|$", re.MULTILINE)
 ROWS = dict(ROW.findall(PAGE.read_text(encoding="utf-8")))
+
+
+def test_each_supported_version_has_a_row() -> None:
+    assert list(ROWS) == [release(minor) for minor in minors()]
 
 
 @pytest.mark.parametrize("version", ROWS)
