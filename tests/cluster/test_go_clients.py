@@ -64,7 +64,7 @@ OWN: Final = {
         spec.aggregationWorker.nodeName spec.aggregationWorker.workerSpec
         spec.trainingWorkers.name spec.trainingWorkers.nodeName spec.trainingWorkers.workerSpec
         status.observedGeneration status.conditions.observedGeneration status.resultTime
-        status.edgeNodes status.finished status.round status.rounds status.metrics
+        status.edgeNodes status.finished status.round status.rounds status.metrics status.history
         status.samples status.workers""",
     "sedna.io/v1alpha1/Model": "status.observedGeneration status.conditions status.trainedBy",
     "sedna.io/v1alpha1/Dataset": "status.observedGeneration status.conditions status.workers",
