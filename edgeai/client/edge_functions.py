@@ -131,17 +131,7 @@ def federate(
         Part.of(partial(function, **(args or {})), positional=2),
         _optional(load, positional=1),
     )
-    has_data = bool(datasets) and not isinstance(datasets, str)
-    is_number = isinstance(rounds, SupportsIndex) and index(rounds) > 0
-    algorithms = get_args(Aggregation)
-    remedy = f"use {', '.join(algorithms)}"
-    rows = [
-        ("datasets", not has_data, f"{datasets!r} has none", "use {node: path}, or a list"),
-        ("model", not model.startswith("/"), f"{model!r} is no path", "begin it with /"),
-        ("rounds", not is_number, f"{rounds!r} is no whole number above 0", "use 1 or more"),
-        ("aggregation", aggregation not in algorithms, f"{aggregation!r} is unknown", remedy),
-    ]
-    check("federate", rows)
+    _check_federation(datasets, model, rounds, aggregation)
     submission = Submission.open("federate", function, name, namespace, client)
     pods = _Pods(submission.local_python, image)
     trainer = pods.template("train", functions)
@@ -159,6 +149,23 @@ def federate(
     }
     parts = [(Model, submission.name, {"url": model}), *made]
     return Federation(submission.client, submission.create(FederatedLearningJob, spec, parts))
+
+
+def _check_federation(
+    datasets: object, model: str, rounds: SupportsIndex, aggregation: str
+) -> None:
+    """Raises: InvalidObject"""
+    has_data = bool(datasets) and not isinstance(datasets, str)
+    is_number = isinstance(rounds, SupportsIndex) and index(rounds) > 0
+    algorithms = get_args(Aggregation)
+    remedy = f"use {', '.join(algorithms)}"
+    rows = [
+        ("datasets", not has_data, f"{datasets!r} has none", "use {node: path}, or a list"),
+        ("model", not model.startswith("/"), f"{model!r} is no path", "begin it with /"),
+        ("rounds", not is_number, f"{rounds!r} is no whole number above 0", "use 1 or more"),
+        ("aggregation", aggregation not in algorithms, f"{aggregation!r} is unknown", remedy),
+    ]
+    check("federate", rows)
 
 
 class _Pods(NamedTuple):
