@@ -18,8 +18,8 @@ from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, R
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
-from globalmanager.cache.store import Store, controller_of
-from globalmanager.cache.texts import SharedTexts
+from globalmanager.cache.store import Store, by_controller, by_uid, controller_of
+from globalmanager.cache.shared import SharedValues
 from globalmanager.contract import STORAGE_ANNOTATIONS
 
 log = logs.get_logger(__name__)
@@ -111,7 +111,7 @@ class Informers:
         self._settings = settings
         self._subscriber = Subscriber()
         self._clock = clock
-        self._texts = SharedTexts()
+        self._shared = SharedValues()
         self._by_scope: dict[Scope, Informer] = {}
         self._children: dict[ResourceType, Followed] = {}
         self._tasks: TaskGroup | None = None
@@ -153,10 +153,12 @@ class Informers:
     def _open(self, scope: Scope) -> Informer:
         store = Store(
             scope.type,
+            # jobs have no controller, and nobody asks for a child by its uid
+            {"uid": by_uid} if scope.label_selector == ALL else {"controller": by_controller},
             # `Followed` says what the stores of others' children take
             label=MANAGED if scope.label_selector == MANAGED else ALL,
             part_of=self._part_of(scope),
-            texts=self._texts,
+            shared=self._shared,
             clock=self._clock,
         )
         store.subscribe(partial(self._subscriber.changed, scope))

@@ -181,6 +181,8 @@ def _reduce(spec: _Spec) -> None:
     for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers):
         for container in containers or ():
             container.env = _read_variables(container.env)
+    # Each pod has a projected volume for its token, and every Pod Security Standard permits them.
+    spec.volumes = [volume for volume in spec.volumes or () if "projected" not in volume] or None
     for volume in spec.volumes or ():
         for key in volume.keys() - {"name"}:
             is_named = key in ("configMap", "secret")

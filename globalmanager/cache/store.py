@@ -23,7 +23,7 @@ from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
-from globalmanager.cache.texts import SharedTexts
+from globalmanager.cache.shared import SharedValues
 
 log = logs.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class Store:
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
         part_of: gives the part of an object that the collection keeps; None: whole objects
-        texts: shared with other stores
+        shared: values that other stores share, too
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Store:
         *,
         label: str = "",
         part_of: Callable[[Object], Object] | None = None,
-        texts: SharedTexts | None = None,
+        shared: SharedValues | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.type = type_
-        self._texts = SharedTexts() if texts is None else texts
+        self._shared = SharedValues() if shared is None else shared
         self._clock = clock
         self._label = label
         self._part_of = part_of
@@ -262,7 +262,7 @@ class Store:
         if old is not None:
             self._unindex(ref, old)
             object_ = _with_shared_spec(object_, old)
-        self._texts.share(object_, old)
+        self._shared.share(object_, old)
         self._objects[ref] = object_
         for name, key in keys:
             self._index[name].setdefault(key, set()).add(ref)

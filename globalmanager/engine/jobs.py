@@ -37,7 +37,7 @@ class Owned(NamedTuple):
     """
 
     controllers: frozenset[str]
-    """Keys of index "controller" for the job, its children, and the ReplicaSets of its children."""
+    """Keys of index "controller" for the job, its Deployments, and the ReplicaSets of these."""
     children: Mapping[ObjectRef, Object]
     pods: tuple[Object, ...]
     """The pods, ordered by name."""
@@ -59,13 +59,18 @@ def find_owned(kind: Kind, job: Job, cached: CacheOf) -> Owned:
         for type_ in kind.owns
         for child in cached(type_).find("controller", owner)
     }
-    replica_sets = (
-        replica_set
+    # Other children control no pods, and a training job may have a thousand of them.
+    deployments = {
+        key(child): POD_CONTROLLERS[child_ref.type]
         for child_ref, child in children.items()
-        if (type_ := POD_CONTROLLERS.get(child_ref.type)) is not None
-        for replica_set in cached(type_).find("controller", key(child))
+        if child_ref.type in POD_CONTROLLERS
+    }
+    replica_sets = (
+        key(replica_set)
+        for deployment, type_ in deployments.items()
+        for replica_set in cached(type_).find("controller", deployment)
     )
-    controllers = frozenset({owner, *map(key, children.values()), *map(key, replica_sets)})
+    controllers = frozenset({owner, *deployments, *replica_sets})
     pods = (pod for each in controllers for pod in cached(PODS).find("controller", each))
     return Owned(controllers, children, tuple(sorted(pods, key=_name)))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from globalmanager.cache.texts import SharedTexts
+from globalmanager.cache.shared import SharedValues
 from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import SimulatedCluster
@@ -29,7 +29,7 @@ _ATOMS: Final = (str, bytes, int, float, types.NoneType)
 _SHARED: Final = (types.ModuleType, type, types.FunctionType)
 # A connection has some hundred references to cursors and statements; tests/globalmanager/cache
 # checks the bound of the texts.
-_BOUNDED: Final = (sqlite3.Connection, SharedTexts)
+_BOUNDED: Final = (sqlite3.Connection, SharedValues)
 
 
 class Life:
