@@ -7,7 +7,7 @@ nothing, retries nothing and logs nothing. No error contains a body, because a b
 import asyncio
 import copy
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -48,6 +48,11 @@ _PAGE_STEP: Final = 4
 """A page that was too large is asked for with this part of its objects. The API server has to write
 each page that is too large, so the steps are large, too."""
 _Items = list[Object | Unreadable]
+PartOf = Callable[[Object], Object]
+
+
+def whole(object_: Object) -> Object:
+    return object_
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -196,9 +201,13 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        part_of: PartOf = whole,
     ) -> Listing:
         """The whole collection, read page by page. The namespace "" means all namespaces.
 
+        Args:
+            part_of: gives the part of an object that the listing keeps. Without it, the rest of the
+                objects of all pages would be in memory at once
         Raises: Expired when the server forgot the list's version between two pages; list again
         """
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -220,7 +229,7 @@ class KubeClient:
                 if isinstance(object_, Unreadable):
                     listing.unreadable.append(object_)
                 else:
-                    listing.items.append(_typed(type_, object_))
+                    listing.items.append(part_of(_typed(type_, object_)))
             # All pages show the collection at the version of the first page.
             version = listing.resource_version or page.resource_version
             listing = msgspec.structs.replace(listing, resource_version=version)

@@ -192,6 +192,7 @@ class Informer:
             namespace=self._namespace,
             label_selector=self.label_selector,
             metadata_only=self._metadata_only,
+            part_of=self.store.part_of,
         )
         version = int(listing.resource_version) if listing.resource_version.isdecimal() else 0
         self.store.replace(

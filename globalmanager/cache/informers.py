@@ -6,7 +6,7 @@ labels of further children, which another controller made (`Kind.follows`). Info
 resources and the objects that jobs refer to without a label.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,11 +15,11 @@ from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME
 from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, ResourceType
-from edgeai.kube.client import KubeClient
+from edgeai.kube.client import KubeClient, PartOf, whole
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
-from globalmanager.cache.store import Store, by_controller, by_uid, controller_of
 from globalmanager.cache.shared import SharedValues
+from globalmanager.cache.store import Store, by_controller, by_uid, controller_of
 from globalmanager.contract import STORAGE_ANNOTATIONS
 
 log = logs.get_logger(__name__)
@@ -79,8 +79,8 @@ def _storage_annotations(secret: Object) -> Object:
     return part
 
 
-def _metadata_part(scope: Scope) -> Callable[[Object], Object] | None:
-    """What the store keeps of objects whose metadata suffice; None for other objects."""
+def _metadata_part(scope: Scope) -> PartOf | None:
+    """Gives what the store keeps of objects whose metadata suffice; None for other objects."""
     if scope == (SECRETS, ALL):
         return _storage_annotations
     # A cluster has many ReplicaSets, and plans read only their owner references. Of Namespaces the
@@ -178,12 +178,9 @@ class Informers:
             self._launch(self._tasks, scope, informer)
         return informer
 
-    def _part_of(self, scope: Scope) -> Callable[[Object], Object] | None:
-        """What the store keeps of each object; None for the whole object."""
-        part = _metadata_part(scope)
-        if part is None and scope.label_selector != ALL:
-            return self._child
-        return part
+    def _part_of(self, scope: Scope) -> PartOf:
+        """Gives what the store keeps of each object."""
+        return _metadata_part(scope) or (whole if scope.label_selector == ALL else self._child)
 
     def _child(self, object_: Object) -> Object:
         """The object, or its stub when no job can own it: anybody can set a label."""

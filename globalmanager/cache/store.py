@@ -23,6 +23,7 @@ from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from edgeai.kube.client import PartOf, whole
 from globalmanager.cache.shared import SharedValues
 
 log = logs.get_logger(__name__)
@@ -91,7 +92,7 @@ class Store:
 
     Args:
         label: "key=value"; the collection has only objects with this label. "" means all objects
-        part_of: gives the part of an object that the collection keeps; None: whole objects
+        part_of: gives the part of an object that the collection keeps
         shared: values that other stores share, too
     """
 
@@ -101,7 +102,7 @@ class Store:
         indexers: Mapping[str, Indexer] = INDEXERS,
         *,
         label: str = "",
-        part_of: Callable[[Object], Object] | None = None,
+        part_of: PartOf = whole,
         shared: SharedValues | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -253,9 +254,14 @@ class Store:
         if old is None or is_newer(object_, old):
             self._put(ref, object_)
 
+    def part_of(self, object_: Object) -> Object:
+        """What the store keeps of an object."""
+        part = self._part_of(object_)
+        self._shared.share(part)
+        return part
+
     def _put(self, ref: ObjectRef, object_: Object) -> None:
-        if self._part_of is not None:
-            object_ = self._part_of(object_)
+        object_ = self._part_of(object_)
         # before any change, because the call raises for an object with a wrong form
         keys = self._keys(object_)
         old = self._objects.get(ref)

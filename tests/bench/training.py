@@ -231,9 +231,9 @@ def node(number: int) -> Object:
     return manifest("v1 Node", f"node-{number}", status=status)
 
 
-def job(name: str, namespace: str) -> Object:
+def job(name: str, namespace: str, replicas: int = REPLICAS) -> Object:
     containers = [{"name": "tensorflow", "image": "registry.test/train:1", "command": ["train"]}]
-    worker = {"replicas": REPLICAS, "template": {"spec": {"containers": containers}}}
+    worker = {"replicas": replicas, "template": {"spec": {"containers": containers}}}
     return manifest(
         "kubeflow.org/v1 TFJob", name, namespace, spec={"tfReplicaSpecs": {"Worker": worker}}
     )

@@ -57,6 +57,16 @@ async def test_a_list_is_read_page_by_page(
     assert {request.query["labelSelector"] for request in scripted.seen} == {"x=y"}
 
 
+async def test_a_listing_keeps_a_part_of_each_object(
+    scripted: ScriptedApi, scripted_client: KubeClient
+) -> None:
+    scripted.lists = [scripted.listing(make("a"), version=5)]
+    listing = await scripted_client.list(
+        DEPLOYMENTS, part_of=lambda object_: {"metadata": {"name": object_["metadata"]["name"]}}
+    )
+    assert listing.items == [{"metadata": {"name": "a"}}]
+
+
 async def test_listed_objects_have_their_type(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:

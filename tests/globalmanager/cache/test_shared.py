@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from globalmanager.cache.store import Store
 from globalmanager.cache.shared import SharedValues
+from globalmanager.cache.store import Store
 from tests.globalmanager.objects import GADGETS, make
 
 VALUES = st.recursive(

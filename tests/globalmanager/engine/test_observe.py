@@ -17,6 +17,7 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
+from globalmanager.cache.store import uid_of
 from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.jobs import Jobs, Owned, find_owned
 from globalmanager.engine.observe import Observer
@@ -70,6 +71,18 @@ def test_what_a_job_owns_is_told_to_others_too(cache: Cache) -> None:
     assert found is not None
     assert [pod["metadata"]["name"] for pod in found.pods] == ["mine"]
     assert ref_of(DEPLOYMENTS, owned(DEPLOYMENTS, "edge", "uid-job")) in found.children
+
+
+def test_children_that_control_no_pods_are_not_asked_for_pods(cache: Cache) -> None:
+    """A training job may have a thousand Services, and each key takes memory and a lookup."""
+    cache.put(SERVICES, owned(SERVICES, "of-a-worker", "uid-job"))
+    service, deployment, replica_set = (
+        f"ns/{uid_of(cache.children(type_).list()[0])}"
+        for type_ in (SERVICES, DEPLOYMENTS, REPLICASETS)
+    )
+    keys = cache.owned().controllers
+    assert {"ns/uid-job", deployment, replica_set} <= keys
+    assert service not in keys
 
 
 @pytest.fixture
