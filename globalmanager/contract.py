@@ -159,6 +159,8 @@ class Observed(Job, frozen=True, kw_only=True):
     references: Mapping[ObjectRef, Object]
     """The existing objects among those that `Kind.references` and `Kind.indirect_references` name.
     Of a Secret, only the name and the annotations of `STORAGE_ANNOTATIONS`."""
+    nodes: Mapping[NodeName, Object] = {}
+    """The existing nodes with the labels of `Kind.node_selector`."""
     contacts: Mapping[NodeName, Contact]
     """The contacts of all nodes that had a session since this GlobalManager started."""
     settings: WorkerSettings
@@ -477,6 +479,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
     """The objects that the plan reads. An object in this set may not exist. Total."""
+    node_selector: Callable[[Job], Mapping[str, str]] | None = None
+    """Labels of the nodes that the plan and the assignments read, for a job that runs a worker on
+    each of them; empty: the job reads no nodes by label. Total. None: no job of the kind does."""
     foreign: frozenset[ResourceType] = frozenset()
     """Types of other systems among `references`, whose objects a plan adopts and whose .status it
     writes."""
@@ -488,8 +493,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     plan: Callable[[Observed, datetime], Plan]
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
-    """Node -> what the node must hold. Depends only on the spec, the settings and the nodes of
-    pods and of their controllers. Total."""
+    """Node -> what the node must hold. Depends only on the spec, the settings, the nodes of pods
+    and of their controllers, and the nodes of `node_selector`. Total."""
     fold: Callable[[Mapping[str, Any]], Fold] = NoFold
     """.status -> what puts reports into it."""
     sums: frozenset[str] = frozenset()

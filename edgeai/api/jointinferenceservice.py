@@ -8,9 +8,10 @@ ResolvedRefs   True: the Models, their Secrets, the Nodes and the framework imag
                ModelNotFound, ModelInvalid, SecretNotFound, SecretInvalid, NodeNotFound,
                FrameworkImageNotConfigured. The plan then creates nothing until the condition is
                True. Unknown while the spec is not accepted.
-Running        True: both Deployments are available. False: Waiting, Starting, or the reason that a
-               pod's status gives (CrashLoopBackOff, Unschedulable, …). Unknown: NodeNotReady, while
-               the node of the edge worker is silent. Never final.
+Running        True: both Deployments are available; of a fleet, the cloud worker and one edge
+               worker. False: Waiting, Starting, NoNodes (no node has the labels of the fleet), or
+               the reason that a pod's status gives (CrashLoopBackOff, Unschedulable, …). Unknown:
+               NodeNotReady, while the node of the edge worker is silent. Never final.
 CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
                CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
                Absent until a worker tells how its hard examples were answered; Sedna's library
@@ -95,6 +96,11 @@ class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
     """Runs the small model."""
 
     model: ModelName
+    per_node: bool = False
+    """Whether each node with the labels of nodeSelector runs one worker."""
+    node_selector: Annotated[dict[str, str], msgspec.Meta(max_length=16)] = {}
+    """With perNode: the labels of the nodes. A node that gets these labels gets a worker, and a
+    node that loses one of them loses its worker."""
     hard_example_mining: Mining | None = None
     """The algorithm that decides which samples are hard. No sample is hard when the field is
     missing."""
@@ -126,12 +132,41 @@ class Phase(enum.StrEnum):
     INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
 
 
+class FleetNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A node whose worker does not serve, or of which nobody knows."""
+
+    node: str
+    """Its name."""
+    state: str
+    """failed, silent or starting."""
+
+
+class FleetStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How the workers of a fleet are. Each node counts in one state."""
+
+    nodes: Int32
+    """Number of nodes with the labels of nodeSelector."""
+    ready: Int32
+    """Number of nodes whose worker serves."""
+    failed: Int32
+    """Number of nodes whose worker has a fault."""
+    silent: Int32
+    """Number of nodes with a worker from which Kubernetes has not heard for a while. The worker may
+    go on."""
+    starting: Int32
+    """Number of nodes whose worker starts."""
+    worst: list[FleetNode] = []
+    """Ten nodes that do not serve, the failed ones first."""
+
+
 class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     phase: str = ""
     conditions: Conditions = []
     start_time: Time | None = None
     """The time when the GlobalManager first accepted the spec."""
+    fleet: FleetStatus | None = None
+    """The workers of a fleet. Absent without perNode."""
     edge_nodes: str = ""
     """Names of the edge workers' nodes, joined by commas, for display."""
     active: Int32 = 0

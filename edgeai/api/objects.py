@@ -16,8 +16,12 @@ NOT_MANAGED: Final = f"{LABEL_MANAGED_BY}!={MANAGER}"
 SPEC_HASH: Final = "edgeai.io/spec-hash"
 
 
+def labels_of(object_: Object) -> Mapping[str, str]:
+    return object_["metadata"].get("labels") or {}
+
+
 def label_of(object_: Object, label: str) -> str:
-    return str((object_["metadata"].get("labels") or {}).get(label, ""))
+    return str(labels_of(object_).get(label, ""))
 
 
 def has_role(object_: Object, role: str) -> bool:

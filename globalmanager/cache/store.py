@@ -15,7 +15,7 @@ The store can forget the uid when the watch delivers the deletion, or after a li
 requested later.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -124,6 +124,10 @@ class Store:
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    def __iter__(self) -> Iterator[Object]:
+        """All objects, in no order that means anything."""
+        return iter(self._objects.values())
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` after each change, before the changing method returns. The store logs an

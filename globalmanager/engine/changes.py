@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME, label_of
-from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, PODS, Object, ObjectRef, ref_of
+from edgeai.api.resources import (
+    NAMESPACES,
+    NODES,
+    POD_CONTROLLERS,
+    PODS,
+    Object,
+    ObjectRef,
+    ref_of,
+)
 from edgeai.api.status import mapping
 from edgeai.ids import TaskKey
 from globalmanager.cache.informers import ALL, Scope
@@ -91,12 +99,14 @@ class ChangeHandler:
     def _fan_out_to_referrers(
         self, scope: Scope, old: Object | None, new: Object | None, *, is_news_for_nodes: bool
     ) -> None:
-        """Queue the jobs that name the changed object."""
+        """Queue the jobs that name the changed object, or read it as a node by its labels."""
         object_ = new or old
         if scope.label_selector != ALL or object_ is None:
             return
         ref = ref_of(scope.type, object_)
         referrers = self._observer.referrers(ref)
+        if scope.type == NODES:
+            referrers = tuple(dict.fromkeys((*referrers, *self._observer.selecting(old, new))))
         self._fan_out.changed(ref, referrers)
         if is_news_for_nodes:
             self._assigner.reference_changed(ref, referrers)

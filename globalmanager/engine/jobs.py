@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from common import logs
+from edgeai.api.objects import labels_of
 from edgeai.api.pod_state import node_of
 from edgeai.api.resources import (
     NODES,
@@ -155,6 +156,14 @@ class Jobs:
 
     def nodes(self) -> tuple[Object, ...]:
         return self.caches.all_of(NODES).list()
+
+    def nodes_with(self, labels: Mapping[str, str]) -> dict[NodeName, Object]:
+        """The nodes that have these labels."""
+        return {
+            NodeName(node["metadata"]["name"]): node
+            for node in self.caches.all_of(NODES)
+            if labels.items() <= labels_of(node).items()
+        }
 
     # ---- scalers --------------------------------------------------------------------------------
 

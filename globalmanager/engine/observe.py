@@ -3,9 +3,12 @@
 The observer sends no request to the Kubernetes API, so observing a job takes microseconds.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from common import logs
+from edgeai.api.objects import labels_of
 from edgeai.api.resources import Object, ObjectRef
 from globalmanager.cache.store import by_controller
 from globalmanager.contract import Job, Observed, WorkerSettings
@@ -19,8 +22,8 @@ log = logs.get_logger(__name__)
 class Observer:
     """Builds snapshots of jobs, and knows which jobs a changed object belongs to.
 
-    The observer remembers three things about each job: the decoded spec, the objects that the job
-    refers to, and the keys of the job's controllers.
+    The observer remembers of each job: the decoded spec, the objects that the job refers to, the
+    labels of the nodes that the job reads, and the keys of the job's controllers.
 
     Args:
         contacts: knows which nodes have a session
@@ -35,6 +38,7 @@ class Observer:
         self._decoded: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
         self._references: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # job -> references
         self._controllers: JobRelation[ObjectRef, str] = JobRelation()  # job -> `Owned.controllers`
+        self._selectors: dict[ObjectRef, Mapping[str, str]] = {}  # job -> `Kind.node_selector`
 
     def observe(self, ref: ObjectRef) -> Observed | None:
         """A snapshot of a job resource; None when the resource is gone.
@@ -52,6 +56,10 @@ class Observer:
         caches = self.jobs.caches
         indirect = kind.indirect_references(references) - named
         self._references.set(ref, named | indirect)
+        selector = kind.node_selector(job) if kind.node_selector else {}
+        self._selectors.pop(ref, None)
+        if selector:
+            self._selectors[ref] = selector
         objects = self.jobs.owned_by(job)
         self._controllers.set(ref, objects.controllers)
         return Observed(
@@ -62,6 +70,7 @@ class Observer:
             children=objects.children,
             pods=objects.pods,
             references=references | self.jobs.existing(indirect),
+            nodes=self.jobs.nodes_with(selector) if selector else {},
             contacts=self._contacts.by_node(),
             settings=self.settings,
             absent=frozenset(type_ for type_ in kind.owns if caches.lacks_children(type_)),
@@ -79,6 +88,20 @@ class Observer:
     def referrers(self, ref: ObjectRef) -> tuple[ObjectRef, ...]:
         """The jobs that refer to the object `ref`, in an order that stays."""
         return self._references.jobs(ref)
+
+    def selecting(self, old: Object | None, new: Object | None) -> tuple[ObjectRef, ...]:
+        """The jobs that read a node by its labels, before or after a change of these labels; none
+        for another change. Args: old, new: the node; None where it does not exist
+        """
+        states = [labels_of(node) for node in (old, new) if node is not None]
+        # The kubelets of a large cluster write the status of their nodes all the time.
+        if len(states) == 2 and states[0] == states[1]:
+            return ()
+        return tuple(
+            ref
+            for ref, selector in self._selectors.items()
+            if any(selector.items() <= labels.items() for labels in states)
+        )
 
     def controllers(self, object_: Object) -> set[ObjectRef]:
         """The jobs of which `object_` is a child or a pod."""
@@ -99,6 +122,7 @@ class Observer:
         self._decoded.pop(ref, None)
         self._references.drop(ref)
         self._controllers.drop(ref)
+        self._selectors.pop(ref, None)
 
 
 def _is_spec_same(old: Object, new: Object) -> bool:

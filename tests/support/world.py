@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from common.wire import ReportBody, WorkerStatus
-from edgeai.api.objects import LABEL_ROLE
+from edgeai.api.objects import LABEL_ROLE, labels_of
 from edgeai.api.resources import (
     DEPLOYMENTS,
     NODES,
@@ -35,6 +35,7 @@ from globalmanager.contract import (
     Create,
     Delete,
     Fold,
+    Job,
     Kind,
     Observed,
     PatchStatus,
@@ -214,10 +215,20 @@ class World:
         self._others[ref] = {**known, "status": {**known["status"], "conditions": [*others, *new]}}
         return self
 
-    def nodes(self, *names: str) -> Self:
+    def nodes(self, *names: str, labels: Mapping[str, str] | None = None) -> Self:
+        """Nodes with exactly these labels."""
         for name in names:
-            self._others[ObjectRef(NODES, "", name)] = {"metadata": {"name": name}}
+            metadata = {"name": name, "labels": dict(labels or {})}
+            self._others[ObjectRef(NODES, "", name)] = {"metadata": metadata}
         return self
+
+    def _selected(self, job: Job) -> dict[NodeName, Object]:
+        selector = self.kind.node_selector(job) if self.kind.node_selector else {}
+        return {
+            NodeName(ref.name): node
+            for ref, node in self._others.items()
+            if ref.type == NODES and selector and selector.items() <= labels_of(node).items()
+        }
 
     def other(self, kind: str, name: str) -> Object:
         """What the job refers to."""
@@ -326,6 +337,7 @@ class World:
             children=copied(self.children),
             pods=tuple(copied(self.pods)),
             references={ref: other for ref, other in self._others.items() if ref in wanted},
+            nodes=self._selected(job),
             contacts=dict(self.contacts),
             settings=self.settings,
             absent=self.absent,

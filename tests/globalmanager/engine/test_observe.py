@@ -10,6 +10,7 @@ import pytest
 
 from edgeai.api.resources import (
     DEPLOYMENTS,
+    NODES,
     PODS,
     REPLICASETS,
     SERVICES,
@@ -25,6 +26,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import GADGET, GadgetSpec, read
+from tests.globalmanager.kinds.edge.samples import joint_inference_spec
 from tests.globalmanager.objects import GADGETS, make
 
 JOBS = KIND.definition.resources[0]
@@ -259,3 +261,24 @@ def test_of_a_job_that_is_gone_nothing_is_kept() -> None:
     counted.jobs.replace([job], "9", absences=0, rewound=True)
     assert counted.observer.observe(ref_of(GADGETS, job)) is not None
     assert counted.reads == 2
+
+
+def test_a_job_reads_the_nodes_with_its_labels_and_hears_of_their_changes(cache: Cache) -> None:
+    cache.kinds = {JOBS: KIND}
+    edge = {"nodeName": "", "perNode": True, "nodeSelector": {"camera": "yes"}}
+    cache.put(JOBS, {**JOB, "spec": joint_inference_spec(edge=edge)})
+    member = make("edge0", type_=NODES, metadata={"labels": {"camera": "yes", "hall": "1"}})
+    stranger = make("edge1", type_=NODES, metadata={"labels": {"camera": "no"}})
+    for node in (member, stranger):
+        cache.put(NODES, node)
+    observer = Observer(Jobs(cache), Contacts(), WorkerSettings())
+    ref = ref_of(JOBS, JOB)
+    observed = observer.observe(ref)
+    assert observed is not None
+    assert observed.invalid is None
+    assert set(observed.nodes) == {"edge0"}
+    assert observer.selecting(None, member) == observer.selecting(member, None) == (ref,)
+    assert observer.selecting(stranger, member) == observer.selecting(member, stranger) == (ref,)
+    # the kubelet writes the status of its node all the time
+    assert observer.selecting(member, {**member, "status": {}}) == ()
+    assert observer.selecting(None, stranger) == ()

@@ -9,7 +9,12 @@ from globalmanager.kinds.edge.jointinferenceservice import totals
 from globalmanager.kinds.edge.jointinferenceservice.assignments import assignments
 from globalmanager.kinds.edge.jointinferenceservice.fold import ServiceFold
 from globalmanager.kinds.edge.jointinferenceservice.plan import plan
-from globalmanager.kinds.edge.jointinferenceservice.spec import read, references
+from globalmanager.kinds.edge.jointinferenceservice.spec import (
+    VALIDATIONS,
+    node_selector,
+    read,
+    references,
+)
 from globalmanager.kinds.edge.jointinferenceservice.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
 
@@ -24,7 +29,9 @@ KIND = Kind(
         Column("Seen", "string", '.status.metrics[?(@.key=="seen")].value', priority=1),
         Column("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', priority=1),
     ),
+    validations=VALIDATIONS,
     read=read,
+    node_selector=node_selector,
     owns=OWNS,
     references=references,
     indirect_references=secrets,

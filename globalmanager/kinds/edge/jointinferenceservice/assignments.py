@@ -30,7 +30,10 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
         return {}
     # A wrong edit keeps the grants: the workers of the last valid spec still report.
     excerpt = _excerpt(observed.spec) if observed.spec else {}
-    return {node: _assignment(observed, excerpt, node) for node in nodes(observed)}
+    # One Deployment makes all pods, so all edge workers have one secret.
+    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
+    grant = WorkerGrant(secret_hash=secret_hash(secret))
+    return {node: _assignment(observed, excerpt, grant, node) for node in nodes(observed)}
 
 
 def nodes(observed: Observed) -> list[NodeName]:
@@ -49,9 +52,10 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
 
 
 def _named_nodes(observed: Observed) -> Iterator[str]:
-    """The nodes that the spec, the edge Deployment or the edge pods name for workers."""
+    """The nodes that the spec selects or names, or the edge Deployment, or the edge pods."""
     spec: JointInferenceServiceSpec | None = observed.spec
     yield fixed_node(spec.edge_worker) if spec else ""
+    yield from observed.nodes
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
             # The Deployment still says where the workers are while the spec cannot be read.
@@ -67,7 +71,9 @@ def _template_node(deployment: Object) -> str:
     return str(mapping(template.get("spec")).get("nodeName", ""))
 
 
-def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assignment:
+def _assignment(
+    observed: Observed, excerpt: dict[str, Any], grant: WorkerGrant, node: str
+) -> Assignment:
     """The assignment of one node.
 
     The body depends only on the generation and the node, because the version is the generation. The
@@ -79,10 +85,8 @@ def _assignment(observed: Observed, excerpt: dict[str, Any], node: str) -> Assig
     name = observed.ref.name
     spec: JointInferenceServiceSpec | None = observed.spec
     present = fixed_node(spec.edge_worker) if spec else ""
-    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
-    # One Deployment makes all pods, so all edge workers have one secret.
-    grants = dict.fromkeys(names, WorkerGrant(secret_hash=secret_hash(secret)))
+    grants = dict.fromkeys(names, grant)
     return Assignment.of(
         observed,
         spec=excerpt,

@@ -6,19 +6,21 @@ status of running workers is right also while the spec is wrong.
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from edgeai.api import pod_state
 from edgeai.api.jointinferenceservice import Phase
 from edgeai.api.objects import LABEL_ROLE, has_role, is_being_deleted, label_of
-from edgeai.api.resources import DEPLOYMENTS, Object, ObjectRef
+from edgeai.api.resources import DEPLOYMENTS, PODS, Object, ObjectRef
 from edgeai.api.status import STARTING, Finding, Truth, condition_of
 from edgeai.faults import pod_faults
 from edgeai.faults.faults import Fault, job_fault
 from edgeai.faults.pod_faults import Examination
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice import totals
+from globalmanager.kinds.edge.jointinferenceservice.fleet import is_ready
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, RUNNING
 from globalmanager.kinds.edge.jointinferenceservice.workers import deployment_name
 from globalmanager.kinds.shared import status
@@ -28,6 +30,8 @@ from globalmanager.kinds.shared.silent_nodes import (
     last_report,
     silent_since,
 )
+
+_MAX_EXAMINED: Final = 20  # pods of a fleet
 
 
 def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
@@ -73,7 +77,11 @@ def has_workers(observed: Observed) -> bool:
 def is_available(observed: Observed, role: str) -> bool:
     condition = condition_of(_deployment(observed, role), "Available")
     # Sedna judged by the last condition in the list, and called a start a failure.
-    return condition.get("status") == Truth.TRUE
+    if condition.get("status") == Truth.TRUE:
+        return True
+    # A fleet serves while one of its workers does: some node of a large fleet is always down.
+    children = observed.children.items()
+    return role == EDGE and any(ref.type == PODS and is_ready(child) for ref, child in children)
 
 
 def _deployment(observed: Observed, role: str) -> Object:
@@ -99,8 +107,14 @@ def examine(observed: Observed, now: datetime) -> Examination:
 def _audible(observed: Observed, role: str) -> list[Object]:
     """The pods of a role, without edge workers of which a silent node says nothing."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
+    if role == CLOUD:
+        return list(pods)
     # Only edge workers have a second witness, the LocalController.
-    return [pod for pod in pods if role == CLOUD or silent_since(pod) is None]
+    audible = (pod for pod in pods if silent_since(pod) is None)
+    if not any(ref.type == PODS for ref in observed.children):
+        return list(audible)
+    # A few pods tell what is wrong with a fleet, and thousands would take seconds.
+    return list(islice((pod for pod in audible if not is_ready(pod)), _MAX_EXAMINED))
 
 
 def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:

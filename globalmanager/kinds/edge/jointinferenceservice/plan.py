@@ -12,13 +12,14 @@ import msgspec
 from edgeai.api import deletions
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, Phase
 from edgeai.api.objects import is_being_deleted
-from edgeai.api.status import WAITING, Finding, Truth
+from edgeai.api.status import STARTING, WAITING, Finding, Truth
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references
+from globalmanager.kinds.edge.jointinferenceservice import fleet as fleets
 from globalmanager.kinds.edge.jointinferenceservice import health, reachability, workers
 from globalmanager.kinds.edge.jointinferenceservice import spec as types
 from globalmanager.kinds.edge.jointinferenceservice.assignments import nodes
-from globalmanager.kinds.edge.jointinferenceservice.spec import RUNNING
+from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, RUNNING
 from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers
@@ -41,10 +42,24 @@ def plan(observed: Observed, now: datetime) -> Plan:
     obstacles = types.obstacles(observed, spec)
     # While a reference is missing, the plan has no stages at all. An empty desired set would delete
     # the workers of a running service when somebody deletes its Model.
-    desired = () if obstacles else workers.desired(observed, spec)
-    stages = () if obstacles else children.reconcile(observed, desired, workers.OWNS)
     findings = (status.accepted(workers.hints(observed, spec)), references.resolved(obstacles))
-    return _conclude(observed, now, findings=findings, stages=stages)
+    if obstacles:
+        return _conclude(observed, now, findings=findings)
+    stages = children.reconcile(
+        fleets.without_pods(observed), workers.desired(observed, spec), workers.OWNS
+    )
+    pod_stages, timers = _pods(observed, spec, now)
+    # The Secret and the Service come before the workers that use them.
+    return _conclude(observed, now, findings=findings, stages=(*stages, *pod_stages), timers=timers)
+
+
+def _pods(
+    observed: Observed, spec: JointInferenceServiceSpec, now: datetime
+) -> tuple[Stages, Timers]:
+    fleet = fleets.fleet_of(observed)
+    if fleet is None:
+        return fleets.removal(observed), Timers()
+    return fleets.stages(observed, fleet, workers.fleet_template(observed, spec), now)
 
 
 def _conclude(
@@ -53,6 +68,7 @@ def _conclude(
     *,
     findings: tuple[Finding, Finding],
     stages: Stages = (),
+    timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
@@ -71,10 +87,10 @@ def _conclude(
         findings=[*findings, running, *cloud.findings, *failed],
         phase=phase,
         nodes=nodes(observed),
-        fields={**health.numbers(observed), **cloud.fields},
+        fields={**health.numbers(observed), **cloud.fields, **fleets.status_fields(observed)},
         examination=health.examine(observed, now),
         stages=stages,
-        timers=Timers().add(cloud.check_in_s),
+        timers=timers.add(cloud.check_in_s),
     )
 
 
@@ -85,7 +101,12 @@ def _running(
     # Where workers run, their state counts: the fault of an edit has a condition of its own.
     cause = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if cause is None or health.has_workers(observed):
-        return health.running(observed, now)
+        running, phase = health.running(observed, now)
+        fleet = fleets.fleet_of(observed)
+        is_waiting = running.reason == STARTING and health.is_available(observed, CLOUD)
+        if fleet is not None and not fleet.nodes and is_waiting:
+            return fleets.no_nodes(), phase
+        return running, phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
 

@@ -1,19 +1,42 @@
 """Reads and checks the spec of a JointInferenceService."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from edgeai.api.jointinferenceservice import CloudWorker, EdgeWorker, JointInferenceServiceSpec
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.specs import check_object_name, check_service_name, parse_spec
+from edgeai.api.schemas import Validation
+from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.jointinferenceservice import mining
-from globalmanager.kinds.edge.worker_form import check
+from globalmanager.kinds.edge.worker_form import check, fixed_node
 
 EDGE: Final = "edge"
 CLOUD: Final = "cloud"
 
 RUNNING: Final = "Running"
+
+_EDGE_WORKER: Final = "spec.edgeWorker"
+_PER_NODE: Final = "has(self.perNode) && self.perNode"
+VALIDATIONS: Final = (
+    Validation(
+        _EDGE_WORKER,
+        "!(has(self.nodeName) && self.nodeName != '' && has(self.nodeSelector))",
+        "nodeName names one node and nodeSelector many: remove one of them",
+    ),
+    Validation(
+        _EDGE_WORKER,
+        f"({_PER_NODE}) == (has(self.nodeSelector) && size(self.nodeSelector) > 0)",
+        "perNode and nodeSelector need each other: set both or none",
+    ),
+    Validation(
+        _EDGE_WORKER,
+        f"!({_PER_NODE} && has(self.hpa))",
+        "hpa cannot set the number of workers beside perNode: remove one of them",
+    ),
+)
+"""What the API server refuses. `read` refuses it, too."""
 
 
 def read(object_: Object) -> JointInferenceServiceSpec:
@@ -25,12 +48,35 @@ def read(object_: Object) -> JointInferenceServiceSpec:
         path = worker_path(role)
         check_object_name(worker.model.name, f"{path}.model.name", "Model")
         check(worker, path)
+    _check_fleet(spec.edge_worker, worker_path(EDGE))
     mining.check(
         worker_path(EDGE),
         hard_example_mining=spec.edge_worker.hard_example_mining,
         hard_example_algorithm=spec.edge_worker.hard_example_algorithm,
     )
     return spec
+
+
+def _check_fleet(worker: EdgeWorker, path: str) -> None:
+    if worker.per_node and not worker.node_selector:
+        remedy = "give the labels of the nodes"
+        raise InvalidSpec(f"{path}.nodeSelector", "is missing beside perNode", remedy)
+    if worker.node_selector and not worker.per_node:
+        remedy = "set perNode, or use template.spec.nodeSelector for a worker on one of the nodes"
+        raise InvalidSpec(f"{path}.nodeSelector", "has no effect without perNode", remedy)
+    if worker.per_node and fixed_node(worker):
+        field = "nodeName" if worker.node_name else "template.spec.nodeName"
+        problem = "names one node beside perNode and nodeSelector, which name many"
+        raise InvalidSpec(f"{path}.{field}", problem, "remove one of them")
+    if worker.per_node and worker.hpa:
+        problem = "cannot set the number of workers beside perNode"
+        raise InvalidSpec(f"{path}.hpa", problem, "remove it")
+
+
+def node_selector(job: Job) -> Mapping[str, str]:
+    """The labels of the nodes of a fleet; empty for a service that is none."""
+    spec: JointInferenceServiceSpec | None = job.spec
+    return spec.edge_worker.node_selector if spec and spec.edge_worker.per_node else {}
 
 
 def workers(spec: JointInferenceServiceSpec) -> tuple[tuple[str, EdgeWorker | CloudWorker], ...]:

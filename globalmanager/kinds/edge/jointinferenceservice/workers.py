@@ -16,7 +16,7 @@ from edgeai.api.jointinferenceservice import (
     JointInferenceServiceSpec,
     Mining,
 )
-from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, SECRETS, SERVICES
+from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, PODS, SECRETS, SERVICES, Object
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.edge import references as refs
@@ -35,6 +35,8 @@ OWNS: Final = {
     SECRETS: UpdateRule.REPLACE,
     SERVICES: UpdateRule.REPLACE,
     DEPLOYMENTS: UpdateRule.REPLACE,
+    # of a fleet, see `fleet`
+    PODS: UpdateRule.RECREATE,
     AUTOSCALERS: UpdateRule.REPLACE,
 }
 _SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", pods.WORKER_SECRET)
@@ -95,7 +97,8 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
     )
     service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
-    edge = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec))
+    is_fleet = spec.edge_worker.per_node
+    edge = [] if is_fleet else [_edge_deployment(observed, spec)]
     autoscalers = (
         children.autoscaler(
             observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
@@ -105,13 +108,38 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
         # first.
         if worker.hpa and AUTOSCALERS not in observed.absent
     )
-    return (secret, service, cloud, edge, *autoscalers)
+    return (secret, service, cloud, *edge, *autoscalers)
+
+
+def fleet_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
+    """The pod template of the edge workers of a fleet, without a node."""
+    env = _edge_env(observed, spec)
+    template = _template(observed, EDGE, spec.edge_worker, env)
+    tolerations = pods.with_edge_tolerations(template["spec"].get("tolerations") or [])
+    return {**template, "spec": {**template["spec"], "tolerations": tolerations}}
+
+
+def _edge_deployment(observed: Observed, spec: JointInferenceServiceSpec) -> Create:
+    deployment = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec))
+    # Only at the edge a node boots without the cloud.
+    return children.without_token(deployment)
 
 
 def _deployment(
     observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
 ) -> Create:
-    name = observed.ref.name
+    return children.deployment(
+        observed,
+        name=deployment_name(observed.ref.name, role),
+        role=role,
+        template=_template(observed, role, form, env),
+        autoscaled=form.hpa is not None,
+    )
+
+
+def _template(
+    observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
+) -> Object:
     # Cloud workers do not report, so their name needs no node.
     is_fixed = role == CLOUD or bool(fixed_node(form))
     model = refs.model_source(observed, form.model.name, env="MODEL_URL")
@@ -120,18 +148,10 @@ def _deployment(
         form=form,
         env=env,
         data=storage.place([model], observed.settings),
-        name=worker_name(name, role) if is_fixed else None,
+        name=worker_name(observed.ref.name, role) if is_fixed else None,
         is_edge=role == EDGE,
     )
-    deployment = children.deployment(
-        observed,
-        name=deployment_name(name, role),
-        role=role,
-        template=build(observed, worker),
-        autoscaled=form.hpa is not None,
-    )
-    # Only at the edge a node boots without the cloud.
-    return children.without_token(deployment) if worker.is_edge else deployment
+    return build(observed, worker)
 
 
 def _cloud_env(observed: Observed) -> list[EnvVar]:
