@@ -113,8 +113,12 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
     """The condition of any object. Empty when the object has no such condition."""
-    entries = mappings(mapping(object_.get("status")).get("conditions"))
-    return next((entry for entry in entries if entry.get("type") == type_), {})
+    entries = mapping(object_.get("status")).get("conditions")
+    # No list of all entries first: the plan of a fleet reads thousands of pods.
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("type") == type_:
+            return entry
+    return {}
 
 
 def worker_entries(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

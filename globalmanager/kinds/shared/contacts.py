@@ -40,7 +40,7 @@ def edge_connected(
     pending = {node: seconds for node, seconds in left_s.items() if seconds < math.inf}
     if pending:
         return _pending(observed, list(pending)), min(pending.values())
-    return Finding(EDGE_CONNECTED, Truth.TRUE, "Connected", f"in contact: {_named(nodes)}"), None
+    return Finding(EDGE_CONNECTED, Truth.TRUE, "Connected", f"in contact: {named(nodes)}"), None
 
 
 def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
@@ -69,7 +69,7 @@ def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
 
 def _lost(nodes: list[NodeName]) -> Finding:
     message = (
-        f"no session with the LocalController of {_named(nodes)}; its workers go on and their "
+        f"no session with the LocalController of {named(nodes)}; its workers go on and their "
         "reports wait there: check the node, its network and its LocalController"
     )
     return Finding(EDGE_CONNECTED, Truth.FALSE, "NoContact", message)
@@ -84,13 +84,14 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
     # into a node in contact.
     is_unheard = any(node not in observed.contacts for node in nodes)
     if is_unheard or condition.get("status") not in (Truth.TRUE, Truth.FALSE):
-        message = f"waiting for the LocalController of {_named(nodes)} to connect"
+        message = f"waiting for the LocalController of {named(nodes)} to connect"
         return Finding(EDGE_CONNECTED, Truth.UNKNOWN, "AwaitingContact", message)
     reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
     return Finding(EDGE_CONNECTED, Truth(condition["status"]), reason, message)
 
 
-def _named(nodes: Collection[NodeName]) -> str:
+def named(nodes: Collection[NodeName]) -> str:
+    """A few of the nodes, and the number of the others."""
     names = sorted(nodes)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more

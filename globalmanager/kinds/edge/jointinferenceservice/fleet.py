@@ -9,14 +9,15 @@ pod only where it must create one.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
-from edgeai.api.objects import SPEC_HASH, is_being_deleted
-from edgeai.api.pod_state import node_of
-from edgeai.api.resources import PODS, Object
+from edgeai.api.objects import SPEC_HASH, has_role, is_being_deleted
+from edgeai.api.pod_state import is_active, node_of, phase_of
+from edgeai.api.resources import PODS, Object, ref_of
 from edgeai.api.status import Finding, Truth, condition_of
 from edgeai.faults import pod_faults
 from edgeai.ids import MAX_NAME_CHARS, NodeName, WorkerName
@@ -26,6 +27,7 @@ from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, RUNNING
 from globalmanager.kinds.edge.jointinferenceservice.workers import worker_name
 from globalmanager.kinds.shared import children, lifecycle, objects, status
 from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.contacts import named
 from globalmanager.kinds.shared.lifecycle import Timers
 from globalmanager.kinds.shared.silent_nodes import silent_since
 
@@ -41,6 +43,7 @@ READY: Final = "ready"
 FAILED: Final = "failed"
 SILENT: Final = "silent"
 STARTING: Final = "starting"
+_ACTIVE: Final = (READY, SILENT)
 _WORST: Final = (FAILED, SILENT, STARTING)
 """The states of nodes whose worker does not serve, or of which nobody knows; the worst first."""
 
@@ -52,6 +55,16 @@ class Fleet(msgspec.Struct, frozen=True):
     """The nodes that should have a worker, sorted."""
     pods: Mapping[str, Object]
     """Node -> pod, also on nodes that should have none."""
+    states: Mapping[str, str]
+    """Node of `nodes` -> state of its worker."""
+
+    def in_state(self, *states: str) -> list[NodeName]:
+        """The nodes in these states, in the order of the states."""
+        nodes: dict[str, list[NodeName]] = {state: [] for state in states}
+        for node in self.nodes:
+            if (state := self.states[node]) in nodes:
+                nodes[state].append(node)
+        return list(chain.from_iterable(nodes.values()))
 
 
 def fleet_of(observed: Observed) -> Fleet | None:
@@ -61,9 +74,29 @@ def fleet_of(observed: Observed) -> Fleet | None:
     """
     spec: JointInferenceServiceSpec | None = observed.spec
     pods = {node_of(child): child for ref, child in observed.children.items() if ref.type == PODS}
-    if spec is None:
-        return Fleet(sorted(map(NodeName, pods)), pods) if pods else None
-    return Fleet(sorted(observed.nodes), pods) if spec.edge_worker.per_node else None
+    if not (spec.edge_worker.per_node if spec else pods):
+        return None
+    nodes = sorted(observed.nodes if spec else map(NodeName, pods))
+    return Fleet(nodes, pods, {node: _state(pods.get(node)) for node in nodes})
+
+
+def condensed(observed: Observed, fleet: Fleet) -> Observed:
+    """The service with a few pods of the fleet: some that fail or are silent, and one that serves.
+    Thousands of pods would take seconds, and a message names a few of them.
+    """
+    names = {ref.name for ref in observed.children if ref.type == PODS}
+    sample = [*fleet.in_state(*_WORST)[:_MAX_NAMED], *fleet.in_state(READY)[:1]]
+    pods = {ref_of(PODS, pod): pod for node in sample if (pod := fleet.pods.get(node)) is not None}
+    others = {ref: child for ref, child in observed.children.items() if ref.type != PODS}
+    rest = (pod for pod in observed.pods if pod["metadata"]["name"] not in names)
+    return msgspec.structs.replace(
+        observed, children={**others, **pods}, pods=(*rest, *pods.values())
+    )
+
+
+def places(fleet: Fleet) -> list[NodeName]:
+    """The nodes where workers belong or run, sorted."""
+    return sorted({*fleet.nodes, *map(NodeName, fleet.pods)})
 
 
 def without_pods(observed: Observed) -> Observed:
@@ -80,6 +113,16 @@ def is_ready(pod: Object | None) -> bool:
     )
 
 
+def _state(pod: Object | None) -> str:
+    if pod is None or is_being_deleted(pod):
+        return STARTING
+    if condition_of(pod, "Ready").get("status") == "True":
+        return READY
+    if silent_since(pod) is not None:
+        return SILENT
+    return FAILED if pod_faults.first_fault([pod]) else STARTING
+
+
 # ---- what the status says -----------------------------------------------------------------------
 
 
@@ -92,33 +135,27 @@ def no_nodes() -> Finding:
     return Finding(RUNNING, Truth.FALSE, "NoNodes", message)
 
 
-def status_fields(observed: Observed) -> dict[str, Any]:
-    """The field `fleet` of .status, of the same size for a fleet of any size."""
-    fleet = fleet_of(observed)
+def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
+    """The fields of .status about a fleet, of the same size for a fleet of any size."""
     if fleet is None:
         # Only a field that exists: None removes it.
         return {"fleet": None} if "fleet" in status.status_of(observed) else {}
-    states = {node: _state(fleet.pods.get(node)) for node in fleet.nodes}
-    counts = Counter(states.values())
-    others = ((node, state) for node, state in states.items() if state != READY)
-    worst = sorted(others, key=lambda item: (_WORST.index(item[1]), item[0]))[:_MAX_NAMED]
+    counts = Counter(fleet.states.values())
+    worst = fleet.in_state(*_WORST)[:_MAX_NAMED]
+    pods = [fleet.pods[node] for node in fleet.pods if fleet.states.get(node) not in _ACTIVE]
+    cloud = [pod for pod in observed.pods if not has_role(pod, EDGE)]
+    inactive = [*cloud, *pods]
+    active = sum(map(is_active, inactive)) + len(fleet.pods) - len(pods)
     return {
+        "active": active,
+        "failed": sum(phase_of(pod) == "Failed" for pod in inactive),
+        "edgeNodes": named(places(fleet)) or None,
         "fleet": {
             "nodes": len(fleet.nodes),
             **{state: counts[state] for state in (READY, *_WORST)},
-            "worst": [{"node": node, "state": state} for node, state in worst],
-        }
+            "worst": [{"node": node, "state": fleet.states[node]} for node in worst],
+        },
     }
-
-
-def _state(pod: Object | None) -> str:
-    if pod is None:
-        return STARTING
-    if is_ready(pod):
-        return READY
-    if silent_since(pod) is not None:
-        return SILENT
-    return FAILED if pod_faults.first_fault([pod]) else STARTING
 
 
 # ---- what a plan does ---------------------------------------------------------------------------
@@ -132,10 +169,10 @@ def stages(
     Args: template: of every pod, without a node
     """
     revision = objects.content_hash(template)
-    surplus = [pod for node, pod in fleet.pods.items() if node not in observed.nodes]
-    members = [fleet.pods[node] for node in fleet.nodes if node in fleet.pods]
-    failed, timers = lifecycle.replacement(members, now, after_s=REPLACED_AFTER_S)
-    outdated = _outdated(fleet, members, revision)
+    surplus = [pod for node, pod in fleet.pods.items() if node not in fleet.states]
+    failures = [fleet.pods[node] for node in fleet.in_state(FAILED)]
+    failed, timers = lifecycle.replacement(failures, now, after_s=REPLACED_AFTER_S)
+    outdated = _outdated(fleet, revision)
     lacking = [node for node in fleet.nodes if node not in fleet.pods][:_MAX_NEW_PODS]
     gone = dict.fromkeys((*_deletions(surplus), *failed, *_deletions(outdated)))
     new = tuple(pod_of(observed, node, template, revision) for node in lacking)
@@ -143,30 +180,21 @@ def stages(
     return tuple(stage for stage in steps if stage), timers
 
 
-def removal(observed: Observed) -> Stages:
-    """The deletion of all pods, for a service that is no fleet any more."""
-    pods = (child for ref, child in observed.children.items() if ref.type == PODS)
-    gone = tuple(_deletions(pods))
-    return (gone,) if gone else ()
-
-
 def _deletions(pods: Iterable[Object]) -> Iterable[Delete]:
     return (lifecycle.deletion(pod) for pod in pods if not is_being_deleted(pod))
 
 
-def _outdated(fleet: Fleet, members: Sequence[Object], revision: str) -> list[Object]:
+def _outdated(fleet: Fleet, revision: str) -> list[Object]:
     """The pods of an earlier template that are replaced now. A pod that serves is replaced only
     while few others do not. A silent node gets its new pod when it is back: the worker goes on
     (I11), and a network that comes back does not restart all workers at once.
     """
-    audible = [pod for pod in members if silent_since(pod) is None]
-    old = [pod for pod in audible if _revision(pod) != revision and not is_being_deleted(pod)]
-    serving = [pod for pod in old if is_ready(pod)]
-    broken = [pod for pod in old if not is_ready(pod)]
-    missing = len(fleet.nodes) - len(members)
-    idle = missing + sum(not is_ready(pod) for pod in audible)
-    room = max(1, len(fleet.nodes) // _SHARE_AT_ONCE) - idle
-    return [*broken, *serving[: max(0, room)]]
+    old = [node for node, pod in fleet.pods.items() if _revision(pod) != revision]
+    broken = [node for node in old if fleet.states.get(node) in (FAILED, STARTING)]
+    serving = sorted(node for node in old if fleet.states.get(node) == READY)
+    counts = Counter(fleet.states.values())
+    room = max(1, len(fleet.nodes) // _SHARE_AT_ONCE) - counts[FAILED] - counts[STARTING]
+    return [fleet.pods[node] for node in (*broken, *serving[: max(0, room)])]
 
 
 def _revision(pod: Object) -> str:

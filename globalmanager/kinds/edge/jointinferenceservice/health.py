@@ -6,9 +6,8 @@ status of running workers is right also while the spec is wrong.
 
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 from edgeai.api import pod_state
 from edgeai.api.jointinferenceservice import Phase
@@ -30,8 +29,6 @@ from globalmanager.kinds.shared.silent_nodes import (
     last_report,
     silent_since,
 )
-
-_MAX_EXAMINED: Final = 20  # pods of a fleet
 
 
 def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
@@ -107,14 +104,8 @@ def examine(observed: Observed, now: datetime) -> Examination:
 def _audible(observed: Observed, role: str) -> list[Object]:
     """The pods of a role, without edge workers of which a silent node says nothing."""
     pods = (pod for pod in observed.pods if has_role(pod, role))
-    if role == CLOUD:
-        return list(pods)
     # Only edge workers have a second witness, the LocalController.
-    audible = (pod for pod in pods if silent_since(pod) is None)
-    if not any(ref.type == PODS for ref in observed.children):
-        return list(audible)
-    # A few pods tell what is wrong with a fleet, and thousands would take seconds.
-    return list(islice((pod for pod in audible if not is_ready(pod)), _MAX_EXAMINED))
+    return [pod for pod in pods if role == CLOUD or silent_since(pod) is None]
 
 
 def _fault(observed: Observed, role: str, now: datetime) -> Fault | None:

@@ -5,6 +5,7 @@ Nodes that the service refers to, or the contact to its edge. Pure and total. Th
 their order are in edgeai/api/jointinferenceservice.py.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -13,12 +14,14 @@ from edgeai.api import deletions
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, Phase
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.status import STARTING, WAITING, Finding, Truth
+from edgeai.ids import NodeName
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice import fleet as fleets
 from globalmanager.kinds.edge.jointinferenceservice import health, reachability, workers
 from globalmanager.kinds.edge.jointinferenceservice import spec as types
 from globalmanager.kinds.edge.jointinferenceservice.assignments import nodes
+from globalmanager.kinds.edge.jointinferenceservice.fleet import Fleet
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, RUNNING
 from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
@@ -34,36 +37,39 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
+    fleet = fleets.fleet_of(observed)
     # A wrong spec changes no child: the service goes on as its last valid spec describes it.
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
-        return _conclude(observed, now, findings=findings)
+        return _conclude(observed, fleet, now, findings=findings)
     spec: JointInferenceServiceSpec = observed.spec
     obstacles = types.obstacles(observed, spec)
+    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(obstacles))
     # While a reference is missing, the plan has no stages at all. An empty desired set would delete
     # the workers of a running service when somebody deletes its Model.
-    findings = (status.accepted(workers.hints(observed, spec)), references.resolved(obstacles))
     if obstacles:
-        return _conclude(observed, now, findings=findings)
-    stages = children.reconcile(
-        fleets.without_pods(observed), workers.desired(observed, spec), workers.OWNS
-    )
-    pod_stages, timers = _pods(observed, spec, now)
-    # The Secret and the Service come before the workers that use them.
-    return _conclude(observed, now, findings=findings, stages=(*stages, *pod_stages), timers=timers)
+        return _conclude(observed, fleet, now, findings=findings)
+    stages, timers = _stages(observed, fleet, spec, now)
+    return _conclude(observed, fleet, now, findings=findings, stages=stages, timers=timers)
 
 
-def _pods(
-    observed: Observed, spec: JointInferenceServiceSpec, now: datetime
+def _stages(
+    observed: Observed, fleet: Fleet | None, spec: JointInferenceServiceSpec, now: datetime
 ) -> tuple[Stages, Timers]:
-    fleet = fleets.fleet_of(observed)
+    desired = workers.desired(observed, spec)
     if fleet is None:
-        return fleets.removal(observed), Timers()
-    return fleets.stages(observed, fleet, workers.fleet_template(observed, spec), now)
+        # The pods of a service that is no fleet any more are obsolete children.
+        return children.reconcile(observed, desired, workers.OWNS), Timers()
+    stages = children.reconcile(fleets.without_pods(observed), desired, workers.OWNS)
+    template = workers.fleet_template(observed, spec)
+    pods, timers = fleets.stages(observed, fleet, template, now)
+    # The Secret and the Service come before the workers that use them.
+    return (*stages, *pods), timers
 
 
 def _conclude(
     observed: Observed,
+    fleet: Fleet | None,
     now: datetime,
     *,
     findings: tuple[Finding, Finding],
@@ -73,7 +79,10 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    running, running_phase = _with_refusal(observed, *_running(observed, findings, now))
+    places: Collection[NodeName] = nodes(observed) if fleet is None else fleets.places(fleet)
+    if fleet is not None:
+        observed = fleets.condensed(observed, fleet)
+    running, running_phase = _with_refusal(observed, *_running(observed, fleet, findings, now))
     acceptance = findings[0]
     is_accepted = acceptance.truth is Truth.TRUE
     # The phase Invalid shows a wrong spec in `kubectl get`, also while the workers of the last
@@ -81,13 +90,14 @@ def _conclude(
     phase = sedna.phase(observed, running_phase if is_accepted else Phase.INVALID)
     failed = sedna.failed(observed, phase, because=running if is_accepted else acceptance)
     cloud = reachability.reachability(observed, now)
+    numbers = health.numbers(observed)
     return lifecycle.conclude(
         observed,
         now,
         findings=[*findings, running, *cloud.findings, *failed],
         phase=phase,
-        nodes=nodes(observed),
-        fields={**health.numbers(observed), **cloud.fields, **fleets.status_fields(observed)},
+        nodes=places,
+        fields={**numbers, **cloud.fields, **fleets.status_fields(observed, fleet)},
         examination=health.examine(observed, now),
         stages=stages,
         timers=timers.add(cloud.check_in_s),
@@ -95,18 +105,16 @@ def _conclude(
 
 
 def _running(
-    observed: Observed, findings: tuple[Finding, Finding], now: datetime
+    observed: Observed, fleet: Fleet | None, findings: tuple[Finding, Finding], now: datetime
 ) -> tuple[Finding, Phase]:
     """The condition Running. Without workers, the condition says why there are none yet."""
     # Where workers run, their state counts: the fault of an edit has a condition of its own.
     cause = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if cause is None or health.has_workers(observed):
         running, phase = health.running(observed, now)
-        fleet = fleets.fleet_of(observed)
         is_waiting = running.reason == STARTING and health.is_available(observed, CLOUD)
-        if fleet is not None and not fleet.nodes and is_waiting:
-            return fleets.no_nodes(), phase
-        return running, phase
+        is_empty = fleet is not None and not fleet.nodes
+        return (fleets.no_nodes() if is_empty and is_waiting else running), phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
 
