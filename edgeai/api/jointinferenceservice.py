@@ -157,6 +157,8 @@ class FleetStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Number of nodes whose worker starts."""
     worst: list[FleetNode] = []
     """Ten nodes that do not serve, the failed ones first."""
+    update_time: Time | None = None
+    """When the GlobalManager last wrote the status. It writes mere numbers only now and then."""
 
 
 class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -189,7 +191,8 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     answered_before_fallbacks: int = 0
     """Number of answers of the cloud at this time. More answers end the row of fallbacks."""
     workers: dict[str, dict[str, Any]] = {}
-    """Worker -> last report of each edge worker. The edge side writes this field."""
+    """Worker -> last report of each edge worker. The edge side writes this field. The reports of a
+    fleet are in its ConfigMaps `<name>-workers-0` to `-3`."""
 
 
 DEFINITION: Final = Definition(

@@ -8,7 +8,8 @@ which there may be thousands, get there a few at a time (see fan_out).
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgeai.api.objects import LABEL_KIND, LABEL_NAME, label_of
+from edgeai.api import slices
+from edgeai.api.objects import LABEL_KIND, LABEL_NAME, has_role, label_of
 from edgeai.api.resources import (
     NAMESPACES,
     NODES,
@@ -84,13 +85,14 @@ class ChangeHandler:
         self._tell_owners(scope, old, new)
         self._count(scope, old, new)
         concerned = sorted(self._concerned(scope, old, new), key=str)
-        is_news_for_nodes = concerns_assignments(scope.type, old, new)
+        is_slice = old is not None and new is not None and has_role(new, slices.ROLE)
+        is_news_for_nodes = not is_slice and concerns_assignments(scope.type, old, new)
         if is_news_for_nodes:
             for ref in concerned:
                 self._assigner.changed(ref)
         later = self._job_that_may_wait(scope, old, new)
         for ref in concerned:
-            if ref == later:
+            if ref == later or is_slice:
                 self._queue.add_after(ref, self._counts_s)
             else:
                 self._queue.add(ref)

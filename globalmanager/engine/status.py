@@ -16,15 +16,17 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from common.clock import loop_time
-from edgeai.api.resources import Object, ObjectRef
+from edgeai.api import slices
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.errors import Unwritable
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Conflict, Invalid, NotFound
-from edgeai.kube.patches import diff
+from edgeai.kube.patches import diff, merged
 from edgeai.kube.remedies import UPGRADE
+from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.live import Live
-from globalmanager.cache.store import StoreOf, uid_of
+from globalmanager.cache.store import controller_of, uid_of
 
 PatchOf = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Function from the present .status to a merge patch of it; empty when nothing changes."""
@@ -114,7 +116,7 @@ class StatusWriter:
     Args: retry_s: seconds before fields are written again that the API server has dropped
     """
 
-    def __init__(self, client: KubeClient, store_of: StoreOf, *, retry_s: float = _RETRY_S) -> None:
+    def __init__(self, client: KubeClient, store_of: CacheOf, *, retry_s: float = _RETRY_S) -> None:
         self._live = Live(client, store_of)
         self._store_of = store_of
         self._unkept = _Unkept(retry_s)
@@ -182,6 +184,39 @@ class StatusWriter:
                 except Conflict:
                     job = await self._live.get(ref, uid=uid)
         raise Conflict("patch", str(ref), code=409, message="it changes faster than it is written")
+
+    async def update_slice(
+        self, ref: ObjectRef, uid: Uid, name: str, patch_of: PatchOf, *, generation: int | None
+    ) -> None:
+        """As `update`, for the part of .status that a slice of the job has.
+
+        Raises: Conflict also while the plan of the job has not made the slice yet
+        """
+        slice_ref = ObjectRef(CONFIG_MAPS, ref.namespace, name)
+        async with self._locks.setdefault(slice_ref, asyncio.Lock()):
+            for _ in range(_ATTEMPTS):
+                job = self._store_of(ref.type).get(ref)
+                if job is None or uid_of(job) != uid:
+                    job = await self._live.get(ref, uid=uid)
+                _check_generation(ref, job, generation)
+                config_map = self._store_of(CONFIG_MAPS).get(slice_ref)
+                if config_map is None or (controller_of(config_map) or {}).get("uid") != uid:
+                    message = "the job has no such slice yet"
+                    raise Conflict("patch", str(slice_ref), code=409, message=message)
+                part = slices.part_of(config_map)
+                patch = patch_of(part)
+                if not patch:
+                    return
+                data = slices.data_of(merged(part, patch), patch.get(slices.WORKERS, ()))
+                version = config_map["metadata"]["resourceVersion"]
+                body = {"metadata": {"resourceVersion": version}, "data": data}
+                try:
+                    await self._live.patch(slice_ref, body)
+                    return
+                except Conflict:
+                    await self._live.get(slice_ref)
+        message = "it changes faster than it is written"
+        raise Conflict("patch", str(slice_ref), code=409, message=message)
 
     async def _store(self, subject: _Subject, job: Object, patch: Mapping[str, Any] | None) -> None:
         """Send the patch, if there is one, and check that the API has stored it."""

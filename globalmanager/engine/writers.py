@@ -50,7 +50,7 @@ def build_writers(
     plans = client.on_share(Share.PLANS).guarded(fence)
     recorder = Recorder(plans, metrics=metrics, clock=clock)
     reports = Recorder(client.on_share(Share.OTHER), metrics=metrics, clock=clock)
-    status_writer = StatusWriter(client.on_share(Share.REPORTS), caches.all_of)
+    status_writer = StatusWriter(client.on_share(Share.REPORTS), caches.written_to)
     owners = Owners(Live(plans, caches.all_of), clock)
     admission = PodAdmission(caches, settings.pod_security_default)
     applier = Applier(

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from edgeai.api import slices
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
+from edgeai.ids import WorkerName
 from tests.support.jobs import Job
 from tests.system import counting_worker
 
@@ -34,8 +36,8 @@ class Fleet(Job):
 
         def check() -> bool:
             fleet = self.status().get("fleet") or {}
-            names = {f"Pod/cameras-edge-{node}" for node in nodes}
-            pods = {name for name in self.made() if name.startswith("Pod/cameras-edge-")}
+            names = {f"Pod/cameras-node-{node}" for node in nodes}
+            pods = {name for name in self.made() if name.startswith("Pod/cameras-node-")}
             assert pods == names, f"{pods} are there"
             assert fleet.get("ready") == fleet.get("nodes") == len(nodes), f"fleet is {fleet}"
             return True
@@ -44,8 +46,10 @@ class Fleet(Job):
 
     def seen(self, node: str) -> int:
         """The samples that a node has counted."""
-        workers = self.status().get("workers") or {}
-        info = workers.get(f"cameras-edge-{node}", {}).get("taskInfo") or {}
+        worker = WorkerName(f"cameras-node-{node}")
+        name = slices.slice_name("cameras", worker)
+        config_map = self.api.find(f"/api/v1/namespaces/default/configmaps/{name}") or {}
+        info = slices.entry_of(config_map, worker).get("taskInfo") or {}
         return int(info.get("seen", 0))
 
     def total(self) -> int:

@@ -97,6 +97,9 @@ class ReportWriter(Protocol):
         Raises: EdgeAIError when none of the reports could be written now
         """
 
+    def pause_s(self, key: TaskKey) -> float:
+        """The least pause between two writes of the job, in seconds."""
+
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
     ) -> Iterable[str]:
@@ -344,7 +347,8 @@ class Inbox:
             mailbox.take(self._limits.write_bytes)
             # A write costs as much as all entries of its job, so that many workers pause longer.
             shares = len(self._mailboxes) + len(mailbox.active)
-            mailbox.pause(min(self._limits.pause_s, shares / self._limits.writes_per_s))
+            pause_s = min(self._limits.pause_s, shares / self._limits.writes_per_s)
+            mailbox.pause(max(pause_s, self._writer.pause_s(mailbox.task)))
             try:
                 outcomes = await self._attempt(mailbox)
             except (EdgeAIError, TimeoutError) as error:

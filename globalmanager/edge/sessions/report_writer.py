@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import get_logger
 from common.newest import NewestKeys
+from edgeai.api import slices
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.errors import EdgeAIError, Gone, TooLarge, Unwritable
@@ -29,6 +30,10 @@ class Jobs(Protocol):
     """The job resources in the caches."""
 
     def find(self, key: TaskKey) -> Served | None: ...
+
+
+class JobsAndSlices(Jobs, Protocol):
+    def slice(self, namespace: str, name: str) -> Object | None: ...
 
 
 class StatusWriter(Protocol):
@@ -48,6 +53,17 @@ class StatusWriter(Protocol):
         Raises: Gone when no object has the uid, Unwritable, EdgeAIError
         """
 
+    async def update_slice(
+        self,
+        ref: ObjectRef,
+        uid: Uid,
+        name: str,
+        patch_of: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        *,
+        generation: int | None,
+    ) -> None:
+        """As `update`, for the part of .status that a slice has."""
+
 
 class Recorder(Protocol):
     def record(self, about: Object, event: Event) -> None: ...
@@ -55,6 +71,8 @@ class Recorder(Protocol):
 
 REPORT_REFUSED: Final = "ReportRefused"
 TELL_EVERY_S: Final = 60.0
+SLICED_PAUSE_S: Final = 2.0 * slices.SLICES
+"""Seconds. A write of a job with slices is one request for each slice."""
 _MAX_TOLD: Final = 1000  # largest number of jobs whose last Event is remembered
 
 
@@ -74,7 +92,7 @@ class JobReportWriter:
     def __init__(
         self,
         *,
-        jobs: Jobs,
+        jobs: JobsAndSlices,
         writer: StatusWriter,
         recorder: Recorder,
         clock: Clock = SYSTEM_CLOCK,
@@ -90,20 +108,47 @@ class JobReportWriter:
         job = self._jobs.find(key)
         if job is None or job.object["metadata"]["uid"] != uid:
             return [Refused(GONE)] * len(reports)
+        by_slice: dict[str, list[int]] = {}
+        for index, report in enumerate(reports):
+            by_slice.setdefault(_slice_name(job, report.worker), []).append(index)
+        outcomes: dict[int, Outcome] = {}
+        error: EdgeAIError | None = None
+        for name, indices in by_slice.items():
+            try:
+                part = await self._write_part(job, uid, name, [reports[i] for i in indices])
+            # The other slices can be written. Their reports change nothing with the next attempt.
+            except EdgeAIError as problem:
+                error = problem
+            else:
+                outcomes |= dict(zip(indices, part, strict=True))
+        if error is not None:
+            raise error
+        return [outcomes[index] for index in range(len(reports))]
+
+    async def _write_part(
+        self, job: Served, uid: Uid, name: str, reports: Sequence[WorkerReport]
+    ) -> list[Outcome]:
+        """As `write`. Args: name: the slice of these workers; "": .status"""
         batch = _Batch(job, reports)
+        version = reports[0].version
         try:
             # `update` calls `patch_of` with the .status to which it writes, and again after each
             # conflict. This .status may be newer than the .status in the cache. If the spec is
             # newer, too, a worker may belong to another node. The reports then wait until the
             # assignments are computed again.
-            await self._writer.update(job.ref, uid, batch.patch_of, generation=reports[0].version)
+            if name:
+                await self._writer.update_slice(
+                    job.ref, uid, name, batch.patch_of, generation=version
+                )
+            else:
+                await self._writer.update(job.ref, uid, batch.patch_of, generation=version)
         except Gone:
             return [Refused(GONE)] * len(reports)
         except Unwritable as error:
             # Halves: one report that cannot be written must not fail the others.
             if half := len(reports) // 2:
-                first = await self.write(key, uid, reports[:half])
-                return first + await self.write(key, uid, reports[half:])
+                first = await self._write_part(job, uid, name, reports[:half])
+                return first + await self._write_part(job, uid, name, reports[half:])
             is_for_ever = isinstance(error, TooLarge)
             batch.outcomes = [Refused(str(error)) if is_for_ever else Retry(str(error))]
         self._record_refusal(job, uid, batch)
@@ -113,9 +158,24 @@ class JobReportWriter:
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
     ) -> Iterable[str]:
         job = self._jobs.find(key)
-        status_by_worker = _workers(job.object.get("status")) if job is not None else {}
-        entries = [mapping(status_by_worker.get(worker)) for worker in workers]
+        if job is None:
+            return ()
+        entries = [self._entry(job, worker) for worker in workers]
         return {ledger for entry in entries if (ledger := _ledger_of(node, entry))}
+
+    def pause_s(self, key: TaskKey) -> float:
+        job = self._jobs.find(key)
+        if job is None:
+            return 0.0
+        first = slices.slice_names(job.ref.name)[0]
+        return 0.0 if self._jobs.slice(job.ref.namespace, first) is None else SLICED_PAUSE_S
+
+    def _entry(self, job: Served, worker: WorkerName) -> Mapping[str, Any]:
+        name = _slice_name(job, worker)
+        if not name:
+            return mapping(_workers(job.object.get("status")).get(worker))
+        config_map = self._jobs.slice(job.ref.namespace, name)
+        return {} if config_map is None else slices.entry_of(config_map, worker)
 
     def _record_refusal(self, job: Served, uid: Uid, batch: "_Batch") -> None:
         """Tell the user of the job about the first report that was refused, now and then."""
@@ -180,6 +240,12 @@ def _check_order(status: Mapping[str, Any], report: WorkerReport) -> None:
 def _ledger_of(node: NodeName, entry: Mapping[str, Any]) -> str:
     """The ledger of `node` that has reported the worker last; "": another node has."""
     return str(entry.get("instance") or "") if entry.get("node") == node else ""
+
+
+def _slice_name(job: Served, worker: WorkerName) -> str:
+    """The slice with the worker's entry; "" when .status has it."""
+    is_sliced = job.kind.is_sliced(job.ref, worker)
+    return slices.slice_name(job.ref.name, worker) if is_sliced else ""
 
 
 def _workers(status: Any) -> Mapping[str, Any]:

@@ -124,6 +124,9 @@ class Statuses:
             self.writes.append((uid, report.worker))
         return Done()
 
+    def pause_s(self, key: TaskKey) -> float:
+        return 0.0
+
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
     ) -> Iterable[str]:

@@ -35,6 +35,9 @@ class TotalsReplica:
         writer = StatusWriter(client, lambda _type: self._store)
         self._fold = JobReportWriter(jobs=self, writer=writer, recorder=Recorder(client))
 
+    def slice(self, _namespace: str, _name: str) -> Object | None:
+        return None
+
     def find(self, _key: TaskKey) -> Served | None:
         return Served(KIND, REF, self._store.list()[0])
 

@@ -11,6 +11,7 @@ from globalmanager.kinds.edge.jointinferenceservice.fold import ServiceFold
 from globalmanager.kinds.edge.jointinferenceservice.plan import plan
 from globalmanager.kinds.edge.jointinferenceservice.spec import (
     VALIDATIONS,
+    is_of_fleet,
     node_selector,
     read,
     references,
@@ -38,5 +39,6 @@ KIND = Kind(
     plan=plan,
     assignments=assignments,
     fold=ServiceFold,
+    is_sliced=is_of_fleet,
     sums=totals.FIELDS,
 )

@@ -4,7 +4,7 @@ A node holds the service as long as an edge worker belongs to the node or still 
 worker can report until its end, also after an edit of the spec.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -13,33 +13,67 @@ from common.wire import WorkerGrant
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import has_role, is_being_deleted
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import DEPLOYMENTS, Object
+from edgeai.api.resources import DEPLOYMENTS, PODS, Object
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
-from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE
+from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET
 from globalmanager.kinds.edge.jointinferenceservice.workers import PORT, service_name, worker_name
 from globalmanager.kinds.edge.worker_form import fixed_node
 from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, with a grant for each worker that may run on the node."""
+    """Node -> assignment, with a grant for each worker that may run on the node.
+
+    The body depends only on the generation and the node, because the version is the generation. The
+    GlobalManager would never send a body that changed without a new version. The worker has one
+    name when the spec fixes the node and another name when it does not. The body grants both names.
+    When the spec has moved the worker, the worker of its former node has the same name until the
+    former pod ends.
+    """
     # The nodes drop the task of a job that is going.
     if is_being_deleted(observed.object):
         return {}
-    # A wrong edit keeps the grants: the workers of the last valid spec still report.
-    excerpt = _excerpt(observed.spec) if observed.spec else {}
-    # One Deployment makes all pods, so all edge workers have one secret.
+    service, spec = observed.ref.name, observed.spec
+    fixed = fixed_node(spec.edge_worker) if spec else ""
+    # One template makes all pods, so all edge workers have one secret.
     secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
     grant = WorkerGrant(secret_hash=secret_hash(secret))
-    return {node: _assignment(observed, excerpt, grant, node) for node in nodes(observed)}
+    common = Assignment.of(
+        observed,
+        # A wrong edit keeps the grants: the workers of the last valid spec still report.
+        spec=_excerpt(spec) if spec else {},
+        workers={},
+        # The relay lets an edge worker reach its cloud worker and no other Service of the cluster.
+        targets=(ServicePort(service_name(service), PORT),),
+    )
+    name = worker_name(service, EDGE)
+    members = _members(observed)
+    by_node: dict[NodeName, Assignment] = {}
+    # A fleet has thousands of nodes, so what they have in common is computed once.
+    for node in nodes(observed):
+        names = [name, worker_name(service, EDGE, node)]
+        if node in members:
+            names.append(worker_name(service, FLEET, node))
+        body = msgspec.structs.replace(common.body, workers=dict.fromkeys(names, grant))
+        # Two nodes may report as one worker for a while. From the former node only counts are
+        # taken: its last report must not hide what the present node says.
+        former = frozenset((name,) if fixed not in ("", node) else ())
+        by_node[node] = msgspec.structs.replace(common, body=body, former=former)
+    return by_node
+
+
+def _members(observed: Observed) -> Collection[str]:
+    """The nodes of a fleet, and those where one of its workers still runs."""
+    pods = (child for ref, child in observed.children.items() if ref.type == PODS)
+    return {*observed.nodes, *map(node_of, pods)}
 
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where edge workers belong or run, sorted."""
-    names = {node for node in _named_nodes(observed) if is_subdomain(node)}
-    return [NodeName(node) for node in sorted(names)]
+    names = {NodeName(node) for node in _named_nodes(observed) if is_subdomain(node)}
+    return sorted({*observed.nodes, *names})
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
@@ -52,48 +86,22 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
 
 
 def _named_nodes(observed: Observed) -> Iterator[str]:
-    """The nodes that the spec selects or names, or the edge Deployment, or the edge pods."""
+    """The nodes that the spec, the edge Deployment or the edge pods name for workers."""
     spec: JointInferenceServiceSpec | None = observed.spec
     yield fixed_node(spec.edge_worker) if spec else ""
-    yield from observed.nodes
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
             # The Deployment still says where the workers are while the spec cannot be read.
             yield _template_node(child)
     for pod in observed.pods:
+        node = node_of(pod)
+        if node in observed.nodes:
+            continue
         # A pod that is being deleted counts: its worker may report its last numbers.
         if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
-            yield node_of(pod)
+            yield node
 
 
 def _template_node(deployment: Object) -> str:
     template = mapping(mapping(deployment.get("spec")).get("template"))
     return str(mapping(template.get("spec")).get("nodeName", ""))
-
-
-def _assignment(
-    observed: Observed, excerpt: dict[str, Any], grant: WorkerGrant, node: str
-) -> Assignment:
-    """The assignment of one node.
-
-    The body depends only on the generation and the node, because the version is the generation. The
-    GlobalManager would never send a body that changed without a new version. The worker has one
-    name when the spec fixes the node and another name when it does not. The body grants both names.
-    When the spec has moved the worker, the worker of its former node has the same name until the
-    former pod ends.
-    """
-    name = observed.ref.name
-    spec: JointInferenceServiceSpec | None = observed.spec
-    present = fixed_node(spec.edge_worker) if spec else ""
-    names = (worker_name(name, EDGE), worker_name(name, EDGE, node))
-    grants = dict.fromkeys(names, grant)
-    return Assignment.of(
-        observed,
-        spec=excerpt,
-        workers=grants,
-        # Two nodes may report as one worker for a while. From the former node only counts are
-        # taken: its last report must not hide what the present node says.
-        former=(worker_name(name, EDGE),) if present not in ("", node) else (),
-        # The relay lets an edge worker reach its cloud worker and no other Service of the cluster.
-        targets=(ServicePort(service_name(name), PORT),),
-    )

@@ -6,6 +6,7 @@ still exists. The pods of all nodes have one template, so that the plan of a lar
 pod only where it must create one.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -14,16 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api import slices
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import SPEC_HASH, has_role, is_being_deleted
-from edgeai.api.pod_state import is_active, node_of, phase_of
-from edgeai.api.resources import PODS, Object, ref_of
-from edgeai.api.status import Finding, Truth, condition_of
-from edgeai.faults import pod_faults
+from edgeai.api.pod_state import container_states, is_active, phase_of
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ref_of
+from edgeai.api.status import Finding, Truth, condition_of, mapping, mappings
+from edgeai.faults.container_faults import COMING_UP
 from edgeai.ids import MAX_NAME_CHARS, NodeName, WorkerName
 from edgeai.labels import LABEL_WORKER
-from globalmanager.contract import Action, Create, Delete, Observed
-from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, RUNNING
+from edgeai.times import rfc3339
+from globalmanager.contract import Action, Create, Delete, Observed, Plan
+from globalmanager.kinds.edge.jointinferenceservice import reachability, totals
+from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET, RUNNING
 from globalmanager.kinds.edge.jointinferenceservice.workers import worker_name
 from globalmanager.kinds.shared import children, lifecycle, objects, status
 from globalmanager.kinds.shared.children import Stages
@@ -38,11 +42,16 @@ _MAX_NEW_PODS: Final = 100
 _SHARE_AT_ONCE: Final = 10
 """A change of the template replaces the workers of one node in ten at a time, and at least one."""
 _MAX_LABEL_CHARS: Final = 63
+_DIGITS: Final = re.compile(r"[0-9]{1,16}\Z")
 _MAX_NAMED: Final = 10  # nodes in .status.fleet
 READY: Final = "ready"
 FAILED: Final = "failed"
 SILENT: Final = "silent"
 STARTING: Final = "starting"
+_NO_COUNTS: Final[Mapping[str, Any]] = {"taskInfo": {}, "countedElsewhere": {}}
+_PACE_S: Final = 5.0
+"""Seconds. Some pod of a large fleet changes all the time, and its status would be written as
+often."""
 _ACTIVE: Final = (READY, SILENT)
 _WORST: Final = (FAILED, SILENT, STARTING)
 """The states of nodes whose worker does not serve, or of which nobody knows; the worst first."""
@@ -73,7 +82,11 @@ def fleet_of(observed: Observed) -> Fleet | None:
     With a spec that is not accepted, the nodes are those that have a worker.
     """
     spec: JointInferenceServiceSpec | None = observed.spec
-    pods = {node_of(child): child for ref, child in observed.children.items() if ref.type == PODS}
+    pods: dict[str, Object] = {
+        child["spec"].get("nodeName", ""): child
+        for ref, child in observed.children.items()
+        if ref.type == PODS
+    }
     if not (spec.edge_worker.per_node if spec else pods):
         return None
     nodes = sorted(observed.nodes if spec else map(NodeName, pods))
@@ -81,17 +94,34 @@ def fleet_of(observed: Observed) -> Fleet | None:
 
 
 def condensed(observed: Observed, fleet: Fleet) -> Observed:
-    """The service with a few pods of the fleet: some that fail or are silent, and one that serves.
-    Thousands of pods would take seconds, and a message names a few of them.
+    """The service with a few pods of the fleet: some that fail or are silent, and one that serves;
+    and with the entries of their workers. Thousands of pods would take seconds, and a message names
+    a few of them.
     """
     names = {ref.name for ref in observed.children if ref.type == PODS}
     sample = [*fleet.in_state(*_WORST)[:_MAX_NAMED], *fleet.in_state(READY)[:1]]
     pods = {ref_of(PODS, pod): pod for node in sample if (pod := fleet.pods.get(node)) is not None}
     others = {ref: child for ref, child in observed.children.items() if ref.type != PODS}
     rest = (pod for pod in observed.pods if pod["metadata"]["name"] not in names)
+    service = observed.ref.name
+    entries: dict[str, Mapping[str, Any]] = {}
+    for name in (worker_name(service, FLEET, node) for node in sample):
+        ref = ObjectRef(CONFIG_MAPS, observed.ref.namespace, slices.slice_name(service, name))
+        # Without the counts, which `with_sums` adds for all workers.
+        entry = {**slices.entry_of(observed.children.get(ref, {}), name), **_NO_COUNTS}
+        entries[name] = entry
     return msgspec.structs.replace(
-        observed, children={**others, **pods}, pods=(*rest, *pods.values())
+        _with_entries(observed, entries),
+        children={**others, **pods},
+        pods=(*rest, *pods.values()),
     )
+
+
+def _with_entries(observed: Observed, entries: Mapping[str, Mapping[str, Any]]) -> Observed:
+    state = status.status_of(observed)
+    both = {**mapping(state.get("workers")), **entries}
+    object_ = {**observed.object, "status": {**state, "workers": both}}
+    return msgspec.structs.replace(observed, object=object_)
 
 
 def places(fleet: Fleet) -> list[NodeName]:
@@ -118,9 +148,14 @@ def _state(pod: Object | None) -> str:
         return STARTING
     if condition_of(pod, "Ready").get("status") == "True":
         return READY
+    if phase_of(pod) == "Failed":
+        return FAILED
     if silent_since(pod) is not None:
         return SILENT
-    return FAILED if pod_faults.first_fault([pod]) else STARTING
+    waits = (mapping(mapping(one.get("state")).get("waiting")) for one in container_states(pod))
+    # The words of the fault come from `pod_faults`, which takes too long for thousands of pods.
+    is_faulty = any(one.get("reason") not in (None, *COMING_UP) for one in waits)
+    return FAILED if is_faulty else STARTING
 
 
 # ---- what the status says -----------------------------------------------------------------------
@@ -154,8 +189,61 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
             "nodes": len(fleet.nodes),
             **{state: counts[state] for state in (READY, *_WORST)},
             "worst": [{"node": node, "state": fleet.states[node]} for node in worst],
+            "updateTime": mapping(status.status_of(observed).get("fleet")).get("updateTime"),
         },
     }
+
+
+def with_sums(observed: Observed) -> tuple[Observed, dict[str, Any]]:
+    """The service with the sums of its slices in .status, as of one more worker; and the fields of
+    .status that the edge side would have written with reports in .status.
+    """
+    maps = [child for ref, child in observed.children.items() if ref.type == CONFIG_MAPS]
+    if not maps:
+        return observed, {}
+    sums: Counter[str] = Counter()
+    for config_map in maps:
+        sums.update(_counts(slices.summary_of(config_map)))
+    state = status.status_of(observed)
+    observed = _with_entries(observed, {"": {"taskInfo": dict(sums)}})
+    # The last plan wrote the sums that it knew, so the difference is what has come since.
+    before = {**state, "workers": {"": {"taskInfo": _counts(state)}}}
+    fields = reachability.counted(before, status.status_of(observed))
+    object_ = {**observed.object, "status": {**status.status_of(observed), **fields}}
+    return msgspec.structs.replace(observed, object=object_), fields
+
+
+def _counts(part: Mapping[str, Any]) -> dict[str, int]:
+    """The counts in the field `metrics`."""
+    counts: dict[str, int] = {}
+    for metric in mappings(part.get("metrics")):
+        key, value = metric.get("key"), metric.get("value")
+        if key in totals.COUNTS and isinstance(value, str) and _DIGITS.match(value):
+            counts[str(key)] = int(value)
+    return counts
+
+
+def paced(observed: Observed, plan: Plan, now: datetime) -> Plan:
+    """The plan of a fleet without its status, when only numbers and messages have changed so soon
+    after the last write.
+    """
+    if plan.status is None:
+        return plan
+    state = status.status_of(observed)
+    since = mapping(state.get("fleet")).get("updateTime")
+    wait_s = lifecycle.pause_left_s(since, _PACE_S, now)
+    if wait_s > 0 and _gist(state) == _gist(plan.status):
+        timers = Timers().add(wait_s, plan.requeue_after_s)
+        return msgspec.structs.replace(plan, status=None, requeue_after_s=timers.next_s)
+    fleet = {**plan.status["fleet"], "updateTime": rfc3339(now)}
+    return msgspec.structs.replace(plan, status={**plan.status, "fleet": fleet})
+
+
+def _gist(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a user must learn at once."""
+    conditions = mappings(state.get("conditions"))
+    marks = [tuple(one.get(key) for key in ("type", "status", "reason")) for one in conditions]
+    return state.get("observedGeneration"), state.get("phase"), marks
 
 
 # ---- what a plan does ---------------------------------------------------------------------------
@@ -203,7 +291,7 @@ def _revision(pod: Object) -> str:
 
 def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) -> Create:
     """The pod of one node."""
-    name = worker_name(observed.ref.name, EDGE, node)
+    name = worker_name(observed.ref.name, FLEET, node)
     # The value of a label is shorter than the name of a node may be. Without the label, the
     # LocalController still hears the worker, and does not watch its pod.
     marks = {LABEL_WORKER: name} if len(name) <= _MAX_LABEL_CHARS else {}

@@ -79,7 +79,9 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
+    stored = observed
     places: Collection[NodeName] = nodes(observed) if fleet is None else fleets.places(fleet)
+    observed, sums = fleets.with_sums(observed)
     if fleet is not None:
         observed = fleets.condensed(observed, fleet)
     running, running_phase = _with_refusal(observed, *_running(observed, fleet, findings, now))
@@ -90,18 +92,19 @@ def _conclude(
     phase = sedna.phase(observed, running_phase if is_accepted else Phase.INVALID)
     failed = sedna.failed(observed, phase, because=running if is_accepted else acceptance)
     cloud = reachability.reachability(observed, now)
-    numbers = health.numbers(observed)
-    return lifecycle.conclude(
+    numbers = {**health.numbers(observed), **sums, **cloud.fields}
+    conclusion = lifecycle.conclude(
         observed,
         now,
         findings=[*findings, running, *cloud.findings, *failed],
         phase=phase,
         nodes=places,
-        fields={**numbers, **cloud.fields, **fleets.status_fields(observed, fleet)},
+        fields={**numbers, **fleets.status_fields(observed, fleet)},
         examination=health.examine(observed, now),
         stages=stages,
         timers=timers.add(cloud.check_in_s),
     )
+    return conclusion if fleet is None else fleets.paced(stored, conclusion, now)
 
 
 def _running(

@@ -7,6 +7,7 @@ from edgeai.api.jointinferenceservice import CloudWorker, EdgeWorker, JointInfer
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.schemas import Validation
 from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec
+from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.jointinferenceservice import mining
@@ -14,6 +15,9 @@ from globalmanager.kinds.edge.worker_form import check, fixed_node
 
 EDGE: Final = "edge"
 CLOUD: Final = "cloud"
+FLEET: Final = "node"
+"""In the name of a fleet's worker. A worker on a node that Kubernetes chose has another name, so
+that a slice and .status never count the same worker twice."""
 
 RUNNING: Final = "Running"
 
@@ -71,6 +75,11 @@ def _check_fleet(worker: EdgeWorker, path: str) -> None:
     if worker.per_node and worker.hpa:
         problem = "cannot set the number of workers beside perNode"
         raise InvalidSpec(f"{path}.hpa", problem, "remove it")
+
+
+def is_of_fleet(job: ObjectRef, worker: WorkerName) -> bool:
+    # By the name, because an edit of the spec must not move the counts of a worker.
+    return worker.startswith(f"{job.name}-{FLEET}-")
 
 
 def node_selector(job: Job) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from edgeai.api import slices
 from edgeai.api.jointinferenceservice import (
     Autoscaling,
     CloudWorker,
@@ -16,15 +17,23 @@ from edgeai.api.jointinferenceservice import (
     JointInferenceServiceSpec,
     Mining,
 )
-from edgeai.api.resources import AUTOSCALERS, DEPLOYMENTS, PODS, SECRETS, SERVICES, Object
+from edgeai.api.resources import (
+    AUTOSCALERS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Object,
+)
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge import transport
 from globalmanager.kinds.edge.jointinferenceservice import mining
-from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, workers
+from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, FLEET, workers
 from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
-from globalmanager.kinds.shared import children, pods, storage
+from globalmanager.kinds.shared import children, objects, pods, storage
 from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
 from globalmanager.kinds.shared.secrets import worker_secret
 
@@ -38,6 +47,7 @@ OWNS: Final = {
     # of a fleet, see `fleet`
     PODS: UpdateRule.RECREATE,
     AUTOSCALERS: UpdateRule.REPLACE,
+    CONFIG_MAPS: UpdateRule.REPLACE,
 }
 _SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", pods.WORKER_SECRET)
 """Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
@@ -108,7 +118,19 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
         # first.
         if worker.hpa and AUTOSCALERS not in observed.absent
     )
-    return (secret, service, cloud, *edge, *autoscalers)
+    return (*_slices(observed, spec), secret, service, cloud, *edge, *autoscalers)
+
+
+def _slices(observed: Observed, spec: JointInferenceServiceSpec) -> list[Create]:
+    """The slices of a fleet. They stay when the service is no fleet any more, because they have the
+    counts of the workers of its nodes.
+    """
+    exist = any(ref.type == CONFIG_MAPS for ref in observed.children)
+    names = slices.slice_names(observed.ref.name) if exist or spec.edge_worker.per_node else []
+    return [
+        objects.child(observed, CONFIG_MAPS, name=name, role=slices.ROLE, content={})
+        for name in names
+    ]
 
 
 def fleet_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
@@ -191,7 +213,8 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
         return [literal("WORKER_NAME", worker_name(name, EDGE))]
     # One template serves pods on many nodes, so each pod makes its name of its own node.
     node = field("NODE_NAME", "spec.nodeName")
-    return [node, literal("WORKER_NAME", worker_name(name, EDGE, "$(NODE_NAME)"))]
+    role = FLEET if form.per_node else EDGE
+    return [node, literal("WORKER_NAME", worker_name(name, role, "$(NODE_NAME)"))]
 
 
 def _mining_env(algorithm: Mining | None) -> list[EnvVar]:

@@ -49,6 +49,9 @@ class EdgeReplica(EdgeSide):
         body = wire.AssignmentBody(namespace=REF.namespace, name=REF.name, workers=grants)
         self.desired.assign(task_key(REF), {A: Assignment(task_key(REF), self.uid, 1, body)})
 
+    def slice(self, _namespace: str, _name: str) -> Object | None:
+        return None
+
     def find(self, _key: TaskKey) -> Served | None:
         return Served(KIND, REF, self._store.list()[0])
 
@@ -57,6 +60,11 @@ class EdgeReplica(EdgeSide):
     ) -> None:
         await self.reaches_api.wait()
         await self._writer.update(ref, uid, patch_of, generation=generation)
+
+    async def update_slice(
+        self, ref: ObjectRef, uid: Uid, name: str, patch_of: PatchOf, *, generation: int | None
+    ) -> None:
+        raise AssertionError("the service has no fleet")
 
     async def send(self, peer: Peer, status: wire.WorkerStatus) -> None:
         """The node reports its worker."""

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from common import wire
+from edgeai.api import slices
 from edgeai.api.jointinferenceservice import DEFINITION
 from edgeai.api.resources import Object, ObjectRef, ref_of
 from edgeai.errors import EdgeAIError, Gone, Overloaded, TooLarge, Unavailable, Unwritable
 from edgeai.ids import TaskKey, Uid, WorkerName
+from edgeai.kube.patches import merged
 from globalmanager.contract import Event, Kind, Plan, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import Done, Outcome, Refused, Retry
 from globalmanager.edge.sessions.report_writer import TELL_EVERY_S, JobReportWriter
@@ -42,6 +44,7 @@ KIND = Kind(
     read=dict,
     plan=lambda _observed, _now: Plan(),
     fold=StateFold,
+    is_sliced=lambda _job, worker: worker.startswith("many-"),
 )
 
 
@@ -55,6 +58,8 @@ class JobApi:
         self.bad: EdgeAIError = Unwritable("workers.bad must be a number")
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
         self.generations: list[int | None] = []  # that the writes hold for
+        self.slices: dict[str, Object] = {}
+        self.failing_slices: set[str] = set()
         self.events: list[Event] = []
         self.clock = Clock()
         self.reports = JobReportWriter(jobs=self, writer=self, recorder=self, clock=self.clock)
@@ -64,6 +69,9 @@ class JobApi:
 
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
+
+    def slice(self, _namespace: str, name: str) -> Object | None:
+        return self.slices.get(name)
 
     def record(self, _about: Object, event: Event) -> None:
         self.events.append(event)
@@ -80,6 +88,17 @@ class JobApi:
         if "bad" in patch["workers"]:
             raise self.bad
         self.written.append((ref, uid, patch))
+
+    async def update_slice(
+        self, ref: ObjectRef, uid: Uid, name: str, patch_of: PatchOf, *, generation: int | None
+    ) -> None:
+        if name in self.failing_slices:
+            raise Unavailable(name)
+        config_map = self.slices.setdefault(name, {})
+        part = slices.part_of(config_map)
+        if patch := patch_of(part):
+            data = slices.data_of(merged(part, patch), patch["workers"])
+            self.slices[name] = dict(merged(config_map, {"data": data}))
 
 
 def report(worker: str = "w", **fields: Any) -> WorkerReport:
@@ -157,3 +176,41 @@ async def test_a_report_without_room_is_refused_and_told_now_and_then(
     cluster.clock.now_s += TELL_EVERY_S
     await cluster.receive(*reports)
     assert len(cluster.events) == 2
+
+
+# ---- slices -------------------------------------------------------------------------------------
+
+MANY = [f"many-{number}" for number in range(20)]
+
+
+def entries_of(cluster: JobApi) -> dict[str, dict[str, Any]]:
+    """Slice -> worker -> its entry."""
+    return {name: slices.part_of(one)["workers"] for name, one in cluster.slices.items()}
+
+
+async def test_reports_of_many_workers_go_into_the_slices_of_their_job() -> None:
+    cluster = JobApi()
+    reports = [report(name, status="failed") for name in (*MANY, "one")]
+    assert await cluster.receive(*reports) == [Done()] * 21
+    assert {worker for one in entries_of(cluster).values() for worker in one} == set(MANY)
+    assert set(entries_of(cluster)) == set(slices.slice_names("task-0"))
+    ((_, _, patch),) = cluster.written
+    assert patch == {"workers": {"one": "failed"}}
+
+
+async def test_a_slice_that_cannot_be_written_does_not_keep_the_others() -> None:
+    cluster = JobApi()
+    cluster.failing_slices = {"task-0-workers-0"}
+    reports = [report(name) for name in MANY]
+    with pytest.raises(Unavailable):
+        await cluster.receive(*reports)
+    assert len(cluster.slices) == slices.SLICES - 1
+    cluster.failing_slices.clear()
+    assert await cluster.receive(*reports) == [Done()] * 20
+
+
+async def test_a_job_with_slices_is_written_seldom() -> None:
+    cluster = JobApi()
+    assert cluster.reports.pause_s(key()) == 0
+    cluster.slices = {"task-0-workers-0": {}}
+    assert slices.SLICES / cluster.reports.pause_s(key()) <= 0.5  # requests in a second

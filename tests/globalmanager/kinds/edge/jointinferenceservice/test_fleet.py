@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from edgeai.api.resources import PODS, Object
+from edgeai.api import slices
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef
 from edgeai.ids import NodeName
 from tests.globalmanager.kinds.edge.samples import joint_inference_spec, small_service, worker_spec
-from tests.support.world import World, at, report
+from tests.support.world import World, at, merged, patch_of, report
 
 CAMERA = {"camera": "yes"}
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -40,6 +41,17 @@ def serving(world: World) -> World:
     return seen(world).settle()
 
 
+def counted(world: World, node: str, **counts: int) -> World:
+    """The node reports these counts, and its slice keeps them, as the report writer does."""
+    one = report(worker=f"digits-node-{node}", node=node, counts=counts)
+    ref = ObjectRef(CONFIG_MAPS, "default", slices.slice_name("digits", one.worker))
+    part = slices.part_of(world.children[ref])
+    patch = patch_of(world.kind.fold(part), one)
+    data = slices.data_of(merged(part, patch), patch["workers"])
+    world.children[ref] = merged(world.children[ref], {"data": data})
+    return world
+
+
 def seen(world: World) -> World:
     """The engine finds the pods of a fleet among the children, and among the pods."""
     world.pods = list(pods(world).values())
@@ -52,9 +64,10 @@ def seen(world: World) -> World:
 def test_each_node_with_the_labels_runs_one_worker() -> None:
     world = fleet("edge0", "edge1").nodes("edge2").settle()
     assert world.names() == [
+        *(f"ConfigMap/digits-workers-{number}" for number in range(4)),
         "Deployment/digits-deployment-cloud",
-        "Pod/digits-edge-edge0",
-        "Pod/digits-edge-edge1",
+        "Pod/digits-node-edge0",
+        "Pod/digits-node-edge1",
         "Secret/digits-edge",
         "Service/digits-cloud",
     ]
@@ -63,9 +76,9 @@ def test_each_node_with_the_labels_runs_one_worker() -> None:
 
 def test_a_worker_knows_its_name_and_its_node_watches_it() -> None:
     pod = pods(fleet("edge0").settle())["edge0"]
-    assert pod["metadata"]["labels"]["edgeai.io/worker"] == "digits-edge-edge0"
+    assert pod["metadata"]["labels"]["edgeai.io/worker"] == "digits-node-edge0"
     variables = {item["name"]: item for item in pod["spec"]["containers"][0]["env"]}
-    assert variables["WORKER_NAME"]["value"] == "digits-edge-$(NODE_NAME)"
+    assert variables["WORKER_NAME"]["value"] == "digits-node-$(NODE_NAME)"
     assert {entry["key"] for entry in pod["spec"]["tolerations"]} >= {
         "node.kubernetes.io/unreachable"
     }
@@ -111,10 +124,10 @@ def test_a_node_that_comes_back_waits_for_the_end_of_its_former_worker() -> None
 
 def test_a_node_out_of_contact_keeps_its_worker_and_its_counts() -> None:
     world = serving(fleet("edge0", "edge1"))
-    world.receive(report(worker="digits-edge-edge0", node="edge0", counts={"seen": 3}))
+    counted(world, "edge0", seen=3)
     before = uids(world)
     world.contact("edge0", connected=False, since=at(-100)).contact("edge1")
-    world.pods_become("Running", "digits-edge-edge0", **SILENT)
+    world.pods_become("Running", "digits-node-edge0", **SILENT)
     seen(world).settle(at(100))
     assert uids(world) == before
     assert world.status["fleet"]["silent"] == 1
@@ -126,11 +139,41 @@ def test_a_node_out_of_contact_keeps_its_worker_and_its_counts() -> None:
 def test_counts_are_those_of_all_nodes_also_of_those_that_have_left() -> None:
     world = serving(fleet("edge0", "edge1"))
     for number, node in enumerate(("edge0", "edge1"), start=1):
-        worker = f"digits-edge-{node}"
-        world.receive(report(worker=worker, node=node, counts={"seen": 10 * number, "uploaded": 1}))
-    world.nodes("edge1").settle()
+        counted(world, node, seen=10 * number, uploaded=1)
+    world.nodes("edge1").settle(at(10))
     assert {"key": "seen", "value": "30"} in world.status["metrics"]
     assert world.status["uploadCount"] == 2
+    assert not world.status.get("workers")
+
+
+def test_counts_stay_when_the_service_is_no_fleet_any_more() -> None:
+    world = counted(serving(fleet("edge0")), "edge0", seen=5)
+    world.change(joint_inference_spec()).settle(at(10))
+    world.receive(report(counts={"seen": 2}))
+    world.settle(at(20))
+    assert {"key": "seen", "value": "7"} in world.status["metrics"]
+
+
+def test_the_cloud_is_unreachable_when_no_node_of_the_fleet_gets_an_answer() -> None:
+    world = serving(fleet("edge0", "edge1"))
+    counted(world, "edge0", hard=1, answeredByCloud=1, fallbacks=0).settle(at(10))
+    for number, node in enumerate(("edge0", "edge1"), start=1):
+        counted(world, node, hard=9, answeredByCloud=2 - number, fallbacks=number)
+    world.settle(at(20)).settle(at(90))
+    assert world.condition("CloudReachable")["status"] == "False"
+    counted(world, "edge1", hard=10, answeredByCloud=1, fallbacks=2).settle(at(100))
+    assert world.condition("CloudReachable")["status"] == "True"
+
+
+def test_mere_numbers_are_written_now_and_then() -> None:
+    world = serving(fleet("edge0", "edge1"))
+    world.settle(at(10))
+    counted(world, "edge0", seen=1).settle(at(20))
+    plan = counted(world, "edge0", seen=2).plan(at(22))
+    assert (plan.status, plan.requeue_after_s) == (None, 3.0)
+    assert {"key": "seen", "value": "2"} in world.settle(at(25)).status["metrics"]
+    world.change({"edgeWorker": 5}).settle(at(26))
+    assert world.status["phase"] == "Invalid"
 
 
 # ---- the edges of the definition ----------------------------------------------------------------
@@ -199,9 +242,8 @@ def test_fields_that_contradict_a_fleet_are_refused(edge: dict[str, Any], field:
 def test_a_worker_that_has_failed_is_replaced_after_a_pause() -> None:
     world = serving(fleet("edge0", "edge1"))
     before = uids(world)
-    world.pods_become("Failed", "digits-edge-edge0", reason="Evicted")
-    world.plan(at(1))
-    assert seen(world).settle(at(1)).status["fleet"]["failed"] == 1
+    world.pods_become("Failed", "digits-node-edge0", reason="Evicted")
+    assert seen(world).settle(at(6)).status["fleet"]["failed"] == 1
     assert world.status["fleet"]["worst"] == [{"node": "edge0", "state": "failed"}]
     seen(world).settle(at(31))
     assert uids(world)["edge1"] == before["edge1"]
@@ -234,10 +276,10 @@ def test_a_new_template_that_fails_stays_on_a_tenth_of_the_nodes() -> None:
 def test_a_silent_node_gets_the_new_template_when_it_is_back() -> None:
     world = serving(fleet("edge0"))
     before = uids(world)
-    world.pods_become("Running", "digits-edge-edge0", **SILENT)
+    world.pods_become("Running", "digits-node-edge0", **SILENT)
     seen(world).change(fleet_spec(hardExampleMining={"name": "CloudOnly"})).settle()
     assert uids(world) == before
-    world.pods_become("Running", "digits-edge-edge0", **READY)
+    world.pods_become("Running", "digits-node-edge0", **READY)
     seen(world).settle()
     assert uids(world) != before
 

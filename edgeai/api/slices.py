@@ -1,0 +1,69 @@
+"""Slices: the entries of a job's workers, for a job with thousands of workers.
+
+The .status of such a job has no room for them. A slice is a ConfigMap of the job. It is a part of
+.status: the entries of some workers, each as JSON under the worker's name, and the sums of these
+entries as JSON under SUMMARY. One write changes entries and sums together, so a reader of the sums
+needs no entry. Readers accept any content.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping
+from edgeai.ids import WorkerName
+
+ROLE: Final = "workers"
+"""Role of a slice, in its labels."""
+SLICES: Final = 4
+"""Number of slices of a job. A slice holds 2,000 workers."""
+SUMMARY: Final = "summary"
+"""No worker has this name: the name of a worker begins with that of its job, and a "-"."""
+WORKERS: Final = "workers"
+
+
+def slice_names(job: str) -> list[str]:
+    return [f"{job}-workers-{number}" for number in range(SLICES)]
+
+
+def slice_name(job: str, worker: WorkerName) -> str:
+    """The slice that has the entry of the worker."""
+    return slice_names(job)[crc32(worker.encode()) % SLICES]
+
+
+def part_of(config_map: Object) -> dict[str, Any]:
+    """The part of .status that the slice holds: `workers`, and the sums over them."""
+    data = mapping(config_map.get("data"))
+    entries = {name: _decoded(text) for name, text in data.items() if name != SUMMARY}
+    return {**summary_of(config_map), WORKERS: entries}
+
+
+def summary_of(config_map: Object) -> Mapping[str, Any]:
+    """The sums over the workers of the slice, as .status has them."""
+    return _decoded(mapping(config_map.get("data")).get(SUMMARY))
+
+
+def entry_of(config_map: Object, worker: WorkerName) -> Mapping[str, Any]:
+    """The entry of one worker; empty when the slice has none."""
+    return _decoded(mapping(config_map.get("data")).get(worker))
+
+
+def data_of(part: Mapping[str, Any], changed: Iterable[str]) -> dict[str, str]:
+    """The fields of .data that a write of the part changes. Args: changed: names of workers"""
+    entries = mapping(part.get(WORKERS))
+    sums = {key: value for key, value in part.items() if key != WORKERS}
+    return {SUMMARY: _encoded(sums), **{name: _encoded(entries[name]) for name in changed}}
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _decoded(text: Any) -> Mapping[str, Any]:
+    try:
+        return mapping(msgspec.json.decode(text))
+    except (TypeError, ValueError):  # somebody else wrote it
+        return {}
