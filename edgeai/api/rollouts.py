@@ -76,7 +76,7 @@ class Window(msgspec.Struct, frozen=True):
 
     since: Time
     seen: int = 0
-    count: int = 0
+    hits: int = 0
 
 
 class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -10,6 +10,7 @@ field that the API server has dropped counts as not written. The callers try aga
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -207,14 +208,13 @@ class StatusWriter:
                 patch = patch_of(part)
                 if not patch:
                     return
-                data = slices.data_of(merged(part, patch), patch.get(slices.WORKERS, ()))
-                version = config_map["metadata"]["resourceVersion"]
-                body = {"metadata": {"resourceVersion": version}, "data": data}
-                try:
-                    await self._live.patch(slice_ref, body)
+                changes = slices.data_of(merged(part, patch), patch.get(slices.WORKERS, ()))
+                data = {**(config_map.get("data") or {}), **changes}
+                # With the resourceVersion that the sums belong to. After a refusal the store has
+                # the present slice.
+                with contextlib.suppress(Conflict, NotFound):
+                    await self._live.replace(CONFIG_MAPS, {**config_map, "data": data})
                     return
-                except Conflict:
-                    await self._live.get(slice_ref)
         message = "it changes faster than it is written"
         raise Conflict("patch", str(slice_ref), code=409, message=message)
 

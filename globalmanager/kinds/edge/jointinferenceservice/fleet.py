@@ -126,7 +126,8 @@ def _with_entries(observed: Observed, entries: Mapping[str, Mapping[str, Any]]) 
 
 def places(fleet: Fleet) -> list[NodeName]:
     """The nodes where workers belong or run, sorted."""
-    return sorted({*fleet.nodes, *map(NodeName, fleet.pods)})
+    surplus = fleet.pods.keys() - fleet.states.keys()
+    return sorted([*fleet.nodes, *map(NodeName, surplus)])
 
 
 def without_pods(observed: Observed) -> Observed:
@@ -277,7 +278,7 @@ def _outdated(fleet: Fleet, revision: str) -> list[Object]:
     while few others do not. A silent node gets its new pod when it is back: the worker goes on
     (I11), and a network that comes back does not restart all workers at once.
     """
-    old = [node for node, pod in fleet.pods.items() if _revision(pod) != revision]
+    old = [node for node, pod in fleet.pods.items() if _revision(pod["metadata"]) != revision]
     broken = [node for node in old if fleet.states.get(node) in (FAILED, STARTING)]
     serving = sorted(node for node in old if fleet.states.get(node) == READY)
     counts = Counter(fleet.states.values())
@@ -285,8 +286,8 @@ def _outdated(fleet: Fleet, revision: str) -> list[Object]:
     return [fleet.pods[node] for node in (*broken, *serving[: max(0, room)])]
 
 
-def _revision(pod: Object) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get(SPEC_HASH, ""))
+def _revision(metadata: Object) -> Any:
+    return (metadata.get("annotations") or {}).get(SPEC_HASH)
 
 
 def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) -> Create:

@@ -54,8 +54,8 @@ class Figures(NamedTuple):
     """What the workers with the new version have counted since they had it, on all nodes."""
 
     seen: int = 0
-    count: int = 0
-    """Of the guard's metric."""
+    hits: int = 0
+    """Samples that count for the guard's metric."""
 
 
 class Decision(NamedTuple):
@@ -277,10 +277,10 @@ def _measured(
 ) -> tuple[RolloutStatus, str]:
     """The state with the present window, and why the guard fails; "" when it does not."""
     window = state.window or Window(rfc3339(now), *figures)
-    seen, count = figures.seen - window.seen, figures.count - window.count
+    seen, hits = figures.seen - window.seen, figures.hits - window.hits
     message = ""
     if seen >= guard.min_samples:
-        share = count / seen
+        share = hits / seen
         if _COMPARISONS[guard.operator](share, guard.threshold):
             state = msgspec.structs.replace(state, is_proven=True)
         else:
@@ -291,7 +291,7 @@ def _measured(
     # Counts fall when a node has lost its disk. A new window begins then, too, and a window with
     # too few samples goes on.
     is_over = left_s(window.since, guard.window_s, now, unknown=0) <= 0
-    if seen < 0 or count < 0 or (is_over and seen >= guard.min_samples):
+    if seen < 0 or hits < 0 or (is_over and seen >= guard.min_samples):
         window = Window(rfc3339(now), *figures)
     return msgspec.structs.replace(state, window=window), message
 

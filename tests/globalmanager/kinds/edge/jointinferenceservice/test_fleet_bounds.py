@@ -66,9 +66,9 @@ def mixed(number: int) -> Object:
 
 
 def processor_s(call: Callable[[], Any]) -> float:
-    """The least processor time of five calls."""
+    """The least processor time of some calls. Other programs on the machine take its caches."""
     times = []
-    for _ in range(5):
+    for _ in range(30):
         began = time.thread_time()
         call()
         times.append(time.thread_time() - began)

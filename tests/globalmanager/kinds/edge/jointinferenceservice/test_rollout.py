@@ -78,7 +78,7 @@ class Field:
         return self.settle()
 
     def count(self, seen: int, hard: int) -> "Field":
-        self.figures = Figures(self.figures.seen + seen, self.figures.count + hard)
+        self.figures = Figures(self.figures.seen + seen, self.figures.hits + hard)
         return self.settle()
 
     def desired(self) -> Mapping[NodeName, str]:
