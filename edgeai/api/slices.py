@@ -37,13 +37,19 @@ def slice_name(job: str, worker: WorkerName) -> str:
 def part_of(config_map: Object) -> dict[str, Any]:
     """The part of .status that the slice holds: `workers`, and the sums over them."""
     data = mapping(config_map.get("data"))
-    entries = {name: _decoded(text) for name, text in data.items() if name != SUMMARY}
+    entries = {name: _decoded(data[name]) for name in workers_of(config_map)}
     return {**summary_of(config_map), WORKERS: entries}
 
 
 def summary_of(config_map: Object) -> Mapping[str, Any]:
     """The sums over the workers of the slice, as .status has them."""
     return _decoded(mapping(config_map.get("data")).get(SUMMARY))
+
+
+def workers_of(config_map: Object) -> list[WorkerName]:
+    """The workers that have an entry in the slice."""
+    data = mapping(config_map.get("data"))
+    return [WorkerName(name) for name in data if name != SUMMARY]
 
 
 def entry_of(config_map: Object, worker: WorkerName) -> Mapping[str, Any]:

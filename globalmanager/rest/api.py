@@ -4,7 +4,7 @@ app builds the Api and gives the Api's routes to the server. Only `access` may w
 Kubernetes API.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -14,15 +14,18 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from edgeai.api import slices
 from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
+from edgeai.api.status import mapping, worker_entries
 from edgeai.ids import NodeName
 from globalmanager.cache.health import Health
+from globalmanager.cache.store import controller_of
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.access import Access, Reading, check_names, listable
 from globalmanager.rest.errors import RequestError
-from globalmanager.rest.pages import NodeKey, ObjectKey, Window, page_of
+from globalmanager.rest.pages import NodeKey, ObjectKey, Window, WorkerKey, page_of
 from globalmanager.rest.routes import JSON, Parameter, Route, document
 from globalmanager.rest.streams import StreamLimits, Streams, list_pieces
 from globalmanager.rest.views import (
@@ -33,6 +36,7 @@ from globalmanager.rest.views import (
     ReadyView,
     SessionView,
     StatusView,
+    WorkerListView,
     object_view,
     status_view,
 )
@@ -71,6 +75,9 @@ class ObjectCache(Protocol):
         """The job resources of one type, named as "<plural>.<group>"."""
 
     def nodes(self) -> tuple[Object, ...]: ...
+
+    def slice(self, namespace: str, name: str) -> Object | None:
+        """A slice of a job (see edgeai.api.slices)."""
 
 
 class SessionRegistry(Protocol):
@@ -147,6 +154,7 @@ class Api:
             Route(some, self.list_objects, ObjectListView, of_some, _LISTED),
             Route(one, self.get_object, dict, of_one, _NOT_FOUND),
             Route(one + "/status", self.get_status, StatusView, of_one, _NOT_FOUND),
+            Route(one + "/workers", self.list_workers, WorkerListView, (*of_one, *_PAGE), _LISTED),
             Route("/openapi.json", self.get_openapi, dict),
             Route("/healthz", self.get_health, HealthView),
             Route("/readyz", self.get_readiness, ReadyView, (), _NOT_READY, ReadyView),
@@ -213,6 +221,28 @@ class Api:
     async def get_status(self, request: web.Request) -> web.StreamResponse:
         """The status of one job resource"""
         return await self._send(request, status_view(await self._object(request)))
+
+    async def list_workers(self, request: web.Request) -> web.StreamResponse:
+        """The last reports of the workers of one job resource, also of a fleet"""
+        object_ = await self._object(request)
+        metadata = object_["metadata"]
+        maps = [
+            config_map
+            for name in slices.slice_names(metadata["name"])
+            if (config_map := self._cache.slice(metadata.get("namespace", ""), name)) is not None
+            and (controller_of(config_map) or {}).get("uid") == metadata.get("uid")
+        ]
+        # Read when their turn comes: the entries of a large fleet are megabytes.
+        sliced = {
+            worker: partial(slices.entry_of, config_map, worker)
+            for config_map in maps
+            for worker in slices.workers_of(config_map)
+        }
+        entries = worker_entries(mapping(object_.get("status")))
+        readers = {name: partial(dict, entry) for name, entry in entries.items()} | sliced
+        page = page_of(map(WorkerKey, readers), Window.of(request, WorkerKey))
+        items = (partial(_worker_view, key.name, readers[key.name]) for key in page.keys)
+        return await self._streams.send(request, list_pieces(page.metadata, items))
 
     async def _send(self, request: web.Request, view: object) -> web.StreamResponse:
         return await self._streams.send(request, [partial(msgspec.json.encode, view)])
@@ -296,6 +326,10 @@ class Api:
         await self._access.check(request, caller, Reading("get", path="/metrics"))
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _worker_view(name: str, read: Callable[[], Mapping[str, Any]]) -> Object:
+    return {"name": name, **read()}
 
 
 def answer(view: Any, *, status: int = 200) -> web.Response:

@@ -32,7 +32,11 @@ class ObjectKey(NamedTuple):
     group: str
 
 
-K = TypeVar("K", NodeKey, ObjectKey)
+class WorkerKey(NamedTuple):
+    name: str
+
+
+K = TypeVar("K", NodeKey, ObjectKey, WorkerKey)
 
 
 class Window(NamedTuple, Generic[K]):

@@ -77,6 +77,15 @@ class ObjectListView(View, frozen=True):
     items: list[Object]
 
 
+class WorkerListView(View, frozen=True):
+    """The workers of a job by name. Each item has the fields of an entry of `status.workers`, and
+    `name`.
+    """
+
+    metadata: ListMetadata
+    items: list[Object]
+
+
 class StatusView(View, frozen=True):
     """An object's .status, with what identifies the object and its state."""
 

@@ -67,6 +67,7 @@ def object_of(
 class JobCache:
     def __init__(self) -> None:
         self.objects: list[Object] = []
+        self.slices: dict[str, Object] = {}
         self.node_names = ["node-1", "node-2"]
         self.node_labels: dict[str, dict[str, str]] = {}
         self.pods_of: dict[ObjectRef, list[Object]] = {}
@@ -86,6 +87,9 @@ class JobCache:
             if plural == resource_of(object_)
             and namespace in ("", object_["metadata"]["namespace"])
         )
+
+    def slice(self, _namespace: str, name: str) -> Object | None:
+        return self.slices.get(name)
 
     def nodes(self) -> tuple[Object, ...]:
         return tuple(
