@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
+from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.store import uid_of
@@ -178,12 +179,17 @@ class Assigner:
 def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | None) -> bool:
     """Whether a change of an object may change assignments.
 
-    Assignments depend on specs and on the nodes of pods, so a write of .status changes no
-    assignment. Such a write leaves metadata.generation unchanged. An object of a type without
-    generations may have changed in any way.
+    Assignments depend on specs, and on the nodes and phases of pods, so another write of .status
+    changes no assignment. Such a write leaves metadata.generation unchanged. An object of another
+    type without generations may have changed in any way.
     """
-    if old is None or new is None or type_ == PODS:
+    if old is None or new is None:
         return True
     before, after = old["metadata"], new["metadata"]
     keys = (before.keys() | after.keys()) - _CHANGED_BY_EVERY_WRITE
-    return "generation" not in after or any(before.get(key) != after.get(key) for key in keys)
+    if any(before.get(key) != after.get(key) for key in keys):
+        return True
+    # A fleet has thousands of pods, and each of them becomes ready, and not ready, now and then.
+    if type_ == PODS:
+        return (node_of(old), phase_of(old)) != (node_of(new), phase_of(new))
+    return "generation" not in after

@@ -1,4 +1,4 @@
-"""How many pods one plan of a training job may make, and when it may replace a failed pod."""
+"""How many pods one plan of a job may make, and when it may replace a failed pod."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -211,7 +211,9 @@ def changed(old: Object, **metadata: Any) -> Object:
     return {**old, "metadata": {**old["metadata"], **newer, **metadata}}
 
 
-JOB = make("a", metadata={"generation": 1}, status={"phase": "Ready"})
+PHASE = {"phase": "Ready"}
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+JOB = make("a", metadata={"generation": 1}, status=PHASE)
 PLAIN = make("a", data={"a": "b"})
 
 CHANGES: dict[str, tuple[ResourceType, Object | None, Object | None, bool]] = {
@@ -225,7 +227,9 @@ CHANGES: dict[str, tuple[ResourceType, Object | None, Object | None, bool]] = {
     "an owner": (GADGETS, JOB, changed(JOB, ownerReferences=[{"uid": "u"}]), True),
     "another uid": (GADGETS, JOB, changed(JOB, uid="another"), True),
     "an object without generations": (GADGETS, PLAIN, changed(PLAIN), True),
-    "the phase of a pod": (PODS, JOB, changed(JOB), True),
+    "the phase of a pod": (PODS, JOB, {**changed(JOB), "status": {"phase": "Failed"}}, True),
+    "the node of a pod": (PODS, JOB, {**changed(JOB), "spec": {"nodeName": "a"}}, True),
+    "a pod that is ready": (PODS, JOB, {**changed(JOB), "status": {**READY, **PHASE}}, False),
 }
 
 

@@ -33,12 +33,11 @@ from globalmanager.kinds.shared import children, lifecycle, objects, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.contacts import named
 from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.new_pods import new_pods
 from globalmanager.kinds.shared.silent_nodes import silent_since
 
 REPLACED_AFTER_S: Final = 30.0
 """Seconds. A node that refuses a pod refuses it at once, so a younger failed pod stays."""
-_MAX_NEW_PODS: Final = 100
-"""In one plan. The first pods cause the next plan."""
 _SHARE_AT_ONCE: Final = 10
 """A change of the template replaces the workers of one node in ten at a time, and at least one."""
 _MAX_LABEL_CHARS: Final = 63
@@ -262,11 +261,12 @@ def stages(
     failures = [fleet.pods[node] for node in fleet.in_state(FAILED)]
     failed, timers = lifecycle.replacement(failures, now, after_s=REPLACED_AFTER_S)
     outdated = _outdated(fleet, revision)
-    lacking = [node for node in fleet.nodes if node not in fleet.pods][:_MAX_NEW_PODS]
+    limit = new_pods((len(msgspec.json.encode(template)),), fleet.pods.values(), now)
+    lacking = [node for node in fleet.nodes if node not in fleet.pods][: limit.most]
     gone = dict.fromkeys((*_deletions(surplus), *failed, *_deletions(outdated)))
     new = tuple(pod_of(observed, node, template, revision) for node in lacking)
     steps: tuple[tuple[Action, ...], ...] = (tuple(gone), new)
-    return tuple(stage for stage in steps if stage), timers
+    return tuple(stage for stage in steps if stage), timers.add(limit.wait_s)
 
 
 def _deletions(pods: Iterable[Object]) -> Iterable[Delete]:
