@@ -171,8 +171,8 @@ MUTATIONS: Final = (
         "I4 I9",
         Edit(
             "globalmanager/edge/sessions/report_writer.py",
-            "generation=reports[0].version",
-            "generation=None",
+            "generation = reports[0].version",
+            "generation = None",
         ),
     ),
     Mutation(

@@ -130,7 +130,7 @@ class JobReportWriter:
     ) -> list[Outcome]:
         """As `write`. Args: name: the slice of these workers; "": .status"""
         batch = _Batch(job, reports)
-        version = reports[0].version
+        generation = reports[0].version
         try:
             # `update` calls `patch_of` with the .status to which it writes, and again after each
             # conflict. This .status may be newer than the .status in the cache. If the spec is
@@ -138,10 +138,10 @@ class JobReportWriter:
             # assignments are computed again.
             if name:
                 await self._writer.update_slice(
-                    job.ref, uid, name, batch.patch_of, generation=version
+                    job.ref, uid, name, batch.patch_of, generation=generation
                 )
             else:
-                await self._writer.update(job.ref, uid, batch.patch_of, generation=version)
+                await self._writer.update(job.ref, uid, batch.patch_of, generation=generation)
         except Gone:
             return [Refused(GONE)] * len(reports)
         except Unwritable as error:
