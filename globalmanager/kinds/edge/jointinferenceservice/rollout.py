@@ -129,15 +129,17 @@ def decide(
     if state.phase in (Phase.ROLLED_BACK, Phase.COMPLETE) or is_cut_off:
         return Decision(state)
     # Before the first wave nothing can have failed.
-    if state.wave == 0:
-        return _advanced(rollout, state, 1, members, figures, now)
-    if state.phase is Phase.PROGRESSING:
+    if state.wave and state.phase is Phase.PROGRESSING:
         state = _guarded(rollout, state, members, figures, now)
+    if state.phase is Phase.ROLLED_BACK:
+        return Decision(state)
     promotion = rollout.promoted
     allowed = promotion.wave if promotion and promotion.version == version else 0
-    if state.phase is not Phase.ROLLED_BACK and allowed > state.wave:
-        return _advanced(rollout, state, allowed, members, figures, now)
-    if state.phase is not Phase.PROGRESSING:
+    # The first wave waits for no promotion: there is nothing to judge before it.
+    first = 0 if rollout.paused or state.wave else 1
+    if max(allowed, first) > state.wave:
+        return _advanced(rollout, state, max(allowed, first), members, figures, now)
+    if state.wave == 0 or state.phase is Phase.PAUSED:
         return Decision(state)
     return _progress(rollout, state, members, figures, now)
 

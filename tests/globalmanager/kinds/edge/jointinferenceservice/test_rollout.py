@@ -301,13 +301,16 @@ def test_a_version_that_more_than_a_tenth_of_the_nodes_cannot_serve_has_failed(
 
 
 def test_a_pause_holds_the_next_wave_and_not_the_guard() -> None:
-    field = Field(paused=True, guard=GUARD).publish("v2").count(10, 0)
+    field = Field(guard=GUARD).publish("v2").edit(paused=True).count(10, 0)
     assert field.wait(1000).summary == (Phase.PROGRESSING, 1, 1)
     assert field.count(10, 9).summary[0] is Phase.ROLLED_BACK
 
 
-def test_a_paused_rollout_goes_on() -> None:
-    assert Field(paused=True).publish("v2").edit(paused=False).summary[0] is Phase.COMPLETE
+def test_a_paused_rollout_begins_no_wave_and_goes_on_when_it_is_not_paused() -> None:
+    field = Field(paused=True).publish("v2")
+    assert field.summary == (Phase.PROGRESSING, 0, 0)
+    assert field.edit(promoted=Promotion(version="v2", wave=1)).summary == (Phase.PROGRESSING, 1, 1)
+    assert field.edit(paused=False).summary[0] is Phase.COMPLETE
 
 
 def test_a_manual_rollout_waits_for_each_promotion_of_its_version() -> None:
