@@ -239,7 +239,10 @@ class Api:
             for worker in slices.workers_of(config_map)
         }
         entries = worker_entries(mapping(object_.get("status")))
-        readers = {name: partial(dict, entry) for name, entry in entries.items()} | sliced
+        readers: dict[str, Callable[[], Mapping[str, Any]]] = {
+            **{name: partial(dict, entry) for name, entry in entries.items()},
+            **sliced,
+        }
         page = page_of(map(WorkerKey, readers), Window.of(request, WorkerKey))
         items = (partial(_worker_view, key.name, readers[key.name]) for key in page.keys)
         return await self._streams.send(request, list_pieces(page.metadata, items))
