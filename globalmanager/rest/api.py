@@ -233,7 +233,7 @@ class Api:
             and (controller_of(config_map) or {}).get("uid") == metadata.get("uid")
         ]
         # Read when their turn comes: the entries of a large fleet are megabytes.
-        sliced = {
+        sliced: dict[str, Callable[[], Mapping[str, Any]]] = {
             worker: partial(slices.entry_of, config_map, worker)
             for config_map in maps
             for worker in slices.workers_of(config_map)
