@@ -190,6 +190,8 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The time when the GlobalManager learned of the first of these fallbacks."""
     answered_before_fallbacks: int = 0
     """Number of answers of the cloud at this time. More answers end the row of fallbacks."""
+    counted_in_slices: dict[str, int] = {}
+    """Counts of the workers whose reports are in ConfigMaps, as the last plan found them."""
     workers: dict[str, dict[str, Any]] = {}
     """Worker -> last report of each edge worker. The edge side writes this field. The reports of a
     fleet are in its ConfigMaps `<name>-workers-0` to `-3`."""

@@ -154,6 +154,7 @@ class Jobs:
         """The pods on a node, in all namespaces or in one, that may belong to jobs."""
         pods = self.caches.children(PODS).list(namespace)
         return tuple(sorted((pod for pod in pods if node_of(pod) == node), key=_name))
+
     def slice(self, namespace: str, name: str) -> Object | None:
         """A slice of a job (see edgeai.api.slices)."""
         return self.caches.children(CONFIG_MAPS).get(ObjectRef(CONFIG_MAPS, namespace, name))

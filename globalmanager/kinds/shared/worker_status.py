@@ -21,6 +21,8 @@ from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
 MAX_WORKERS: Final = 2000  # in one object
 MAX_FORMER_NODES: Final = 16  # of one worker; the counts of further nodes become one sum
 OTHER_NODES: Final = "others"
+COUNTED_IN_SLICES: Final = "countedInSlices"
+"""Field of .status with the sums over the workers whose entries are in slices."""
 
 # Budgets of .status.workers, in bytes as the API stores them. etcd takes 1.5 MiB for an object with
 # its spec and with metadata.managedFields, which repeats every key.
@@ -50,7 +52,8 @@ def total(status: Mapping[str, Any], count: str) -> int | None:
     """Sum of one taskInfo count over all workers and all their nodes; 0..2**53. None when no worker
     has told the count.
     """
-    infos = (info for entry in worker_entries(status).values() for info in _infos(entry))
+    infos = [info for entry in worker_entries(status).values() for info in _infos(entry)]
+    infos.append(mapping(status.get(COUNTED_IN_SLICES)))
     # The sum of entries and not of reports: a report that comes twice counts once.
     numbers = [_count(info[count]) for info in infos if _is_number(info.get(count))]
     return min(sum(numbers), _MAX_COUNT) if numbers else None
@@ -237,7 +240,7 @@ def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) 
     """The entry of the worker's present node, with the counts that its former node now tells."""
     elsewhere = dict(mapping(entry.get("countedElsewhere")))
     before, counts = _numbers(elsewhere.get(report.node)), _numbers(report.body.task_info)
-    elsewhere[report.node] = _greatest(before, counts)
+    elsewhere[report.node] = greatest(before, counts)
     return {**entry, "countedElsewhere": _merged(elsewhere)}
 
 
@@ -327,7 +330,7 @@ def worker_entry(report: WorkerReport, other_counts: OtherCounts) -> dict[str, A
         "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
         "status": body.status,
         "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
-        "taskInfo": _greatest(before, counts),
+        "taskInfo": greatest(before, counts),
         "countedBefore": _bounded(before, _COUNTS_BYTES),
         "countedElsewhere": other_counts.elsewhere,
         "details": _bounded(details, _DETAILS_BYTES),
@@ -335,9 +338,11 @@ def worker_entry(report: WorkerReport, other_counts: OtherCounts) -> dict[str, A
     }
 
 
-def _greatest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
-    greatest = {key: max(n, counts.get(key, n)) for key, n in before.items()}
-    return _bounded({**counts, **greatest}, _COUNTS_BYTES)
+def greatest(before: Any, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts, but each at least as great as `before`, where anything may stand."""
+    numbers = _numbers(before)
+    sums = {key: max(number, counts.get(key, number)) for key, number in numbers.items()}
+    return _bounded({**counts, **sums}, _COUNTS_BYTES)
 
 
 def without_empty_fields(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from globalmanager.contract import Action, Create, Delete, Observed, Plan
 from globalmanager.kinds.edge.jointinferenceservice import reachability, totals
 from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET, RUNNING
 from globalmanager.kinds.edge.jointinferenceservice.workers import worker_name
-from globalmanager.kinds.shared import children, lifecycle, objects, status
+from globalmanager.kinds.shared import children, lifecycle, objects, status, worker_status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.contacts import named
 from globalmanager.kinds.shared.lifecycle import Timers
@@ -106,21 +106,17 @@ def condensed(observed: Observed, fleet: Fleet) -> Observed:
     entries: dict[str, Mapping[str, Any]] = {}
     for name in (worker_name(service, FLEET, node) for node in sample):
         ref = ObjectRef(CONFIG_MAPS, observed.ref.namespace, slices.slice_name(service, name))
-        # Without the counts, which `with_sums` adds for all workers.
+        # Without the counts, which are in the sums of the slices.
         entry = {**slices.entry_of(observed.children.get(ref, {}), name), **_NO_COUNTS}
         entries[name] = entry
+    state = status.status_of(observed)
+    both = {**mapping(state.get("workers")), **entries}
     return msgspec.structs.replace(
-        _with_entries(observed, entries),
+        observed,
+        object={**observed.object, "status": {**state, "workers": both}},
         children={**others, **pods},
         pods=(*rest, *pods.values()),
     )
-
-
-def _with_entries(observed: Observed, entries: Mapping[str, Mapping[str, Any]]) -> Observed:
-    state = status.status_of(observed)
-    both = {**mapping(state.get("workers")), **entries}
-    object_ = {**observed.object, "status": {**state, "workers": both}}
-    return msgspec.structs.replace(observed, object=object_)
 
 
 def places(fleet: Fleet) -> list[NodeName]:
@@ -195,8 +191,8 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
 
 
 def with_sums(observed: Observed) -> tuple[Observed, dict[str, Any]]:
-    """The service with the sums of its slices in .status, as of one more worker; and the fields of
-    .status that the edge side would have written with reports in .status.
+    """The service with the present sums of its slices in .status, and the fields of .status that
+    have changed with them. The fold of a report adds the sums that the last plan wrote.
     """
     maps = [child for ref, child in observed.children.items() if ref.type == CONFIG_MAPS]
     if not maps:
@@ -204,17 +200,17 @@ def with_sums(observed: Observed) -> tuple[Observed, dict[str, Any]]:
     sums: Counter[str] = Counter()
     for config_map in maps:
         sums.update(_counts(slices.summary_of(config_map)))
-    state = status.status_of(observed)
-    observed = _with_entries(observed, {"": {"taskInfo": dict(sums)}})
-    # The last plan wrote the sums that it knew, so the difference is what has come since.
-    before = {**state, "workers": {"": {"taskInfo": _counts(state)}}}
-    fields = reachability.counted(before, status.status_of(observed))
-    object_ = {**observed.object, "status": {**status.status_of(observed), **fields}}
+    before = status.status_of(observed)
+    # Somebody may delete a slice, and a total never falls.
+    counted = worker_status.greatest(before.get(worker_status.COUNTED_IN_SLICES), sums)
+    fields: dict[str, Any] = {worker_status.COUNTED_IN_SLICES: counted or None}
+    fields |= reachability.counted(before, {**before, **fields})
+    object_ = {**observed.object, "status": {**before, **fields}}
     return msgspec.structs.replace(observed, object=object_), fields
 
 
 def _counts(part: Mapping[str, Any]) -> dict[str, int]:
-    """The counts in the field `metrics`."""
+    """The counts in the field `metrics` of a slice."""
     counts: dict[str, int] = {}
     for metric in mappings(part.get("metrics")):
         key, value = metric.get("key"), metric.get("value")

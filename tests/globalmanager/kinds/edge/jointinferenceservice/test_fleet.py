@@ -150,8 +150,19 @@ def test_counts_stay_when_the_service_is_no_fleet_any_more() -> None:
     world = counted(serving(fleet("edge0")), "edge0", seen=5)
     world.change(joint_inference_spec()).settle(at(10))
     world.receive(report(counts={"seen": 2}))
-    world.settle(at(20))
     assert {"key": "seen", "value": "7"} in world.status["metrics"]
+    assert world.plan(at(20)).status is None
+
+
+def test_fallbacks_of_one_worker_that_was_a_fleet_add_up() -> None:
+    world = counted(serving(fleet("edge0")), "edge0", hard=9, answeredByCloud=2, fallbacks=7)
+    world.change(joint_inference_spec()).settle(at(10))
+    for number in range(1, 4):
+        world.receive(report(counts={"hard": number, "answeredByCloud": 0, "fallbacks": number}))
+        world.settle(at(10 * number))
+        assert world.status["fallbacksInARow"] == number
+    world.settle(at(100))
+    assert world.condition("CloudReachable")["status"] == "False"
 
 
 def test_the_cloud_is_unreachable_when_no_node_of_the_fleet_gets_an_answer() -> None:
