@@ -25,6 +25,11 @@ def is_active(pod: Object) -> bool:
     return phase_of(pod) not in ("Succeeded", "Failed") and not is_being_deleted(pod)
 
 
+def is_ready(pod: Object) -> bool:
+    """Whether the pod serves, and is not being deleted."""
+    return condition_of(pod, "Ready").get("status") == "True" and not is_being_deleted(pod)
+
+
 def is_disrupted(pod: Object) -> bool:
     """Whether the node or the cluster ended a failed pod: the pod was evicted or preempted, or its
     node was shut down, lost, or could not take the pod. Its own program has not failed.

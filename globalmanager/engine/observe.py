@@ -10,6 +10,7 @@ import msgspec
 from common import logs
 from edgeai.api.objects import labels_of
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.status import condition_of
 from globalmanager.cache.store import by_controller
 from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.jobs import Jobs
@@ -90,12 +91,16 @@ class Observer:
         return self._references.jobs(ref)
 
     def selecting(self, old: Object | None, new: Object | None) -> tuple[ObjectRef, ...]:
-        """The jobs that read a node by its labels, before or after a change of these labels; none
-        for another change. Args: old, new: the node; None where it does not exist
+        """The jobs that read a node by its labels, before or after a change of these labels or of
+        the condition Ready; none for another change.
+
+        Args: old, new: the node; None where it does not exist
         """
-        states = [labels_of(node) for node in (old, new) if node is not None]
+        nodes = [node for node in (old, new) if node is not None]
+        states = [labels_of(node) for node in nodes]
+        conditions = [condition_of(node, "Ready").get("status") for node in nodes]
         # The kubelets of a large cluster write the status of their nodes all the time.
-        if len(states) == 2 and states[0] == states[1]:
+        if states[1:] == states[:1] and conditions[1:] == conditions[:1]:
             return ()
         return tuple(
             ref

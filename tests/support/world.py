@@ -215,11 +215,14 @@ class World:
         self._others[ref] = {**known, "status": {**known["status"], "conditions": [*others, *new]}}
         return self
 
-    def nodes(self, *names: str, labels: Mapping[str, str] | None = None) -> Self:
-        """Nodes with exactly these labels."""
+    def nodes(
+        self, *names: str, labels: Mapping[str, str] | None = None, ready: str = "True"
+    ) -> Self:
+        """Nodes with exactly these labels, and with this condition Ready."""
         for name in names:
             metadata = {"name": name, "labels": dict(labels or {})}
-            self._others[ObjectRef(NODES, "", name)] = {"metadata": metadata}
+            status = {"conditions": [{"type": "Ready", "status": ready}]}
+            self._others[ObjectRef(NODES, "", name)] = {"metadata": metadata, "status": status}
         return self
 
     def _selected(self, job: Job) -> dict[NodeName, Object]:

@@ -281,4 +281,6 @@ def test_a_job_reads_the_nodes_with_its_labels_and_hears_of_their_changes(cache:
     assert observer.selecting(stranger, member) == observer.selecting(member, stranger) == (ref,)
     # the kubelet writes the status of its node all the time
     assert observer.selecting(member, {**member, "status": {}}) == ()
+    silent = {**member, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    assert observer.selecting(member, silent) == observer.selecting(silent, member) == (ref,)
     assert observer.selecting(None, stranger) == ()

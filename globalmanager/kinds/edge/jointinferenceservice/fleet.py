@@ -18,7 +18,7 @@ import msgspec
 from edgeai.api import slices
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import SPEC_HASH, has_role, is_being_deleted
-from edgeai.api.pod_state import container_states, is_active, phase_of
+from edgeai.api.pod_state import container_states, is_active, is_ready, phase_of
 from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ref_of
 from edgeai.api.status import Finding, Truth, condition_of, mapping, mappings
 from edgeai.faults.container_faults import COMING_UP
@@ -51,7 +51,6 @@ _NO_COUNTS: Final[Mapping[str, Any]] = {"taskInfo": {}, "countedElsewhere": {}}
 _PACE_S: Final = 5.0
 """Seconds. Some pod of a large fleet changes all the time, and its status would be written as
 often."""
-_ACTIVE: Final = (READY, SILENT)
 _WORST: Final = (FAILED, SILENT, STARTING)
 """The states of nodes whose worker does not serve, or of which nobody knows; the worst first."""
 
@@ -89,7 +88,8 @@ def fleet_of(observed: Observed) -> Fleet | None:
     if not (spec.edge_worker.per_node if spec else pods):
         return None
     nodes = sorted(observed.nodes if spec else map(NodeName, pods))
-    return Fleet(nodes, pods, {node: _state(pods.get(node)) for node in nodes})
+    states = {node: _state(pods.get(node), observed.nodes.get(node, {})) for node in nodes}
+    return Fleet(nodes, pods, states)
 
 
 def condensed(observed: Observed, fleet: Fleet) -> Observed:
@@ -131,23 +131,18 @@ def without_pods(observed: Observed) -> Observed:
     return msgspec.structs.replace(observed, children=others)
 
 
-def is_ready(pod: Object | None) -> bool:
-    return (
-        pod is not None
-        and not is_being_deleted(pod)
-        and condition_of(pod, "Ready").get("status") == "True"
-    )
-
-
-def _state(pod: Object | None) -> str:
-    if pod is None or is_being_deleted(pod):
+def _state(pod: Object | None, node: Object) -> str:
+    if pod is None:
         return STARTING
-    if condition_of(pod, "Ready").get("status") == "True":
+    if is_ready(pod):
         return READY
-    if phase_of(pod) == "Failed":
+    if phase_of(pod) == "Failed" and not is_being_deleted(pod):
         return FAILED
-    if silent_since(pod) is not None:
+    # A node out of contact neither starts nor ends its pod, whatever the pod said before.
+    if silent_since(pod) is not None or condition_of(node, "Ready").get("status") == Truth.UNKNOWN:
         return SILENT
+    if is_being_deleted(pod):
+        return STARTING
     waits = (mapping(mapping(one.get("state")).get("waiting")) for one in container_states(pod))
     # The words of the fault come from `pod_faults`, which takes too long for thousands of pods.
     is_faulty = any(one.get("reason") not in (None, *COMING_UP) for one in waits)
@@ -173,7 +168,7 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
         return {"fleet": None} if "fleet" in status.status_of(observed) else {}
     counts = Counter(fleet.states.values())
     worst = fleet.in_state(*_WORST)[:_MAX_NAMED]
-    pods = [fleet.pods[node] for node in fleet.pods if fleet.states.get(node) not in _ACTIVE]
+    pods = [pod for node, pod in fleet.pods.items() if fleet.states.get(node) != READY]
     cloud = [pod for pod in observed.pods if not has_role(pod, EDGE)]
     inactive = [*cloud, *pods]
     active = sum(map(is_active, inactive)) + len(fleet.pods) - len(pods)

@@ -19,7 +19,6 @@ from edgeai.faults.faults import Fault, job_fault
 from edgeai.faults.pod_faults import Examination
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice import totals
-from globalmanager.kinds.edge.jointinferenceservice.fleet import is_ready
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, RUNNING
 from globalmanager.kinds.edge.jointinferenceservice.workers import deployment_name
 from globalmanager.kinds.shared import status
@@ -78,7 +77,7 @@ def is_available(observed: Observed, role: str) -> bool:
         return True
     # A fleet serves while one of its workers does: some node of a large fleet is always down.
     children = observed.children.items()
-    return role == EDGE and any(ref.type == PODS and is_ready(child) for ref, child in children)
+    return role == EDGE and any(ref.type == PODS and pod_state.is_ready(child) for ref, child in children)
 
 
 def _deployment(observed: Observed, role: str) -> Object:

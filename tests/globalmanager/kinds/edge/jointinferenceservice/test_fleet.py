@@ -295,6 +295,32 @@ def test_a_silent_node_gets_the_new_template_when_it_is_back() -> None:
     assert uids(world) != before
 
 
+def test_nodes_that_were_never_in_contact_hold_no_change_of_the_template() -> None:
+    names = [f"edge{number}" for number in range(20)]
+    present = [f"digits-node-{node}" for node in names[:17]]
+    world = fleet(*names).nodes(*names[17:], labels=CAMERA, ready="Unknown").settle()
+    world.pods_become("Running", *present, **READY)
+    before = uids(world)
+    world.change(fleet_spec(hardExampleMining={"name": "CloudOnly"}))
+    for _ in range(9):
+        seen(world).settle()
+        world.settle().pods_become("Running", *present, **READY)
+    assert {node for node, uid in uids(world).items() if uid == before[node]} == set(names[17:])
+    assert seen(world).settle(at(10)).status["fleet"]["silent"] == 3
+
+
+def test_the_pod_of_a_node_out_of_contact_that_is_being_deleted_holds_no_change() -> None:
+    world = serving(fleet("edge0", "edge1"))
+    before = uids(world)
+    world.terminates = True
+    world.pods_become("Failed", "digits-node-edge0", reason="Evicted")
+    seen(world).settle(at(31)).nodes("edge0", labels=CAMERA, ready="Unknown")
+    world.terminates = False
+    world.change(fleet_spec(hardExampleMining={"name": "CloudOnly"})).settle(at(40))
+    assert uids(world)["edge0"] == before["edge0"]
+    assert uids(world)["edge1"] != before["edge1"]
+
+
 def test_a_node_with_a_long_name_gets_a_worker() -> None:
     node = NodeName(".".join(["n" * 60] * 4))
     pod = pods(fleet(node).settle())[node]
