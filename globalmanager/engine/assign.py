@@ -14,7 +14,7 @@ from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ResourceType
 from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Assignment, Kind, task_key
@@ -181,8 +181,10 @@ def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | 
 
     Assignments depend on specs, and on the nodes and phases of pods, so another write of .status
     changes no assignment. Such a write leaves metadata.generation unchanged. An object of another
-    type without generations may have changed in any way.
+    type without generations may have changed in any way. No assignment depends on a ConfigMap.
     """
+    if type_ == CONFIG_MAPS:
+        return False
     if old is None or new is None:
         return True
     before, after = old["metadata"], new["metadata"]

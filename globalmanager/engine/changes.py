@@ -11,6 +11,7 @@ from typing import Any, Final
 from edgeai.api import slices
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME, has_role, label_of
 from edgeai.api.resources import (
+    CONFIG_MAPS,
     NAMESPACES,
     NODES,
     POD_CONTROLLERS,
@@ -85,12 +86,12 @@ class ChangeHandler:
         self._tell_owners(scope, old, new)
         self._count(scope, old, new)
         concerned = sorted(self._concerned(scope, old, new), key=str)
-        is_slice = old is not None and new is not None and has_role(new, slices.ROLE)
-        is_news_for_nodes = not is_slice and concerns_assignments(scope.type, old, new)
+        is_news_for_nodes = concerns_assignments(scope.type, old, new)
         if is_news_for_nodes:
             for ref in concerned:
                 self._assigner.changed(ref)
         later = self._job_that_may_wait(scope, old, new)
+        is_slice = old and new and scope.type == CONFIG_MAPS and has_role(new, slices.ROLE)
         for ref in concerned:
             if ref == later or is_slice:
                 self._queue.add_after(ref, self._counts_s)

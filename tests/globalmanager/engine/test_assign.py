@@ -11,7 +11,9 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
+from edgeai.api import slices
+from edgeai.api.objects import LABEL_ROLE
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName, Uid
 from edgeai.kube.sender import ClientSettings
 from globalmanager.contract import Assignment, Kind, Observed, WorkerSettings
@@ -148,6 +150,16 @@ async def test_a_status_that_changes_computes_no_assignment(cluster: LocalApi, u
         assert counting.calls == before + 1
 
 
+async def test_a_job_with_the_label_of_a_slice_is_no_slice(cluster: LocalApi, user: User) -> None:
+    async with run_manager(cluster.kubeconfig) as manager:
+        job = gadget("a", node="n1")
+        job["metadata"]["labels"] = {LABEL_ROLE: slices.ROLE}
+        await user.create(GADGETS, job)
+        await manager.wait_for_phase("a")
+        await user.change_spec("a", node="n2")
+        await async_eventually("the edit", lambda: manager.edge.nodes_of("a") == ["n2"])
+
+
 async def test_a_new_job_waits_for_few_of_the_jobs_that_name_a_changed_object(
     cluster: LocalApi, user: User
 ) -> None:
@@ -229,6 +241,7 @@ CHANGES: dict[str, tuple[ResourceType, Object | None, Object | None, bool]] = {
     "an object without generations": (GADGETS, PLAIN, changed(PLAIN), True),
     "the phase of a pod": (PODS, JOB, {**changed(JOB), "status": {"phase": "Failed"}}, True),
     "the node of a pod": (PODS, JOB, {**changed(JOB), "spec": {"nodeName": "a"}}, True),
+    "a slice": (CONFIG_MAPS, PLAIN, changed(PLAIN), False),
     "a pod that is ready": (PODS, JOB, {**changed(JOB), "status": {**READY, **PHASE}}, False),
 }
 
