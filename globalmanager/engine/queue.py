@@ -131,21 +131,22 @@ class WorkQueue(Generic[K]):
         self._active.add(key)
         return key
 
-    def done(self, key: K, *, goes_on: bool = False) -> None:
+    def done(self, key: K, *, goes_on: bool = False, rest_s: float = 0.0) -> None:
         """Note that the worker has finished with the key. If the key was added meanwhile, or is
         added during its rest, the queue gives the key out again after the rest.
 
         Args:
             goes_on: whether the key needs no rest now. After work without a rest the key rests in
                 any case, so a key that always goes on keeps no worker busy
+            rest_s: the least rest of this key now
         """
         if goes_on and key not in self._restless:
             self._restless.add(key)
             self._rested(key)
             return
         self._restless.discard(key)
-        if self._rest_s:
-            asyncio.get_running_loop().call_later(self._rest_s, self._rested, key)
+        if rest_s := max(rest_s, self._rest_s):
+            asyncio.get_running_loop().call_later(rest_s, self._rested, key)
         else:
             self._rested(key)
 

@@ -1,6 +1,8 @@
 """The edge first: what nodes must hold waits for no plan, no request and no rate limit."""
 
 import asyncio
+import itertools
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -320,6 +322,30 @@ async def test_a_kind_that_failed_is_asked_again_though_nothing_changes() -> Non
         assert assigning.edge.nodes_of("a") == ["n1"]
 
     await assigning.during(test)
+
+
+async def test_a_job_that_takes_long_leaves_most_of_the_loop_to_others() -> None:
+    times: list[tuple[float, float]] = []  # begin and end
+
+    def slow(observed: Observed) -> Mapping[NodeName, Assignment]:
+        began = time.monotonic()
+        spin(0.02)
+        times.append((began, time.monotonic()))
+        return assignments(observed)
+
+    assigning = Assigning(msgspec.structs.replace(GADGET, assignments=slow))
+
+    async def test() -> None:
+        last = 0
+        while len(times) < 5:
+            last += 1
+            assigning.put(job("a", version=last, node=f"n{last}"))
+            await asyncio.sleep(0.001)
+        await async_eventually("the last", lambda: assigning.edge.nodes_of("a") == [f"n{last}"])
+
+    await assigning.during(test)
+    for (began, ended), (next_begin, _) in itertools.pairwise(times):
+        assert next_begin - ended > 5 * (ended - began)
 
 
 async def test_what_nodes_hold_of_an_earlier_job_of_the_name_goes_even_if_the_kind_fails() -> None:

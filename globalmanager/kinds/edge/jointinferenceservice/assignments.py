@@ -4,7 +4,7 @@ A node holds the service as long as an edge worker belongs to the node or still 
 worker can report until its end, also after an edit of the spec.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -28,9 +28,10 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
     The body depends only on the generation and the node, because the version is the generation. The
     GlobalManager would never send a body that changed without a new version. The worker has one
-    name when the spec fixes the node and another name when it does not. The body grants both names.
-    When the spec has moved the worker, the worker of its former node has the same name until the
-    former pod ends.
+    name when the spec fixes the node, another name when Kubernetes chooses the node, and a third
+    one in a fleet. The body grants all three names, and the GlobalManager takes reports of those
+    that may run on the node now. When the spec has moved the worker, the worker of its former node
+    has the same name until the former pod ends.
     """
     # The nodes drop the task of a job that is going.
     if is_being_deleted(observed.object):
@@ -49,31 +50,44 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
         targets=(ServicePort(service_name(service), PORT),),
     )
     name = worker_name(service, EDGE)
-    members = _members(observed)
+    members, others = _members(observed), frozenset(_other_nodes(observed))
     by_node: dict[NodeName, Assignment] = {}
     # A fleet has thousands of nodes, so what they have in common is computed once.
-    for node in nodes(observed):
-        names = [name, worker_name(service, EDGE, node)]
-        if node in members:
-            names.append(worker_name(service, FLEET, node))
-        body = msgspec.structs.replace(common.body, workers=dict.fromkeys(names, grant))
-        # Two nodes may report as one worker for a while. From the former node only counts are
-        # taken: its last report must not hide what the present node says.
-        former = frozenset((name,) if fixed not in ("", node) else ())
-        by_node[node] = msgspec.structs.replace(common, body=body, former=former)
+    for node in sorted(members | others):
+        alone = (name, worker_name(service, EDGE, node))
+        member = worker_name(service, FLEET, node)
+        body = msgspec.structs.replace(common.body, workers=dict.fromkeys((*alone, member), grant))
+        reporting = frozenset((member,) if node in members else ())
+        by_node[node] = msgspec.structs.replace(
+            common,
+            body=body,
+            reporting=reporting.union(alone) if node in others else reporting,
+            # Two nodes may report as one worker for a while. From the former node only counts are
+            # taken: its last report must not hide what the present node says.
+            former=frozenset((name,) if fixed not in ("", node) else ()),
+        )
     return by_node
-
-
-def _members(observed: Observed) -> Collection[str]:
-    """The nodes of a fleet, and those where one of its workers still runs."""
-    pods = (child for ref, child in observed.children.items() if ref.type == PODS)
-    return {*observed.nodes, *map(node_of, pods)}
 
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where edge workers belong or run, sorted."""
-    names = {NodeName(node) for node in _named_nodes(observed) if is_subdomain(node)}
-    return sorted({*observed.nodes, *names})
+    return sorted(_members(observed).union(_other_nodes(observed)))
+
+
+def _members(observed: Observed) -> frozenset[NodeName]:
+    """The nodes of a fleet, and those where one of its workers still runs."""
+    return frozenset((*observed.nodes, *map(NodeName, _fleet_pods(observed).values())))
+
+
+def _fleet_pods(observed: Observed) -> dict[str, str]:
+    """Name of each pod of a fleet -> its node."""
+    children = observed.children.items()
+    return {ref.name: node_of(child) for ref, child in children if ref.type == PODS}
+
+
+def _other_nodes(observed: Observed) -> Iterator[NodeName]:
+    """The nodes where edge workers belong or run that are not of a fleet."""
+    return (NodeName(node) for node in _named_nodes(observed) if is_subdomain(node))
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
@@ -93,13 +107,13 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
             # The Deployment still says where the workers are while the spec cannot be read.
             yield _template_node(child)
+    of_fleet = _fleet_pods(observed)
     for pod in observed.pods:
-        node = node_of(pod)
-        if node in observed.nodes:
+        if pod["metadata"]["name"] in of_fleet:
             continue
         # A pod that is being deleted counts: its worker may report its last numbers.
         if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
-            yield node
+            yield node_of(pod)
 
 
 def _template_node(deployment: Object) -> str:

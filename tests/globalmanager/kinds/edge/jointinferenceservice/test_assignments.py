@@ -54,6 +54,7 @@ def test_the_grant_is_the_hash_of_the_secret_in_the_pod() -> None:
     assert {name: entry.secret_hash for name, entry in grant.items()} == {
         "digits-edge": hash_,
         "digits-edge-edge0": hash_,
+        "digits-node-edge0": hash_,
     }
 
 

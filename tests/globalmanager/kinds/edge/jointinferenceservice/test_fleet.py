@@ -110,6 +110,25 @@ def test_a_node_holds_the_task_until_its_worker_has_ended() -> None:
     assert not seen(world).kind.assignments(world.observed())
 
 
+def test_a_grant_depends_on_the_generation_and_the_node_alone() -> None:
+    """A node never gets another body of a version that it holds."""
+    world = fleet("edge0").settle().pod("edge", "edge9")
+    before = world.kind.assignments(world.observed())[NodeName("edge9")]
+    world.nodes("edge9", labels=CAMERA)
+    after = world.kind.assignments(world.observed())[NodeName("edge9")]
+    assert after.body == before.body
+    assert before.reporting == {"digits-edge", "digits-edge-edge9"}
+    assert after.reporting == {"digits-edge", "digits-edge-edge9", "digits-node-edge9"}
+
+
+def test_a_node_of_a_fleet_reports_as_its_worker_and_as_no_other() -> None:
+    """Entries of a fleet in .status would leave no room for others."""
+    world = serving(fleet("edge0"))
+    assert world.kind.assignments(world.observed())[NodeName("edge0")].reporting == {
+        "digits-node-edge0"
+    }
+
+
 def test_a_node_that_comes_back_waits_for_the_end_of_its_former_worker() -> None:
     world = serving(fleet("edge0"))
     before = uids(world)
